@@ -63,10 +63,10 @@ class _Keeper:
         self, z: Floats, others: Floats, lengths: Floats, of_others: Floats
     ) -> NDArray[np.bool_]:
         with one_blas_thread():
-            gaps = lengths[:, None] + of_others - 2.0 * (z @ others.T)
-        near: NDArray[np.bool_] = gaps < self.squared
+            squares = lengths[:, None] + of_others - 2.0 * (z @ others.T)
+        near: NDArray[np.bool_] = squares < self.squared
         doubt = _DOUBT * (lengths[:, None] + of_others)
-        for i, j in np.argwhere(np.abs(gaps - self.squared) <= doubt):
+        for i, j in np.argwhere(np.abs(squares - self.squared) <= doubt):
             near[i, j] = ((z[i] - others[j]) ** 2).sum() < self.squared
         return near
 

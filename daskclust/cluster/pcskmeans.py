@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
@@ -278,24 +277,18 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
-    def _penalty_share(self) -> float:
-        if isinstance(self.penalized_scores, str):
-            return _SHARE
-        return math.inf if self.penalized_scores else 0.0
-
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         rows = ConstrainedRows.fetch(data.rows, read)
         assignment = SoftConstraints.of(rows, data, self.penalty)
+        share = math.inf if self.penalized_scores else 0.0
+        if isinstance(self.penalized_scores, str):
+            share = _SHARE
         rule = SparseWeights(
             data.survey,
             assignment,
             sparsity_bound(self.sparsity, data.rows.n_features),
             float(self.tol),
             int(self.max_outer_iter),
-            self._penalty_share(),
+            share,
         )
         return self._compose(data, rows, assignment, rule)
-
-    def _prediction_weights(self) -> NDArray[Any] | None:
-        w = self.assignment_weights_
-        return None if (w == 1).all() else w

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from daskclust.cluster.constrained.base import ConstrainedClusterer
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows, NoConstraints
 from daskclust.cluster.constrained.updates import (
@@ -199,7 +197,3 @@ array of shape (k, p) or callable, default="k-means||"
             int(self.max_outer_iter),
         )
         return self._compose(data, ConstrainedRows.fetch(data.rows, read), free, rule)
-
-    def _prediction_weights(self) -> NDArray[Any] | None:
-        w = self.assignment_weights_
-        return None if (w == 1).all() else w

@@ -155,28 +155,23 @@ def map_rows(
         lengths = (-1,) * len(known) if unknown else tuple(int(n) for n in known)
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
-    patches, label = _patches(lengths, *patch), partial(_labels_of, function=function)
-    layer: dict[Any, Any]
+    patches = _patches(lengths, *patch)
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
     # A patch inside its task, not beside it: then tasks have one input, the read, and are
     # fused with it.
     names = f"daskclust-{name}-{uuid4().hex}"
     last = () if n_columns is None else (0,)
+    label = partial(_labels_of, width=X.shape[1])
+    beside: tuple[str, ...] = ()
+    layer: dict[Any, Any] = {}
     if getattr(function, "nbytes", 0) < _LARGE:
-        layer = {
-            (names, i, *last): task(partial(label, patch=own, width=X.shape[1]), (X.name, i, 0))
-            for i, own in enumerate(patches)
-        }
+        label = partial(label, function=function)
     else:
-        shared = f"{names}-function"
-        layer = {
-            (names, i, *last): task(
-                partial(_labels_of, patch=own, width=X.shape[1]), (X.name, i, 0), shared
-            )
-            for i, own in enumerate(patches)
-        }
-        layer[shared] = task(partial(itself, function))
+        beside = (f"{names}-function",)
+        layer[beside[0]] = task(partial(itself, function))
+    for i, own in enumerate(patches):
+        layer[(names, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *beside)
     graph = on_top_of(X, names, layer)
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
     return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))

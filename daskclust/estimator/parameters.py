@@ -10,26 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_scalar
 
-from daskclust._choices import check_choice, without_mask
+from daskclust._choices import check_choice as check_choice
+from daskclust._choices import without_mask as without_mask
 from daskclust._types import Floats
-
-__all__ = [
-    "Init",
-    "InitWithLabels",
-    "InitWithPairs",
-    "Missing",
-    "Views",
-    "check_choice",
-    "check_given_centers",
-    "check_init_array",
-    "check_integer",
-    "check_missing",
-    "check_penalty",
-    "check_real",
-    "given_centers",
-    "is_partial",
-    "without_mask",
-]
 
 _Drawn = Literal["k-means||", "k-means++", "random", "maximin", "dkm++", "robin"]
 _Paired = Literal["auto", "ss-k-means||", "ss-k-means++", "neighborhoods"]

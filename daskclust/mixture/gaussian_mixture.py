@@ -259,12 +259,13 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
 
     def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
         k, found = self.n_components, len(read) == 3
+        n_picks = {"random": 0, "random_from_data": k}.get(self.init_params, 1)
         return observed_pass(
             k,
             "n_components",
             # The same parameters every time: one start is all starts.
             seeds=draw_seeds(self.random_state, 1 if found else self.n_init),
-            n_picks=0 if found else n_start_picks(self.init_params, k),
+            n_picks=0 if found else n_picks,
         )
 
     def _problem(self, data: OpenData, read: dict[str, Floats]) -> EMProblem:
@@ -384,11 +385,6 @@ class FillMissing:
         """Return the rows, filled."""
         gone = np.isnan(x)
         return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
-
-
-def n_start_picks(init_params: str, n_components: int) -> int:
-    """Return how many rows the first pass draws for each restart."""
-    return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
 def _centers(data: OpenData, init_params: str, k: int) -> Floats:

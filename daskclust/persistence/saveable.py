@@ -36,10 +36,6 @@ class Described(Entry):
     names: tuple[str, ...]
     optional: bool = True
 
-    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the values in the JSON part."""
-        return to_json(value), {}
-
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         """Check the names, and values that are given for each band."""
         value = from_json(meta)

@@ -81,9 +81,9 @@ class Entry(ABC):
 
     optional: bool
 
-    @abstractmethod
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         """Return the JSON part and the arrays, by name."""
+        return to_json(value), {}
 
     @abstractmethod
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
@@ -208,9 +208,6 @@ class Plain(Entry):
     records: bool = False
     optional: bool = False
 
-    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        return to_json(value), {}
-
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         value = from_json(meta)
         _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
@@ -225,9 +222,6 @@ class Choice(Entry):
 
     words: tuple[str, ...]
     optional: bool = False
-
-    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        return str(value), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")

@@ -48,17 +48,17 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
     Cost O((m + count) k q).
     """
     left = np.asarray(mass, dtype=np.float64).copy()
-    gaps = squared_to_nearest(points, known)
+    squares = squared_to_nearest(points, known)
     chosen: list[int] = []
     while len(chosen) < count and (left > 0).any():
-        scores = left if np.isinf(gaps).all() else left * np.sqrt(gaps)
+        scores = left if np.isinf(squares).all() else left * np.sqrt(squares)
         if not (scores > 0).any():
             scores = left
         # Relative to the largest: equal scores differ in their last bits.
         best = int(np.argmax(np.round(scores / scores.max(), _DIGITS)))
         chosen.append(best)
         left[best] = 0.0
-        gaps = np.minimum(gaps, ((points - points[best]) ** 2).sum(axis=1))
+        squares = np.minimum(squares, ((points - points[best]) ** 2).sum(axis=1))
     return np.array(chosen, dtype=np.int64)
 
 

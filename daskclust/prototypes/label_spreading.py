@@ -357,7 +357,6 @@ tuple of str, default="auto"
         history: list[dict[str, Any]],
     ) -> None:
         labels = problem.plan.labels
-        assert labels is not None
         self.classes_ = labels.classes
         lesson = None
         if self.classifier is not None and len(np.unique(problem.plan.codes)) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.engine import Rows
-from daskclust.estimator.partial_labels import PartialLabels
+from daskclust.estimator.partial_labels import NO_LABELS, PartialLabels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import RowLabels
 
@@ -67,9 +67,9 @@ class LabelPlan:
     codes: NDArray[np.int32]
     is_node: Bools
     others: RowLabels | None
-    x: Array | None = None
-    weights: Floats | None = None
-    labels: PartialLabels | None = None
+    x: Array = field(default_factory=lambda: np.empty((0, 0)))
+    weights: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    labels: PartialLabels = NO_LABELS
 
     def present(self, x: Array, weight: Floats) -> tuple[LabelPlan, Array, Floats]:
         """Leave out rows of weight 0 with a warning; ConstraintError if none is left."""

@@ -41,8 +41,8 @@ _RELATIVE_GAIN = 1e-9
 
 def squared_distances(a: Array, b: Array) -> Floats:
     """Squared distances of all rows of a to all rows of b, by a matrix product."""
-    gaps = (a * a).sum(axis=1)[:, None] - 2.0 * (a @ b.T) + (b * b).sum(axis=1)
-    found: Floats = np.maximum(gaps, 0.0)
+    squares = (a * a).sum(axis=1)[:, None] - 2.0 * (a @ b.T) + (b * b).sum(axis=1)
+    found: Floats = np.maximum(squares, 0.0)
     return found
 
 

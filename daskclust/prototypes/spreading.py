@@ -78,9 +78,6 @@ class Lesson:
     """
 
     def __init__(self, plan: LabelPlan, classifier: Any, seed: int) -> None:
-        assert plan.x is not None
-        assert plan.weights is not None
-        assert plan.labels is not None
         self._x, self._classifier = plan.x, classifier
         self._classes, self._codes = plan.labels.classes, plan.codes
         self._weight = plan.weights.sum(axis=1)
@@ -343,8 +340,6 @@ class _Rest:
     @classmethod
     def of(cls, problem: SpreadingProblem, fold: Fold) -> _Rest:
         plan = problem.plan
-        assert plan.x is not None
-        assert plan.weights is not None
         kept = np.ones(len(problem.seeds), bool)
         kept[problem.nodes_of.node[fold.rows[plan.is_node]]] = False
         others = fold.rows & ~plan.is_node
@@ -502,8 +497,6 @@ def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:
     """Let the nearest labeled rows vote, where there are more labels than nodes."""
     if plan.others is None:
         return posterior
-    assert plan.x is not None
-    assert plan.weights is not None
     rows = RowNodes(plan.x, plan.weights.sum(axis=1))
     known = shares(rows.sums(plan.weights))
     spaces = [

@@ -279,12 +279,8 @@ class Histograms(NamedTuple):
     nearest: Array
 
 
-def _add(a: Array, b: Array) -> Array:
-    return a + b
-
-
 #: Weights of rows: whole numbers are summed exactly in any order.
-_TALLY = Merge("tally", np.zeros, _add)
+_TALLY = Merge("tally", np.zeros, np.add)
 
 
 def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:

@@ -24,7 +24,7 @@ from daskclust.kernels.moments import (
 )
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
-from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST
+from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, NO_ROW
 
 Labeler = Callable[[Array], Array]
 
@@ -46,26 +46,19 @@ def _fields(state: AgreementRequest) -> Mapping[str, Field]:
     return {"tables": Field((2, len(state.others), state.n_labels, state.n_labels))}
 
 
-def _tables(own: Array, others: list[Array], weight: Floats, k: int) -> Floats:
-    shape = len(others), k, k
-    flat = [np.bincount(own * k + other, weight, k * k) for other in others]
-    return np.array(flat, dtype=np.float64).reshape(shape)
-
-
 def _block(rows: RowBlock, state: AgreementRequest) -> Partial:
     k = state.n_labels
     if not len(rows.x):
         return {"tables": np.zeros((2, len(state.others), k, k))}
     own = state.reference(rows.x).astype(np.int64)
-    others = [other(rows.x) for other in state.others]
+    pairs = [own * k + other(rows.x) for other in state.others]
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
     # Chunk by chunk, so that sums of uneven weights do not show which chunks were joined.
-    parts = rows.slices()
-    return {
-        "tables": sum_terms(
-            [_tables(own[at], [other[at] for other in others], weight[at], k) for at in parts]
-        )
-    }
+    parts = [
+        np.array([np.bincount(one[at], weight[at], k * k) for one in pairs], dtype=np.float64)
+        for at in rows.slices()
+    ]
+    return {"tables": sum_terms([part.reshape(-1, k, k) for part in parts])}
 
 
 def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
@@ -225,9 +218,6 @@ def _finalize_moments(partial: Partial, state: LabelMomentsRequest) -> LabelMome
 LABEL_MOMENTS = Reduction("label-moments", _moments_fields, _moments, _finalize_moments)
 
 
-_NO_ROW = np.iinfo(np.int64).max
-
-
 @dataclass(frozen=True)
 class SpreadRequest:
     """Ask how rows lie about centers.
@@ -322,7 +312,7 @@ def _score_block(rows: RowBlock, state: SpreadRequest) -> Partial:
 def _score_finalize(partial: Partial, state: SpreadRequest) -> Spread:
     row = int(partial["stray"])
     sums = dict(zip(_SUMS, partial["spread"][0], strict=True))
-    return Spread(**sums, stray_row=None if row == _NO_ROW else row)
+    return Spread(**sums, stray_row=None if row == NO_ROW else row)
 
 
 #: Distances and silhouettes of all rows about given centers, by cluster.

@@ -57,10 +57,14 @@ def _expectation_block(rows: RowBlock, state: MixtureStack) -> Partial:
     return {"sums": made.sums, "likelihood": made.likelihood}
 
 
-def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationSums:
+def _mean_likelihood(partial: Partial, state: MixtureStack) -> Floats:
     fit = partial["likelihood"][0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return ExpectationSums(partial["sums"][0], fit[:-1] / fit[-1])
+        return fit[:-1] / fit[-1]
+
+
+def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationSums:
+    return ExpectationSums(partial["sums"][0], _mean_likelihood(partial, state))
 
 
 #: One iteration of EM: posteriors of every row, and what the next parameters follow from.
@@ -84,14 +88,8 @@ def _likelihood_block(rows: RowBlock, state: MixtureStack) -> Partial:
     return {"likelihood": sums}
 
 
-def _likelihood_finalize(partial: Partial, state: MixtureStack) -> Floats:
-    fit = partial["likelihood"][0]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return fit[:-1] / fit[-1]
-
-
 #: Mean log-likelihood of a row under each model.
-LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _likelihood_finalize)
+LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _mean_likelihood)
 
 
 @dataclass(frozen=True)
@@ -143,12 +141,12 @@ def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
     return {"sums": np.stack(parts, axis=1)}
 
 
-def _initial_finalize(partial: Partial, state: InitialPosteriors) -> Floats:
+def _sums_finalize(partial: Partial, state: Any) -> Floats:
     return np.asarray(partial["sums"][0])
 
 
 #: Sums over given posteriors, from which the first parameters follow.
-INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _initial_finalize)
+INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _sums_finalize)
 
 
 @dataclass(frozen=True)
@@ -195,11 +193,7 @@ def _recomputed(rows: RowBlock, state: GramRequest) -> Partial:
     return _sums(rows, state, None)
 
 
-def _finalize(partial: Partial, state: GramRequest) -> Floats:
-    return np.asarray(partial["sums"][0])
-
-
 #: Gram matrix of the posteriors, times a basis; nothing is kept between passes.
-GRAM = Reduction("gram", _fields, _recomputed, _finalize)
+GRAM = Reduction("gram", _fields, _recomputed, _sums_finalize)
 #: The same, with each block's posteriors kept from pass to pass.
-GRAM_KEPT = Reduction("gram-kept", _fields, _block, _finalize, carries=True)
+GRAM_KEPT = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)

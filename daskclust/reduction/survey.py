@@ -89,11 +89,11 @@ class ClassStatistics:
         counts[:, :n] += self.weight
         own = self.weight[:, None] if self.masses is None else self.masses
         sums[:, :n] += own * self.mean
-        gaps = (self.mean - centers[:, :n]) ** 2
+        squares = (self.mean - centers[:, :n]) ** 2
         if self.masses is None:
-            inertia[:, :n] += self.scatter + self.weight * gaps.sum(axis=-1)
+            inertia[:, :n] += self.scatter + self.weight * squares.sum(axis=-1)
         else:
-            inertia[:, :n] += self.scatter + (self.masses * gaps).sum(axis=-1)
+            inertia[:, :n] += self.scatter + (self.masses * squares).sum(axis=-1)
         masses = stats.masses
         if masses is not None:
             masses = masses.copy()
@@ -297,13 +297,12 @@ def note_idle(partial: Partial, rows: RowBlock, weight: Floats | None) -> None:
     partial["idle"] = np.fmax.reduce(sizes, axis=0, initial=0.0)
 
 
-def draw_picks(
-    partial: Partial,
-    rows: RowBlock,
-    state: SurveyRequest,
-    mass: Floats,
-) -> None:
-    """Draw the rows to start from, with probability proportional to their mass."""
+def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Floats) -> None:
+    """Draw the rows to start from, with probability proportional to their mass; no labeled ones."""
+    if state.labels is not None:
+        mass = mass.copy()
+        for places, _ in state.labels.by_chunk(rows):
+            mass[places] = 0.0
     for r, seed in enumerate(state.seeds):
         keys = race_keys(rows.uniforms(seed, 0), mass)
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
@@ -348,12 +347,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     add_hash(partial, rows)
     add_classes(partial, rows, weight, state.labels)
     if state.n_picks:
-        mass = np.ones(len(x)) if weight is None else weight
-        if state.labels is not None:
-            mass = mass.copy()
-            for places, _ in state.labels.by_chunk(rows):
-                mass[places] = 0.0
-        draw_picks(partial, rows, state, mass)
+        draw_picks(partial, rows, state, np.ones(len(x)) if weight is None else weight)
     return partial
 
 
@@ -444,11 +438,7 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
         partial["first_unobserved"] = np.asarray(first).reshape(())
     add_classes(partial, rows, weight, state.labels, moments=observed_class_moments, empty=gone)
     if state.n_picks:
-        mass = np.where(gone, 0.0, mass)
-        if state.labels is not None:
-            for places, _ in state.labels.by_chunk(rows):
-                mass[places] = 0.0
-        draw_picks(partial, rows, state, mass)
+        draw_picks(partial, rows, state, np.where(gone, 0.0, mass))
     return partial
 
 

@@ -162,6 +162,35 @@ class Grid:
             return [job.run(self.data.rows) for job in jobs]
 
 
+def selected(
+    parameter: str,
+    passes: int,
+    criterion: str,
+    values: Array,
+    scores: Floats,
+    errors: Floats,
+    models: Sequence[Any],
+    details: dict[str, Any] | None = None,
+    greater: bool = True,
+) -> Selection:
+    """Choose by scores, of which some are numbers."""
+    signed = scores if greater else -scores
+    best = int(np.nanargmax(signed))
+    return Selection(
+        parameter=parameter,
+        criterion=criterion,
+        grid=values,
+        scores=scores,
+        standard_errors=errors,
+        greater_is_better=greater,
+        best_index=best,
+        one_se_index=one_standard_error(signed, errors, best),
+        estimators=tuple(models),
+        passes=passes,
+        details=details or {},
+    )
+
+
 def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid:
     """Open the data once for all fits."""
     params = estimator.get_params() if isinstance(estimator, BaseEstimator) else {}

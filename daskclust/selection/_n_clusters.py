@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -27,9 +28,9 @@ from daskclust.selection._grid import (
     Selection,
     check_references,
     fit_references,
-    one_standard_error,
     open_grid,
     overrides,
+    selected,
     survey_job,
 )
 from daskclust.selection._stability import fit_halves
@@ -287,28 +288,18 @@ def _selection(
             f"criterion={criterion!r} is not defined for any of ks={values.tolist()}: give a k "
             "from 2 to the number of distinct rows."
         )
-    greater = criterion not in ("davies_bouldin", "bic")
-    signed = scores if greater else -scores
-    best = int(np.nanargmax(signed))
-    simplest = one_standard_error(signed, errors, best)
-    if criterion == "gap":
-        known = np.flatnonzero(~np.isnan(scores))
-        simplest = int(known[_first_gap(scores[known], errors[known])])
-    return Selection(
-        parameter=grid.parameter,
-        criterion=criterion,
-        grid=values,
-        scores=scores,
-        standard_errors=errors,
-        greater_is_better=greater,
-        best_index=best,
-        one_se_index=simplest,
-        estimators=tuple(models),
-        passes=grid.data.rows.passes,
-        details=details or {},
+    greater, passes = criterion not in _LESS_IS_BETTER, grid.data.rows.passes
+    found = selected(
+        grid.parameter, passes, criterion, values, scores, errors, models, details, greater
     )
+    if criterion != "gap":
+        return found
+    known = np.flatnonzero(~np.isnan(scores))
+    return replace(found, one_se_index=int(known[_first_gap(scores[known], errors[known])]))
 
 
+#: Criteria of which the least is the best.
+_LESS_IS_BETTER = ("davies_bouldin", "bic")
 TreeCriterion = Literal["height", "stability"]
 
 
@@ -380,24 +371,14 @@ def choose_cut(
             f"fewer than the {m} leaves; expected such a number."
         )
     errors = spread.std(axis=0, ddof=1) / (1.0 if criterion == "height" else np.sqrt(n_halves))
-    best = int(np.nanargmax(scores))
-    return Selection(
-        parameter="n_clusters",
-        criterion=criterion,
-        grid=ks,
-        scores=scores,
-        standard_errors=errors,
-        greater_is_better=True,
-        best_index=best,
-        one_se_index=one_standard_error(scores, errors, best),
-        estimators=tuple(model.cut(int(k)) for k in ks),
-        passes=int(model.history_[-1]["passes"]) if model.history_ else 1,
-        details={
-            "heights": model.linkage_[:, 2][::-1][: int(ks[-1])],
-            "gaps": gaps,
-            "agreement": stable,
-        },
-    )
+    details = {
+        "heights": model.linkage_[:, 2][::-1][: int(ks[-1])],
+        "gaps": gaps,
+        "agreement": stable,
+    }
+    models = [model.cut(int(k)) for k in ks]
+    passes = int(model.history_[-1]["passes"]) if model.history_ else 1
+    return selected("n_clusters", passes, criterion, ks, scores, errors, models, details)
 
 
 def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> float:

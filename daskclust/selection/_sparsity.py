@@ -21,8 +21,8 @@ from daskclust.selection._grid import (
     Selection,
     check_references,
     fit_references,
-    one_standard_error,
     open_grid,
+    selected,
     survey_job,
 )
 
@@ -184,32 +184,7 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
     scores = observed - reference.mean(axis=0)
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
     details = {"log_objective": observed, "log_reference": reference}
-    return _selection(grid, "gap", values, scores, errors, models, details)
-
-
-def _selection(
-    grid: Grid,
-    criterion: str,
-    values: Floats,
-    scores: Floats,
-    errors: Floats,
-    models: list[Any],
-    details: dict[str, Any],
-) -> Selection:
-    best = int(np.argmax(scores))
-    return Selection(
-        parameter="sparsity",
-        criterion=criterion,
-        grid=values,
-        scores=scores,
-        standard_errors=errors,
-        greater_is_better=True,
-        best_index=best,
-        one_se_index=one_standard_error(scores, errors, best),
-        estimators=tuple(models),
-        passes=grid.data.rows.passes,
-        details=details,
-    )
+    return selected("sparsity", rows.passes, "gap", values, scores, errors, models, details)
 
 
 def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
@@ -261,4 +236,6 @@ def _by_folds(grid: Grid, values: Floats, y: Any, n_folds: int) -> Selection:
     scores = fold_scores.mean(axis=0)
     errors = fold_scores.std(axis=0, ddof=1) / np.sqrt(n_folds)
     details = {"fold_scores": fold_scores}
-    return _selection(grid, "f-score", values, scores, errors, models[: len(values)], details)
+    passes = grid.data.rows.passes
+    models = models[: len(values)]
+    return selected("sparsity", passes, "f-score", values, scores, errors, models, details)

@@ -153,21 +153,21 @@ def maximin_centers(
     .. [1] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
        technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
     """
-    gaps = missing is not None
+    partial = missing is not None
 
     def chosen(found: Array) -> Floats:
         x: Floats = found["x"].astype(np.float64)
         return x if missing is None else np.where(np.isnan(x), missing, x)
 
     origin = np.zeros((1, rows.n_features))
-    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift, gaps))
+    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift, partial))
     # Rows of norm 0 are not found; where all rows are such, one of them is the start.
     centers = chosen(found) if len(found) else origin
     keep = rows.can_keep(FARTHEST_FIRST_BYTES)
     search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
     carry = None
     while len(centers) < k:
-        state = FarthestFirst(centers, shift, gaps)
+        state = FarthestFirst(centers, shift, partial)
         found, carry = rows.scan(search, state, carry)
         if not len(found):
             break

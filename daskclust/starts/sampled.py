@@ -183,9 +183,9 @@ def draw_sample(
 def filled(x: Array, mean: Floats) -> Floats:
     """Rows in double precision, with the mean of what they miss."""
     filled = x.astype(np.float64)
-    gaps = np.isnan(filled)
+    missing = np.isnan(filled)
     # Complete rows may lie in another space than the means.
-    return np.where(gaps, mean, filled) if gaps.any() else filled
+    return np.where(missing, mean, filled) if missing.any() else filled
 
 
 def large_starts(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -125,6 +125,16 @@ def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
     return found if all(one.step == 1 and len(one) for one in found) else None
 
 
+def _touched(wanted: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the places in the grid of the chunks of which something is wanted."""
+    return product(
+        *(
+            range(one.start // size, -(-one.stop // size))
+            for one, size in zip(wanted, sizes, strict=True)
+        )
+    )
+
+
 def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
     """Return the folder of an array's files, what one of them holds, and how many there may be."""
     root = _folder(array.store)
@@ -167,13 +177,9 @@ def absent_chunks(array: zarr.Array, selection: Any) -> list[tuple[int, str]]:
     if grid is None or wanted is None:
         return []
     folder, sizes, counts = grid
-    touched = [
-        range(one.start // size, -(-one.stop // size))
-        for one, size in zip(wanted, sizes, strict=True)
-    ]
     files = (
         (place, os.path.join(folder, array.metadata.encode_chunk_key(place)))
-        for place in product(*touched)
+        for place in _touched(wanted, sizes)
     )
     return [
         (int(np.ravel_multi_index(place, counts)) if place else 0, file)
@@ -249,12 +255,8 @@ def read_chunks(
     shape = tuple(len(one) for one in wanted)
     if out is None:
         out = spare(shape, array.dtype)
-    touched = [
-        range(one.start // size, -(-one.stop // size))
-        for one, size in zip(wanted, chunks, strict=True)
-    ]
     try:
-        for place in product(*touched):
+        for place in _touched(wanted, chunks):
             name = os.path.join(folder, array.metadata.encode_chunk_key(place))
             inside, target = [], []
             for number, size, one in zip(place, chunks, wanted, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from daskclust.exceptions import ReadError
@@ -176,8 +177,8 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
     """
     path = local_path(place)
     if path is not None:
-        with new_place(path, check=check) as partial:
-            partial.write_bytes(content)
+        with new_place(path, check=check) as scratch:
+            scratch.write_bytes(content)
         remove_stale(path)
         return
     check_protocol(place)
@@ -186,15 +187,9 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
     _again(place, lambda: file_system.pipe_file(inner, content), unwritten, "written")
 
 
-def remove(place: str) -> None:
-    """Remove the file at a URL; none that is not there."""
+def remove(place: str, *, folder: bool = False) -> None:
+    """Remove the file at a URL, or all objects below it; none that is not there."""
     file_system, inner = _at_url(place)
     with suppress(FileNotFoundError):
-        _again(place, lambda: file_system.rm_file(inner), unwritten, "removed")
-
-
-def remove_folder(place: str) -> None:
-    """Remove all objects below a URL; none that is not there."""
-    file_system, inner = _at_url(place)
-    with suppress(FileNotFoundError):
-        _again(place, lambda: file_system.rm(inner, recursive=True), unwritten, "removed")
+        gone = partial(file_system.rm, recursive=True) if folder else file_system.rm_file
+        _again(place, lambda: gone(inner), unwritten, "removed")

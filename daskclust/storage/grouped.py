@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daskclust._types import Ints
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import discard, hidden_sibling, naming, new_place, remove_stale
-from daskclust.storage.files import read_range, remove_folder, write_whole
+from daskclust.storage.files import read_range, remove, write_whole
 from daskclust.storage.reads import unseen
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
@@ -64,7 +64,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
         try:
             yield folder
         finally:
-            remove_folder(folder)
+            remove(folder, folder=True)
         return
     path.mkdir(parents=True, exist_ok=True)
     made = hidden_sibling(path / "daskclust-rows", "partial")

@@ -93,7 +93,9 @@ class SeenFiles:
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
         self._sizes = {
-            str(path): os.stat(path).st_size for path in sorted(map(str, paths)) if _is_file(path)
+            path: os.stat(path).st_size
+            for path in sorted(map(str, paths))
+            if os.path.isabs(path) and os.path.isfile(path)
         }
         self._key = hashlib.sha256(repr(self._sizes).encode()).hexdigest()
         _seen.add(self._key)
@@ -111,10 +113,6 @@ class SeenFiles:
                     who=f"of which the client opened {size}",
                 )
         _seen.add(self._key)
-
-
-def _is_file(path: str | os.PathLike[str]) -> bool:
-    return os.path.isabs(path) and os.path.isfile(path)
 
 
 class StoredArray:

@@ -124,7 +124,6 @@ class RetryingStore(WrapperStore[Store]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return an object, or a part of it; None where there is none."""
         return await self._again(lambda: self._store.get(key, prototype, byte_range), key)
 
     async def get_partial_values(
@@ -132,7 +131,6 @@ class RetryingStore(WrapperStore[Store]):
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
     ) -> list[Buffer | None]:
-        """Return parts of objects."""
         wanted = list(key_ranges)
         name = wanted[0][0] if wanted else ""
         return await self._again(lambda: self._store.get_partial_values(prototype, wanted), name)
@@ -144,54 +142,43 @@ class RetryingStore(WrapperStore[Store]):
             yield key, await self.get(key, prototype, byte_range)
 
     async def getsize(self, key: str) -> int:
-        """Return the bytes of an object."""
         return await self._again(lambda: self._store.getsize(key), key)
 
     async def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
         return await self._again(lambda: self._store.exists(key), key)
 
     async def is_empty(self, prefix: str) -> bool:
-        """Whether nothing is there."""
         return await self._again(
             lambda: self._store.is_empty(prefix), prefix, done="listed", timed=False
         )
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write an object."""
         await self._write(lambda: self._store.set(key, value), key, "written")
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write an object where there is none."""
         await self._write(lambda: self._store.set_if_not_exists(key, value), key, "written")
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
         await asyncio.gather(*(self.set(key, value) for key, value in values))
 
     async def delete(self, key: str) -> None:
-        """Remove an object."""
         await self._write(lambda: self._store.delete(key), key, "removed")
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all that is there."""
         await self._write(lambda: self._store.delete_dir(prefix), prefix, "removed")
 
     async def clear(self) -> None:
-        """Remove everything."""
         await self._write(self._store.clear, "", "removed")
 
     async def list(self) -> AsyncIterator[str]:
-        """Yield the names of all objects."""
         for name in await self._all(self._store.list):
             yield name
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the names of the objects that begin so."""
         for name in await self._all(lambda: self._store.list_prefix(prefix), prefix):
             yield name
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Yield what is in a folder."""
         for name in await self._all(lambda: self._store.list_dir(prefix), prefix):
             yield name
 

@@ -184,6 +184,10 @@ class ConstrainedClusterer(BaseClusterer):
             missing=misses_values(data.survey),
         ).centers
 
+    def _prediction_weights(self) -> Floats | None:
+        w: Floats | None = getattr(self, "assignment_weights_", None)
+        return None if w is None or (w == 1).all() else w
+
     def _finish(
         self,
         data: OpenData,

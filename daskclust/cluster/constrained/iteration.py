@@ -57,9 +57,9 @@ class ConstrainedRows:
             none = np.empty(0)
             return cls(constraints, np.empty((0, rows.n_features)), none, none.astype(bool))
         x, weight = rows.take(constraints.rows)
-        gaps = np.isnan(x)
-        incomplete = gaps.any(axis=1)
-        absent = (weight == 0) | gaps.all(axis=1)
+        missing = np.isnan(x)
+        incomplete = missing.any(axis=1)
+        absent = (weight == 0) | missing.all(axis=1)
         if absent.any():
             remaining = constraints.without(absent)
             _warn_weightless(constraints, remaining, absent)
