@@ -492,10 +492,7 @@ class DPMeans(BaseClusterer):
         self.objective_ = self.inertia_ + self.delta_ * self.n_clusters_
         self.n_iter_ = len(history)
         self.history_ = history
-        self._warn(state, history)
         self.labels_ = row_labels(data, self._row_function(data.rows.dtype))
-
-    def _warn(self, state: _State, history: list[dict[str, Any]]) -> None:
         if state.farthest > state.delta:
             warn(
                 f"max_clusters={self.max_clusters} is reached, and a row is still at squared "

@@ -24,12 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows, map_rows, open_rows, working_dtype
-from daskclust.estimator.fitting import (
-    FirstPass,
-    OpenData,
-    draw_seeds,
-    misses_values,
-)
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, misses_values
 from daskclust.estimator.inputs import Data, check_rows, check_survey, check_weight
 from daskclust.estimator.parameters import (
     Init,
@@ -115,7 +110,13 @@ def can_follow(model: Any) -> bool:
 def follow(model: Any, X: Any, sample_weight: Any) -> Any:
     """Update the centers with one batch; the first batch finds the start."""
     if not hasattr(model, "cluster_centers_"):
-        return _begun(model, X, sample_weight)
+        first = copy(model)
+        first.max_iter, first.checkpoint = 1, None
+        first.fit(X, sample_weight=sample_weight)
+        first.inertia_ = first.history_[-1]["objective"]
+        params = model.get_params(deep=False)
+        vars(model).update({name: v for name, v in vars(first).items() if name not in params})
+        return model
     if not hasattr(model, "counts_"):
         raise ValueError(
             "The model was saved by a version that kept no counts_, the weight of the rows of "
@@ -127,17 +128,6 @@ def follow(model: Any, X: Any, sample_weight: Any) -> Any:
             f"partial_fit carries these on. Set n_clusters={len(model.counts_)}, or fit anew."
         )
     return _moved(model, X, sample_weight)
-
-
-def _begun(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Find the start in the first batch, and move it once."""
-    first = copy(model)
-    first.max_iter, first.checkpoint = 1, None
-    first.fit(X, sample_weight=sample_weight)
-    first.inertia_ = first.history_[-1]["objective"]
-    params = model.get_params(deep=False)
-    vars(model).update({name: v for name, v in vars(first).items() if name not in params})
-    return model
 
 
 def _moved(model: Any, X: Any, sample_weight: Any) -> Any:

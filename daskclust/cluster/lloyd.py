@@ -107,9 +107,7 @@ def relocate_empty(
 
 
 def found_clusters(
-    clusters: Clusters,
-    founders: Iterable[tuple[Floats, float, int]],
-    centers: Floats | None = None,
+    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats | None = None
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 

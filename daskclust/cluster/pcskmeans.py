@@ -15,11 +15,7 @@ from daskclust.cluster.constrained.base import (
     PairwiseFit,
 )
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
-from daskclust.cluster.constrained.updates import (
-    SPARSE_ATTRIBUTES,
-    SparseWeights,
-    sparsity_bound,
-)
+from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import (
@@ -227,10 +223,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     (0, 0)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {
-        **CONSTRAINED_ATTRIBUTES,
-        **SPARSE_ATTRIBUTES,
-    }
+    _saved_state: ClassVar[Mapping[str, Entry]] = {**CONSTRAINED_ATTRIBUTES, **SPARSE_ATTRIBUTES}
 
     def __init__(
         self,

@@ -19,13 +19,7 @@ from daskclust.cluster.lloyd import (
     found_clusters,
 )
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import (
-    FirstPass,
-    OpenData,
-    draw_seeds,
-    fit,
-    misses_values,
-)
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, misses_values
 from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import (
     InitWithLabels,
@@ -42,16 +36,7 @@ from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, Ro
 from daskclust.starts.sampled import n_survey_picks, recluster, sample_centers
 
 #: How the centers are sampled that no class provides.
-_SAMPLERS = {
-    "ss-k-means||": "k-means||",
-    "ss-k-means++": "k-means++",
-    "seeded-random": "random",
-}
-
-
-def _filled(statistics: ClassStatistics, mean: Floats) -> ClassStatistics:
-    """Centroids of classes, with the mean of a feature that no labeled row of a class has."""
-    return replace(statistics, mean=statistics.filled(mean))
+_SAMPLERS = {"ss-k-means||": "k-means||", "ss-k-means++": "k-means++", "seeded-random": "random"}
 
 
 class SemiSupervisedKMeans(LloydClusterer):
@@ -324,10 +309,17 @@ callable, default="ss-k-means||"
                 "class, and some of them miss values; expected complete labeled rows. Use "
                 "clusters_per_class=1, or leave such labels out."
             )
-        classes = class_clusters(
-            data.rows, labels, _filled(statistics, survey.mean), int(self.clusters_per_class)
-        )
-        self._check_class_counts(classes)
+        # A feature that no labeled row of a class has is at the mean of all.
+        statistics = replace(statistics, mean=statistics.filled(survey.mean))
+        classes = class_clusters(data.rows, labels, statistics, int(self.clusters_per_class))
+        count = int(classes.sizes.sum())
+        if count > self.n_clusters:
+            raise ConstraintError(
+                f"The {len(classes.sizes)} classes of y have {count} clusters by "
+                f"clusters_per_class={self.clusters_per_class} and their distinct labeled rows; "
+                f"n_clusters={self.n_clusters}. Use n_clusters={count} or more, or a smaller "
+                "clusters_per_class."
+            )
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
             unlabeled if self.clamp else data.rows,
@@ -339,16 +331,6 @@ callable, default="ss-k-means||"
             clamped=classes if self.clamp else None,
             missing=misses_values(survey),
         )
-
-    def _check_class_counts(self, classes: ClassClusters) -> None:
-        count = int(classes.sizes.sum())
-        if count > self.n_clusters:
-            raise ConstraintError(
-                f"The {len(classes.sizes)} classes of y have {count} clusters by "
-                f"clusters_per_class={self.clusters_per_class} and their distinct labeled rows; "
-                f"n_clusters={self.n_clusters}. Use n_clusters={count} or more, or a smaller "
-                "clusters_per_class."
-            )
 
     def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
         k = self.n_clusters

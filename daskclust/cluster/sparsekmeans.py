@@ -7,11 +7,7 @@ from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows, NoConstraints
-from daskclust.cluster.constrained.updates import (
-    SPARSE_ATTRIBUTES,
-    SparseWeights,
-    sparsity_bound,
-)
+from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import Init, Missing, check_integer

@@ -16,14 +16,7 @@ import psutil
 from dask.system import CPU_COUNT
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import (
-    Block,
-    Group,
-    LazyChunk,
-    joined_ranges,
-    share_out,
-    tile_bytes,
-)
+from daskclust.engine.blocks import Block, Group, LazyChunk, joined_ranges, share_out, tile_bytes
 from daskclust.engine.dask_surface import (
     client_behind,
     scheduler_of,
@@ -187,11 +180,7 @@ def bind(X: Any, weight: Any) -> Bound:
 
 
 def _bind_local(
-    behind: ArrayGraph,
-    weight: ArrayGraph | None,
-    lengths: tuple[int, ...],
-    get: Any,
-    kept: bool,
+    behind: ArrayGraph, weight: ArrayGraph | None, lengths: tuple[int, ...], get: Any, kept: bool
 ) -> Executor:
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return list(get(dict(graph), list(keys)))

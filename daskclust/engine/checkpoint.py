@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -227,16 +227,11 @@ class LoopRecord:
 class StartLog:
     """The record of a start, and the place that the start has reached in it.
 
-    `records` are of an earlier process; more are added, and kept by `write`. ``pack(Fitted)`` and
-    ``unpack(kind, packed, sizes)`` keep the state of a loop. `damaged` makes errors that name the
-    file of the records.
+    `records` are of an earlier process; more are added, and kept in the file of the `checkpoint`.
     """
 
+    checkpoint: Checkpoint
     records: list[PassRecord | LoopRecord]
-    write: Callable[[list[PassRecord | LoopRecord]], None]
-    pack: Callable[[Fitted], Any]
-    unpack: Callable[[type, Any, Mapping[str, int]], Fitted]
-    damaged: Callable[[Exception], Exception]
     _at: int = field(default=0, init=False)
 
     def recall(self, reduction: Reduction, state: Any) -> Partial | None:
@@ -248,9 +243,9 @@ class StartLog:
         found = self._next(_question(reduction, state))
         if found is not None:
             for name, blank in reduction.identity(state).items():
-                wanted = np.asarray(blank)
-                shape = _shape(reduction, state, name, found.get(name))
-                self._check(found, name, wanted.dtype, shape)
+                # Where the data decide a length, it is that which was found.
+                shape = _lengths(reduction.fields(state)[name].shape, found.get(name))
+                self._check(found, name, np.asarray(blank).dtype, shape)
         return found
 
     def recall_stage(
@@ -282,7 +277,7 @@ class StartLog:
     ) -> None:
         part = found.get(name)
         if part is None or part.dtype != dtype or part.shape != shape:
-            raise self.damaged(StateError(f"{name}, which a pass of the start found"))
+            raise self.checkpoint.damaged(StateError(f"{name}, which a pass of the start found"))
 
     def note(self, reduction: Reduction, state: Any, partial: Partial) -> None:
         self.note_stage(_question(reduction, state), partial)
@@ -293,7 +288,7 @@ class StartLog:
     def _put(self, record: PassRecord | LoopRecord) -> None:
         self.records[self._at :] = [record]
         self._at += 1
-        self.write(self.records)
+        self.checkpoint.save_start(self.records)
 
     def keeper(self, name: str) -> LoopKeeper:
         return LoopKeeper(self, name)
@@ -313,24 +308,15 @@ class LoopKeeper:
         if not isinstance(record, LoopRecord) or record.name != self._name:
             return None
         self._log._at = self._place + 1
-        return self._log.unpack(kind, record.loop, sizes)
+        return self._log.checkpoint.unpack(kind, record.loop, sizes)
 
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         self._log._at = self._place
-        self._log._put(
-            LoopRecord(self._name, self._log.pack(Fitted(state, history, finished, passes)))
-        )
+        self._log._put(LoopRecord(self._name, _pack_loop(Fitted(state, history, finished, passes))))
 
 
 def _question(reduction: Reduction, state: Any) -> str:
     return content_hash([reduction.name, state])
-
-
-def _shape(
-    reduction: Reduction, state: Any, name: str, found: Array | None
-) -> tuple[int | None, ...]:
-    """Return the shape of a field; where the data decide a length, that which was found."""
-    return _lengths(reduction.fields(state)[name].shape, found)
 
 
 def _lengths(declared: tuple[int | None, ...], found: Array | None) -> tuple[int | None, ...]:
@@ -375,10 +361,7 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
 
 
 def unpack_state(
-    kind: type,
-    arrays: Mapping[str, Array],
-    missing: list[str],
-    sizes: Mapping[str, int],
+    kind: type, arrays: Mapping[str, Array], missing: list[str], sizes: Mapping[str, int]
 ) -> Any:
     """Make a state of the result of :func:`pack_state`.
 
@@ -527,7 +510,7 @@ class Checkpoint:
                 meta["parts"], arrays, kind, {**self.fingerprint.sizes(), **(sizes or {})}
             )
         except (StateError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
 
     def _check_kin(self, meta: Mapping[str, Any]) -> None:
         if meta["version"] != self._meta["version"]:
@@ -539,13 +522,13 @@ class Checkpoint:
         try:
             differences = self.fingerprint.differences(meta)
         except (KeyError, TypeError, AttributeError) as error:
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
         if differences:
             raise CheckpointError(
                 f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {_REMEDY}"
             )
 
-    def _damaged(self, error: Exception) -> CheckpointError:
+    def damaged(self, error: Exception) -> CheckpointError:
         return CheckpointError(
             f"{str(self.path)!r} is damaged: it lacks part of the state, or part of it is not what "
             f"a state has there ({error}). {_REMEDY}"
@@ -566,23 +549,27 @@ class Checkpoint:
 
     def start_log(self) -> StartLog:
         """Return the record of the start, up to the point that an earlier process reached."""
+        return StartLog(self, self._started)
 
-        def write(records: list[PassRecord | LoopRecord]) -> None:
-            metas: list[Any] = []
-            arrays: Arrays = {}
-            for i, record in enumerate(records):
-                meta, own = _pack_record(record)
-                metas.append(meta)
-                arrays.update({f"{i}.{name}": a for name, a in own.items()})
-            self._write(({"start": metas}, arrays))
+    def save_start(self, records: list[PassRecord | LoopRecord]) -> None:
+        """Replace the file by the record of a start that is not done yet."""
+        metas: list[Any] = []
+        arrays: Arrays = {}
+        for i, record in enumerate(records):
+            if isinstance(record, PassRecord):
+                meta, own = {"question": record.question}, record.partial
+            else:
+                meta, own = {"loop": record.name, **record.loop[0]}, record.loop[1]
+            metas.append(meta)
+            arrays.update({f"{i}.{name}": a for name, a in own.items()})
+        self._write(({"start": metas}, arrays))
 
-        def unpack(kind: type, packed: Any, sizes: Mapping[str, int]) -> Fitted:
-            try:
-                return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
-            except (StateError, KeyError, TypeError, ValueError) as error:
-                raise self._damaged(error) from error
-
-        return StartLog(self._started, write, _pack_loop, unpack, self._damaged)
+    def unpack(self, kind: type, packed: Any, sizes: Mapping[str, int]) -> Fitted:
+        """Return a loop inside the start as it was kept."""
+        try:
+            return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise self.damaged(error) from error
 
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         """Replace the file by the newest state; a crash leaves the old one or the new one."""
@@ -694,13 +681,6 @@ def _unpack_loop(
     return Fitted(
         unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
     )
-
-
-def _pack_record(record: PassRecord | LoopRecord) -> tuple[dict[str, Any], Arrays]:
-    if isinstance(record, PassRecord):
-        return {"question": record.question}, record.partial
-    meta, arrays = record.loop
-    return {"loop": record.name, **meta}, arrays
 
 
 def _unpack_record(meta: dict[str, Any], arrays: Arrays, number: int) -> PassRecord | LoopRecord:

@@ -167,17 +167,17 @@ def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterato
         yield
         return
 
-    def of_rows(name: str, otherwise: Any) -> Any:
+    def passes() -> int:
         opened = rows()
-        return otherwise if opened is None else getattr(opened, name)
+        return 0 if opened is None else opened.passes
+
+    def dashboard() -> str | None:
+        opened = rows()
+        return None if opened is None else opened.dashboard
 
     total = getattr(estimator, "max_iter", None)
-    with showing(
-        type(estimator).__name__,
-        int(total) if isinstance(total, int) else None,
-        lambda: of_rows("passes", 0),
-        lambda: of_rows("dashboard", None),
-    ):
+    most = int(total) if isinstance(total, int) else None
+    with showing(type(estimator).__name__, most, passes, dashboard):
         yield
 
 

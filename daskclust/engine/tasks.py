@@ -21,13 +21,7 @@ from uuid import uuid4
 import numpy as np
 
 from daskclust.engine.blocks import Block
-from daskclust.engine.workers import (
-    ClusterWait,
-    in_thread,
-    scheduler_lost,
-    workers_die,
-    workers_of,
-)
+from daskclust.engine.workers import ClusterWait, in_thread, scheduler_lost, workers_die, workers_of
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
@@ -109,10 +103,7 @@ def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
 
 
 def by_location(
-    blocks: list[Block],
-    futures: list[Any],
-    who_has: Mapping[Any, Any],
-    threads: Mapping[str, int],
+    blocks: list[Block], futures: list[Any], who_has: Mapping[Any, Any], threads: Mapping[str, int]
 ) -> list[tuple[str | None, list[Block]]]:
     """Group blocks by the worker that holds them, one group a thread, in row order."""
     at: dict[Any, list[Block]] = {}
@@ -326,10 +317,7 @@ def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
     futures = list(futures)
     try:
         return _wait(
-            client,
-            what,
-            lambda: futures,
-            lambda: sum(future.done() for future in futures),
+            client, what, lambda: futures, lambda: sum(future.done() for future in futures)
         )
     except BaseException:
         discard(client, futures)

@@ -333,13 +333,7 @@ class PCKID(
             )
 
         return Spectrum(
-            rows,
-            data.survey.mean,
-            solver,
-            n_wanted,
-            self.power_iterations,
-            start,
-            kmeans_seed,
+            rows, data.survey.mean, solver, n_wanted, self.power_iterations, start, kmeans_seed
         )
 
     def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
@@ -368,11 +362,7 @@ class PCKID(
         return train_members(data.X, data.rows, pool, members), pool
 
     def _finish(
-        self,
-        data: OpenData,
-        problem: Spectrum,
-        state: SpectrumState,
-        history: list[dict[str, Any]],
+        self, data: OpenData, problem: Spectrum, state: SpectrumState, history: list[dict[str, Any]]
     ) -> None:
         self._weights, self._means = state.weights, state.means
         self._covariances, self._sizes = state.covariances, state.sizes

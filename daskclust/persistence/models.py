@@ -83,11 +83,7 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
 
 
 def save(
-    model: Any,
-    path: Any,
-    *,
-    overwrite: bool = False,
-    attributes: Mapping[str, Any] | None = None,
+    model: Any, path: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
 ) -> None:
     """Save a fitted model; see :meth:`daskclust.persistence.saveable.Saveable.save`.
 
@@ -107,7 +103,10 @@ def save(
             continue
         state[name], more = entry.store(name, getattr(model, name))
         arrays.update(more)
-    arrays = {name: _little_endian(array) for name, array in arrays.items()}
+    arrays = {
+        name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        for name, array in arrays.items()
+    }
     meta: dict[str, Any] = {
         "format": FORMAT,
         "estimator": type(model).__name__,
@@ -132,10 +131,6 @@ def save(
             )
             stored[...] = array
         group.attrs.update({**redact_all(attributes or {}), _MARK: meta})
-
-
-def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

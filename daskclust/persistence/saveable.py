@@ -178,10 +178,7 @@ def check_same_data(model: Any, cube: Any) -> None:
     if theirs is None:
         return
     mine = described(cube)
-    for one, other, who, whom in (
-        (mine, theirs, "cube", "model"),
-        (theirs, mine, "model", "cube"),
-    ):
+    for one, other, who, whom in ((mine, theirs, "cube", "model"), (theirs, mine, "model", "cube")):
         if one["values"] and not other["values"] and np.dtype(other["dtype"]).kind in "iu":
             raise ValueError(
                 f"The values of the {who} are scaled ({_shown(one)}), those of the {whom} are "

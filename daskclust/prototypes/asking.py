@@ -300,11 +300,7 @@ def _count_prototypes(n_rows: int, count: int) -> int:
 
 
 def find_cells(
-    data: OpenRows,
-    known: Ints,
-    count: int,
-    seed: int,
-    vain: Ints | None = None,
+    data: OpenRows, known: Ints, count: int, seed: int, vain: Ints | None = None
 ) -> Cells:
     """Find prototypes, and what lies around each; two passes.
 

@@ -113,11 +113,7 @@ class Lesson:
     def teach(self, without: Fold | None = None) -> tuple[Any, Any]:
         kept = self._taught if without is None else self._taught[~without.rows[self._taught]]
         return teach(
-            self._classifier,
-            self._x[kept],
-            self._codes[kept],
-            self._weight[kept],
-            self._classes,
+            self._classifier, self._x[kept], self._codes[kept], self._weight[kept], self._classes
         )
 
     def weigh(self, posterior: Posterior, without: Sequence[Posterior]) -> Mixture:

@@ -29,23 +29,6 @@ from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.rng import row_uniforms
 
-__all__ = [
-    "COUNT",
-    "MAX",
-    "MERGES",
-    "MIN",
-    "MOMENTS",
-    "SUM",
-    "TOP",
-    "Field",
-    "Merge",
-    "Partial",
-    "Reduction",
-    "RowBlock",
-    "smallest_keys",
-    "top_dtype",
-]
-
 
 @dataclass(frozen=True)
 class Merge:

@@ -99,12 +99,7 @@ class _Race:
     def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
         """Make the keys of some rows exact."""
         approach(
-            self._x,
-            self._candidates,
-            places,
-            *self.carry,
-            shift=self._shift,
-            missing=self._missing,
+            self._x, self._candidates, places, *self.carry, shift=self._shift, missing=self._missing
         )
         keys[places] = self._keys(places)
 

@@ -219,10 +219,7 @@ class Survey:
 
 
 def pick_rows(
-    rows: RowBlock,
-    keys: Floats,
-    count: int,
-    places: NDArray[np.intp] | None = None,
+    rows: RowBlock, keys: Floats, count: int, places: NDArray[np.intp] | None = None
 ) -> Array:
     """Return records of the ``count`` rows of smallest key of one block, padded with none.
 

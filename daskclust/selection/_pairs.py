@@ -31,12 +31,7 @@ _ALPHA = 0.9
 
 
 def suggest_pairs(
-    X: Any,
-    n: int,
-    *,
-    must_link: Any = None,
-    cannot_link: Any = None,
-    random_state: Any = None,
+    X: Any, n: int, *, must_link: Any = None, cannot_link: Any = None, random_state: Any = None
 ) -> Ints:
     """Suggest pairs of rows of which it would help to know whether they belong together.
 

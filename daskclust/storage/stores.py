@@ -127,9 +127,7 @@ class RetryingStore(WrapperStore[Store]):
         return await self._again(lambda: self._store.get(key, prototype, byte_range), key)
 
     async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         wanted = list(key_ranges)
         name = wanted[0][0] if wanted else ""

@@ -277,12 +277,7 @@ class AgglomerativeClustering(TreeEstimator):
             grow = partial(link_adjacent, beside=self._beside(problem.read, leaves))
         self.linkage_ = grow(leaves.centers, leaves.weights, self.linkage, cannot_link=pairs)
         self._row_leaves = self._map(
-            data.X,
-            None,
-            np.int32,
-            "leaves",
-            data.rows.lengths,
-            (own[0], own[1].astype(np.int32)),
+            data.X, None, np.int32, "leaves", data.rows.lengths, (own[0], own[1].astype(np.int32))
         )
         self._set_cut(self.n_clusters, self.distance_threshold)
 

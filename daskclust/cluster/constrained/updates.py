@@ -108,7 +108,9 @@ class SparseWeights:
         state, number = done.state, int(done.state.round)
         if not (state.settled or done.last):
             return done.followed_by(state, round=number)
-        old = self._weights_before(state)
+        w = state.assignment_weights
+        # The ones of the first round stand for ``w_j = 1 / sqrt(p)``.
+        old = np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
         found = feature_weights(self.scores(state), self.sparsity)
         # Without a positive score the weights stay as they are, which ends the fit.
         weights = old if found is None else found.weights
@@ -125,12 +127,6 @@ class SparseWeights:
             weights_kept=found is None,
             weights_tied=found is not None and found.tied,
         )
-
-    @staticmethod
-    def _weights_before(state: RestartState) -> Floats:
-        """Return w of the round; the ones of the first stand for ``w_j = 1 / sqrt(p)``."""
-        w = state.assignment_weights
-        return np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
 
     def _between(self, state: RestartState) -> Floats:
         """Return gamma of the clusters (Eq. 6)."""
