@@ -25,7 +25,6 @@ from daskclust.estimator.inputs import (
     Data,
     check_block,
     check_enough_rows,
-    check_observed_values,
     check_rows,
     check_values,
     check_weight,
@@ -322,9 +321,8 @@ class BaseClusterer(
         stats: ClusterStatistics = rows.reduce(ASSIGN, state)
         if not np.isfinite(stats.inertia.sum()):
             # Only now is a second look worth its pass: to say where the fault lies.
-            check_found = check_observed_values if is_partial(self) else check_values
             survey = PARTIAL_SURVEY if is_partial(self) else SURVEY
-            check_found(rows.reduce(survey, SurveyRequest(X.shape[1])))
+            check_values(rows.reduce(survey, SurveyRequest(X.shape[1])))
         return stats
 
     @property

@@ -437,8 +437,13 @@ def warn_of_offsets(survey: Survey) -> None:
 
 
 def check_values(survey: Survey) -> None:
-    """Raise for the first NaN or infinity, values too large, and the first unusable weight."""
+    """Raise for the first value that must not be there, for too large ones, and unusable weights.
+
+    NaN means missing in a :class:`PartialSurvey`.
+    """
     if survey.first_bad is not None:
+        if isinstance(survey, PartialSurvey):
+            raise ValueError(infinite_message(*survey.first_bad))
         raise ValueError(nonfinite_message(survey.bad_is_nan, *survey.first_bad))
     check_range(survey)
     if survey.bad_weight_row is not None:
@@ -450,9 +455,19 @@ def check_values(survey: Survey) -> None:
 
 
 def check_survey(survey: Survey) -> None:
+    """Raise for what no fit can use, columns without any value included."""
     check_values(survey)
     if survey.weight <= 0:
         raise ValueError("All sample weights are zero; at least one must be positive.")
+    if isinstance(survey, PartialSurvey):
+        if survey.informed <= 0:
+            raise ValueError("X has no value at all: every entry is NaN.")
+        empty = np.flatnonzero(survey.observed <= 0)
+        if len(empty):
+            raise ValueError(
+                f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
+                f"{empty.tolist()}."
+            )
     warn_of_offsets(survey)
 
 
@@ -477,39 +492,9 @@ def check_block(x: Array, start: int, *, missing: bool) -> None:
     raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
 
 
-def check_columns(observed: Floats, *, informed: bool) -> None:
-    """Raise for columns without any value.
-
-    `observed` (p,): weight of the values of each column. `informed`: whether any row has a value.
-    """
-    if not informed:
-        raise ValueError("X has no value at all: every entry is NaN.")
-    empty = np.flatnonzero(observed <= 0)
-    if len(empty):
-        raise ValueError(
-            f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
-            f"{empty.tolist()}."
-        )
-
-
-def check_observed_values(survey: PartialSurvey) -> None:
-    """Raise for infinities, values too large and unusable weights, where NaN means missing."""
-    if survey.first_bad is not None:
-        raise ValueError(infinite_message(*survey.first_bad))
-    check_values(survey)
-
-
-def check_observed_survey(survey: PartialSurvey) -> None:
-    """Raise for what no fit can use, columns without any value included."""
-    check_observed_values(survey)
-    if survey.weight > 0:
-        check_columns(survey.observed, informed=survey.informed > 0)
-    check_survey(survey)
-
-
 def check_partial_survey(survey: PartialSurvey) -> None:
     """Raise for what no fit can use; warn of rows without any value, which belong nowhere."""
-    check_observed_survey(survey)
+    check_survey(survey)
     if survey.n_unobserved:
         warn(
             f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "

@@ -14,13 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats, Ints
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.inputs import (
-    check_block,
-    check_columns,
-    check_rows,
-    check_survey,
-    infinite_message,
-)
+from daskclust.estimator.inputs import check_block, check_rows, check_survey, infinite_message
 from daskclust.estimator.parameters import check_integer
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
@@ -29,10 +23,7 @@ from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey, SurveyRequ
 
 
 def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
-    if survey.first_bad is not None:
-        raise ValueError(infinite_message(*survey.first_bad))
     check_survey(survey)
-    check_columns(survey.observed, informed=survey.n_informed > 0)
     if survey.n_informed < n_components:
         raise ValueError(
             f"n_samples={survey.n_informed} should be >= {name}={n_components}: so many rows have "

@@ -20,7 +20,7 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import misses_values
-from daskclust.estimator.inputs import check_observed_survey
+from daskclust.estimator.inputs import check_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, project
@@ -81,7 +81,7 @@ def takes_gaps(views: Any) -> bool:
 
 def check_survey_of_gaps(survey: PartialSurvey) -> None:
     """Raise for what no view can use; warn of rows without any value."""
-    check_observed_survey(survey)
+    check_survey(survey)
     if survey.n_unobserved:
         warn(
             f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
