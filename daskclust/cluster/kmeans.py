@@ -660,7 +660,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             init_rounds=self.init_rounds,
             shift=shift,
             missing=misses_values(survey),
-        ).centers
+        )
 
     def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:
         """Find the starting centers of all restarts on samples that grow."""
@@ -694,7 +694,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             ]
             return None if any(f is None for f in found) else [f for f in found if f is not None]
 
-        return start(tries, lambda: drawn.clustered(k).centers)
+        return start(tries, lambda: drawn.clustered(k))
 
 
 def _alone(starts: list[Floats] | None) -> list[Floats] | None:

@@ -349,7 +349,7 @@ callable, default="ss-k-means||"
             shift=data.survey.mean,
             fixed=fixed,
             missing=misses_values(data.survey),
-        ).centers
+        )
 
     def _finish(
         self,

@@ -403,7 +403,7 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
         oversampling_factor=_OVERSAMPLING,
         init_rounds=_ROUNDS,
         shift=survey.mean,
-    ).centers
+    )
     if init_params != "kmeans":
         return found
     tolerance = float(_TOL * survey.variance.mean())

@@ -8,6 +8,7 @@ uniform sample of so many rows beyond that.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,13 @@ from daskclust.config import setting
 from daskclust.engine import Rows
 from daskclust.kernels.nearest.assign import direct_distances
 from daskclust.kernels.starts.density import local_densities, local_outlier_factors
-from daskclust.reduction import FARTHEST_FIRST, FARTHEST_FIRST_BYTES, FarthestFirst, Survey
+from daskclust.reduction import (
+    FARTHEST_FIRST,
+    FARTHEST_FIRST_BYTES,
+    FarthestFirst,
+    Reduction,
+    Survey,
+)
 
 logger = logging.getLogger("daskclust")
 
@@ -153,26 +160,29 @@ def maximin_centers(
     .. [1] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
        technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
     """
-    partial = missing is not None
 
     def chosen(found: Array) -> Floats:
         x: Floats = found["x"].astype(np.float64)
         return x if missing is None else np.where(np.isnan(x), missing, x)
 
     origin = np.zeros((1, rows.n_features))
-    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift, partial))
+    request = FarthestFirst(origin, shift, missing is not None)
+    found = rows.reduce(FARTHEST_FIRST.without_carry(), request)
     # Rows of norm 0 are not found; where all rows are such, one of them is the start.
     centers = chosen(found) if len(found) else origin
-    keep = rows.can_keep(FARTHEST_FIRST_BYTES)
-    search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
-    carry = None
+    search, carry = _search(rows), None
     while len(centers) < k:
-        state = FarthestFirst(centers, shift, partial)
-        found, carry = rows.scan(search, state, carry)
+        found, carry = rows.scan(search, replace(request, points=centers), carry)
         if not len(found):
             break
         centers = np.concatenate([centers, chosen(found)])
     return centers
+
+
+def _search(rows: Rows) -> Reduction:
+    """Return the pass that finds the next row, which keeps 8 bytes a row where they fit."""
+    keep = rows.can_keep(FARTHEST_FIRST_BYTES)
+    return FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
 
 
 def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
@@ -185,10 +195,7 @@ def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
     ``n_clusters`` passes, each of which measures one more point; 8 bytes a row
     are kept between them where they fit, else all points are measured again.
     """
-    keep = rows.can_keep(FARTHEST_FIRST_BYTES)
-    search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
-    points, carry = mean[None], None
-    delta = 0.0
+    search, points, carry, delta = _search(rows), mean[None], None, 0.0
     for _ in range(n_clusters):
         found, carry = rows.scan(search, FarthestFirst(points, mean), carry)
         if not len(found):

@@ -235,18 +235,6 @@ STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
 _WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 
 
-@dataclass(frozen=True)
-class Start:
-    """Starting centers of all restarts.
-
-    `centers` (r, k, p): repeated rows stand in where there were too few distinct ones.
-    `n_distinct`: distinct starting centers of the poorest restart.
-    """
-
-    centers: Floats
-    n_distinct: int
-
-
 def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
     """Return how many rows the first pass draws for each restart.
 
@@ -259,10 +247,9 @@ def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
     return n_clusters if init == "random" else 1
 
 
-def _padded(found: list[Floats], k: int) -> Start:
-    """Stack the restarts' centers, repeating the first where one has too few."""
-    centers = [np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found]
-    return Start(np.stack(centers), min(len(c) for c in found))
+def _padded(found: list[Floats], k: int) -> Floats:
+    """Stack the restarts' centers, (r, k, p), repeating the first where one has too few."""
+    return np.stack([np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found])
 
 
 def _picked(picks: Array, mean: Floats) -> Floats:
@@ -281,8 +268,8 @@ def sample_centers(
     shift: Floats | None,
     fixed: Floats | None = None,
     missing: bool = False,
-) -> Start:
-    """Find starting centers.
+) -> Floats:
+    """Find starting centers of all restarts, (r, k, p).
 
     `survey`: of the first pass, with the rows it drew. `init` is one of {"k-means||", "k-means++",
     "random", "maximin", "dkm++", "robin"}. `seeds`: one for each restart. `oversampling_factor`,
@@ -408,7 +395,7 @@ class Candidates:
         while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
             left = self.draw(per_round)
 
-    def clustered(self, k: int) -> Start:
+    def clustered(self, k: int) -> Floats:
         """Cluster the candidates, weighted by the rows they attract; one pass.
 
         Of many rows a sample is weighed, so that weights are right in expectation.

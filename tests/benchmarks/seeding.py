@@ -71,7 +71,7 @@ def measure(problem: Problem, separation: float, repeats: int = 3) -> dict[str, 
             found[f"passes, {name}"] = data.passes - before
         for _ in range(2):
             began = time.perf_counter()
-            rows.reduce(ASSIGN, CenterSets(start.centers, shift=survey.mean))
+            rows.reduce(ASSIGN, CenterSets(start, shift=survey.mean))
             spans["iteration"].append(time.perf_counter() - began)
     # The first of each may compile.
     return {**found, **{name: min(times[1:]) for name, times in spans.items()}}

@@ -41,7 +41,7 @@ def starts(monkeypatch):
 
     def record(*args: Any, **kwargs: Any) -> Any:
         start = sample_centers(*args, **kwargs)
-        seen.append(start.centers)
+        seen.append(start)
         return start
 
     sample_centers = kmeans.sample_centers

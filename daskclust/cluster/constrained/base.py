@@ -182,7 +182,7 @@ class ConstrainedClusterer(BaseClusterer):
             shift=data.survey.mean,
             fixed=known,
             missing=misses_values(data.survey),
-        ).centers
+        )
 
     def _prediction_weights(self) -> Floats | None:
         w: Floats | None = getattr(self, "assignment_weights_", None)
