@@ -70,8 +70,6 @@ def choose_parents(n_clusters: int) -> int:
     A row is compared with ``m`` parents and ``k / m`` children, which is least, ``2 sqrt(k)``, for
     ``m = sqrt(k)``.  A quarter as many parents take twice the multiplications, and lose a third.
 
-    Examples
-    --------
     >>> choose_parents(2000), choose_parents(100_000)
     (11, 79)
     """
@@ -83,8 +81,6 @@ def give_out(total: int, mass: Floats, most: Ints) -> Ints:
 
     Their sum is ``total``, or as near to it as the bounds allow.
 
-    Examples
-    --------
     >>> give_out(6, np.array([1.0, 2.0, 9.0]), np.array([9, 9, 9]))
     array([1, 1, 4])
     >>> give_out(6, np.array([1.0, 2.0, 9.0]), np.array([1, 9, 3]))

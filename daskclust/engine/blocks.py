@@ -68,8 +68,6 @@ def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]
 
     Tiles end at multiples of ``SEGMENT`` global rows, where sums do not show a cut.
 
-    Examples
-    --------
     >>> list(tiles_of(4000, 5000, 768))
     [(0, 96), (96, 4192), (4192, 5000)]
     """
@@ -426,8 +424,6 @@ Range = tuple[int, int]
 def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
     """Join sorted ranges of rows that touch.
 
-    Examples
-    --------
     >>> joined_ranges([(0, 4), (4, 6), (9, 12)])
     [(0, 6), (9, 12)]
     """
@@ -443,8 +439,6 @@ def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
 def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
     """Whether any row is in both; ranges are sorted and disjoint.
 
-    Examples
-    --------
     >>> overlap([(0, 4), (9, 12)], [(4, 9)]), overlap([(0, 4)], [(3, 5)])
     (False, True)
     """

@@ -208,7 +208,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 @dataclass(frozen=True)
-class PassRecord:
+class PassAnswer:
     """A pass, or a stage without one: what was asked (as a hash), and what was found."""
 
     question: str
@@ -231,7 +231,7 @@ class StartLog:
     """
 
     checkpoint: Checkpoint
-    records: list[PassRecord | LoopRecord]
+    records: list[PassAnswer | LoopRecord]
     _at: int = field(default=0, init=False)
 
     def recall(self, reduction: Reduction, state: Any) -> Partial | None:
@@ -266,7 +266,7 @@ class StartLog:
         if self._at == len(self.records):
             return None
         record = self.records[self._at]
-        if not isinstance(record, PassRecord) or record.question != question:
+        if not isinstance(record, PassAnswer) or record.question != question:
             del self.records[self._at :]
             return None
         self._at += 1
@@ -283,9 +283,9 @@ class StartLog:
         self.note_stage(_question(reduction, state), partial)
 
     def note_stage(self, question: str, found: Partial) -> None:
-        self._put(PassRecord(question, {name: np.asarray(a) for name, a in found.items()}))
+        self._put(PassAnswer(question, {name: np.asarray(a) for name, a in found.items()}))
 
-    def _put(self, record: PassRecord | LoopRecord) -> None:
+    def _put(self, record: PassAnswer | LoopRecord) -> None:
         self.records[self._at :] = [record]
         self._at += 1
         self.checkpoint.save_start(self.records)
@@ -478,7 +478,7 @@ class Checkpoint:
         self.written = False
         #: Parts before this one, as stored.
         self._before: list[tuple[dict[str, Any], Arrays]] = []
-        self._started: list[PassRecord | LoopRecord] = []
+        self._started: list[PassAnswer | LoopRecord] = []
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
@@ -543,7 +543,13 @@ class Checkpoint:
             return None
         part, own = parts[at], _under(arrays, f"{at}.")
         if "start" in part:
-            self._started = [_unpack_record(r, own, i) for i, r in enumerate(part["start"])]
+            for i, record in enumerate(part["start"]):
+                arrays = _under(own, f"{i}.")
+                self._started.append(
+                    PassAnswer(record["question"], arrays)
+                    if "question" in record
+                    else LoopRecord(record["loop"], (record, arrays))
+                )
             return None
         return _unpack_loop(kind, (part, own), sizes)
 
@@ -551,12 +557,12 @@ class Checkpoint:
         """Return the record of the start, up to the point that an earlier process reached."""
         return StartLog(self, self._started)
 
-    def save_start(self, records: list[PassRecord | LoopRecord]) -> None:
+    def save_start(self, records: list[PassAnswer | LoopRecord]) -> None:
         """Replace the file by the record of a start that is not done yet."""
         metas: list[Any] = []
         arrays: Arrays = {}
         for i, record in enumerate(records):
-            if isinstance(record, PassRecord):
+            if isinstance(record, PassAnswer):
                 meta, own = {"question": record.question}, record.partial
             else:
                 meta, own = {"loop": record.name, **record.loop[0]}, record.loop[1]
@@ -681,10 +687,3 @@ def _unpack_loop(
     return Fitted(
         unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
     )
-
-
-def _unpack_record(meta: dict[str, Any], arrays: Arrays, number: int) -> PassRecord | LoopRecord:
-    own = _under(arrays, f"{number}.")
-    if "question" in meta:
-        return PassRecord(meta["question"], own)
-    return LoopRecord(meta["loop"], (meta, own))

@@ -49,8 +49,6 @@ def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
     Every pass waits for the slowest worker, so what is moved once is soon repaid; no
     block is moved that would not leave the fuller of two workers less full.
 
-    Examples
-    --------
     >>> held = {"a": [Block(10 * i, 10, None) for i in range(4)], "b": []}
     >>> even_out(held, {"a": 1, "b": 1})
     >>> [[block.start for block in blocks] for blocks in held.values()]
@@ -72,8 +70,6 @@ def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
 def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
     """Move slots to the workers that are there now, evenly; what can stay, stays.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> slots = [SimpleNamespace(size=5, worker=worker) for worker in ("gone", "a", "a")]
     >>> resettle(slots, {"a": 1, "b": 2})

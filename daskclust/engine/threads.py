@@ -93,10 +93,6 @@ def _dismiss(helpers: Sequence[Future[None]]) -> None:
     wait([helper for helper in helpers if not helper.cancel()])
 
 
-def _is_error(raised: BaseException) -> bool:
-    return isinstance(raised, Exception)
-
-
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls, which this thread and the helpers make.
 
@@ -133,7 +129,8 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         return [made[i] for i in range(len(calls))]
     try:
         # An interrupt before any error.
-        raise shared.failed[min(shared.failed, key=lambda i: (_is_error(shared.failed[i]), i))]
+        first = min(shared.failed, key=lambda i: (isinstance(shared.failed[i], Exception), i))
+        raise shared.failed[first]
     finally:
         # The error's frames hold these, and arrays by them.
         shared.failed.clear()

@@ -335,8 +335,6 @@ def best_restart(costs: Sequence[float] | Floats, *, at_least: float = 0.0) -> i
 
     Raises ValueError: a cost is NaN.
 
-    Examples
-    --------
     >>> best_restart([3.0, 2.0 + 1e-12, 2.0])
     1
     """

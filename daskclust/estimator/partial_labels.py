@@ -110,8 +110,6 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
 
     Raises ConstraintError for other types.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> known_labels(np.array([7, -1, 3]))
     (array([0, 2]), array([7, 3]))

@@ -268,7 +268,11 @@ class Spectrum(DataAlone):
         n_models = len(state.sizes)
         if self.solver == "randomized":
             return self._power(state, n_models)
-        basis, values = (self._gram if self.solver == "gram" else self._kernel_matrix)(state)
+        if self.solver == "gram":
+            matrix = self.rows.reduce(GRAM, self._request(state, None))
+            basis, values = _leading(matrix, self.n_wanted)
+        else:
+            basis, values = self._kernel_matrix(state)
         after = replace(state, basis=_oriented(basis), values=values / n_models, n_iter=1)
         return self._step(after, 0.0, True)
 
@@ -283,10 +287,6 @@ class Spectrum(DataAlone):
 
     def _request(self, state: SpectrumState, basis: Floats | None) -> GramRequest:
         return GramRequest(state.mixtures, self.shift, basis, self.dtype)
-
-    def _gram(self, state: SpectrumState) -> tuple[Floats, Floats]:
-        matrix = self.rows.reduce(GRAM, self._request(state, None))
-        return _leading(matrix, self.n_wanted)
 
     def _kernel_matrix(self, state: SpectrumState) -> tuple[Floats, Floats]:
         x = self.rows.take(np.arange(self.rows.n_rows))[0]

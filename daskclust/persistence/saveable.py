@@ -322,8 +322,6 @@ class Saveable:
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model without lazy results, which would drag the data along."""
         state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if not _is_lazy(value)}
-
-
-def _is_lazy(value: Any) -> bool:
-    return hasattr(value, "__dask_graph__")
+        return {
+            name: value for name, value in state.items() if not hasattr(value, "__dask_graph__")
+        }

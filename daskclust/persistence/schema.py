@@ -37,8 +37,6 @@ def to_json(value: Any) -> Any:
 
     Raises TypeError for what has no such form.
 
-    Examples
-    --------
     >>> to_json({"a": (1, float("inf"), np.float64(0.5))})
     {'a': [1, {'$float': 'inf'}, 0.5]}
     """

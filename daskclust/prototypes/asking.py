@@ -212,7 +212,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class OpenRows:
+class QuestionData:
     """Data opened for questions."""
 
     rows: Rows
@@ -283,7 +283,7 @@ class Cells:
         return rows[first].astype(np.int64), places[first]
 
 
-def open_for_questions(X: Any, model: LabelSpreading | None) -> OpenRows:
+def open_for_questions(X: Any, model: LabelSpreading | None) -> QuestionData:
     """Open data, as a model takes them if there is one; no pass but to count rows."""
     cube = as_cube(X)
     if model is None:
@@ -291,7 +291,7 @@ def open_for_questions(X: Any, model: LabelSpreading | None) -> OpenRows:
     else:
         data = check_rows(model, X, reset=False)
         cube = None if cube is None else cube_of_fit(model, cube)
-    return OpenRows(open_rows(data), cube, model)
+    return QuestionData(open_rows(data), cube, model)
 
 
 def _count_prototypes(n_rows: int, count: int) -> int:
@@ -300,7 +300,7 @@ def _count_prototypes(n_rows: int, count: int) -> int:
 
 
 def find_cells(
-    data: OpenRows, known: Ints, count: int, seed: int, vain: Ints | None = None
+    data: QuestionData, known: Ints, count: int, seed: int, vain: Ints | None = None
 ) -> Cells:
     """Find prototypes, and what lies around each; two passes.
 

@@ -54,8 +54,6 @@ _SETS, _MOST_PROTOTYPES = 6, 2400
 def count_sets(n_prototypes: int) -> int:
     """Return the number of sets of prototypes in each view.
 
-    Examples
-    --------
     >>> count_sets(400), count_sets(1000), count_sets(5000)
     (6, 2, 1)
     """

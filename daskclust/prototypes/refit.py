@@ -11,7 +11,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_edges, count_near
-from daskclust.prototypes.asking import OpenRows
+from daskclust.prototypes.asking import QuestionData
 from daskclust.prototypes.label_spreading import CONNECTED, LabelSpreading, count_sets
 from daskclust.prototypes.labeled import LabelPlan, RowNodes
 from daskclust.prototypes.posterior import Posterior
@@ -70,7 +70,7 @@ class KeptGraph:
     pairs: tuple[_Seen, ...]
 
     @classmethod
-    def of(cls, data: OpenRows, random_state: int) -> KeptGraph:
+    def of(cls, data: QuestionData, random_state: int) -> KeptGraph:
         """Find prototypes as :class:`LabelSpreading` does with its defaults; one pass."""
         model = LabelSpreading(random_state=random_state)
         (seed,) = draw_seeds(random_state, 1)

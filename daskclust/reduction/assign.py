@@ -147,14 +147,9 @@ ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 
 @dataclass(frozen=True)
 class MovedCenters:
-    """One set of centers, and how they moved since the pass before.
+    """One set of centers, and how they moved since the pass before, if there was one.
 
-    Parameters
-    ----------
-    sets : CenterSets
-        One set, without feature weights and missing values.
-    moves : Moves, optional
-        None where there was no pass before.
+    The set has no feature weights, and no values are missing.
     """
 
     sets: CenterSets

@@ -62,8 +62,6 @@ class Merge:
 def top_dtype(p: int) -> np.dtype:
     """Record of a chosen row: its key, its global number (-1 = none) and its values.
 
-    Examples
-    --------
     >>> top_dtype(3).names
     ('key', 'row', 'x')
     """
@@ -73,12 +71,7 @@ def top_dtype(p: int) -> np.dtype:
 def smallest_keys(records: Array, count: int) -> Array:
     """Return the ``count`` records of smallest key, ties by row number, along the last axis.
 
-    Parameters
-    ----------
-    records : structured ndarray of shape (..., m)
-        Of :func:`top_dtype`.
-    count : int
-        At most m.
+    `records` (..., m): of :func:`top_dtype`. `count`: at most m.
     """
     if not len(records):
         return records[..., :count]

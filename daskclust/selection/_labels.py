@@ -18,7 +18,7 @@ from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import (
     DOUBTS,
     Cells,
-    OpenRows,
+    QuestionData,
     find_cells,
     foresee,
     influence,
@@ -132,7 +132,7 @@ def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
         known, labeled = _known_rows(y, data.rows.n_rows)
         if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
-            data = OpenRows(data.rows, data.cube, model)
+            data = QuestionData(data.rows, data.cube, model)
     else:
         data = open_for_questions(X, model)
         if y is not None:

@@ -133,13 +133,8 @@ def suggest_pairs(
 class _Asked:
     """Points that were asked about, and those that may be.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (m,), int64
-        Those that were asked about, ascending.
-    z : ndarray of shape (m, q)
-    places : ndarray of shape (m,), int
-        Their cells.
+    `rows` (m,), `z` (m, q), `places` (m,): numbers of those that were asked about, ascending, their
+    coordinates, and their cells.
     """
 
     cells: Cells

@@ -90,11 +90,6 @@ def grows(rows: Rows, k: int) -> bool:
     return not is_large(k, rows.n_features) or _wanted(rows, k) >= _GROWN_EACH * k
 
 
-def sample_rows(rows: Rows, k: int) -> int:
-    """Return the size of the sample: at most a quarter of the rows, unless there are few rows."""
-    return min(rows.n_rows, max(_wanted(rows, k), first_rows(k)))
-
-
 @dataclass(frozen=True)
 class Sample:
     """The farthest rows, and a uniform sample of the others in random order.
@@ -151,13 +146,14 @@ def draw_sample(
 
     `mean` (p,): values that replace missing values of rows that become centers. `total`: weight of
     all rows. `shift` (p,): a point amid the data. `missing`: whether values are missing. `size`:
-    rows to draw, :func:`sample_rows` by default.
+    rows to draw; a quarter of them at most by default, unless there are few.
 
     Two passes: one for the drawn rows, one for the rows farthest from the first drawn
     rows.
     """
     rng = np.random.default_rng([seed, _OF_ROWS])
-    numbers = draw_numbers(rows.n_rows, size or sample_rows(rows, k), int(rng.integers(2**63)))
+    size = size or min(rows.n_rows, max(_wanted(rows, k), first_rows(k)))
+    numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
     order = rng.permutation(len(x))
     order = order[weight[order] > 0]

@@ -22,8 +22,6 @@ def url_options(place: str) -> dict[str, Any]:
 
     Of HTTP only, whose requests have five minutes otherwise; a URL may chain protocols.
 
-    Examples
-    --------
     >>> url_options("s3://bucket/scene.nc")
     {}
     """
@@ -112,8 +110,6 @@ def read_range(place: Any, start: int, size: int) -> bytes:
 def is_folder_at_url(place: Any) -> bool:
     """Whether there are objects below a URL, such as a store; False for local paths.
 
-    Examples
-    --------
     >>> write_whole("memory://below/a/b.txt", b"abc", check=lambda: None)
     >>> is_folder_at_url("memory://below/a"), is_folder_at_url("memory://below/a/b.txt")
     (True, False)
@@ -130,8 +126,6 @@ def matching(place: str) -> list[str]:
     fsspec takes a folder that it could not list for one without files, where it walks
     through folders.  Here that is an error, and the folder is listed again.
 
-    Examples
-    --------
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> write_whole(folder / "a.csv", b"a", check=lambda: None)

@@ -103,8 +103,6 @@ def is_passing(error: Exception) -> bool:
     All else is: libraries that read from networks have errors of their own, many
     derived from ``Exception`` alone.
 
-    Examples
-    --------
     >>> is_passing(ConnectionResetError()), is_passing(FileNotFoundError())
     (True, False)
     """

@@ -40,8 +40,6 @@ _AT_HAND = (LocalStore, MemoryStore, ZipStore)
 def retrying(store: Store) -> Store:
     """Return the store, its requests made again where it may be out of reach for a while.
 
-    Examples
-    --------
     >>> retrying(MemoryStore())
     MemoryStore('memory://...')
     """
@@ -393,8 +391,6 @@ def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
 
     JSON has no NaN, hence floats are base64 of their eight little-endian bytes.
 
-    Examples
-    --------
     >>> encode_fill_value(-9999, np.dtype("int16"))
     -9999
     >>> encode_fill_value(-9999.0, np.dtype("float32"))

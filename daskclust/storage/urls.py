@@ -69,8 +69,6 @@ def redact(text: object) -> str:
 def redact_all(value: Any) -> Any:
     """Return JSON-like values with every text in them redacted, keys included.
 
-    Examples
-    --------
     >>> redact_all({"cube": "s3://key:secret@bucket/x", "bands": [1, 2]})
     {'cube': 's3://***@bucket/x', 'bands': [1, 2]}
     """
