@@ -352,62 +352,37 @@ def _class_statistics(
 
 
 @compiled()
-def _implied_sums(
-    number: Any,
-    sums: Any,
-    squares: Any,
-    box2: Any,
-    must: Any,
-    cannot: Any,
-) -> tuple[int, int]:
-    """Twice the violated sums, and twice the numbers of violated pairs."""
-    n_classes, n_clusters, p = sums.shape
-    n_must = 0
-    n_cannot = 0
+def _add_across(number: Any, sums: Any, squares: Any, box2: Any, out: Any) -> int:
+    """Add, for the rows of one group in two parts, what their squared differences lack to a box.
+
+    By feature, for groups along the first axis and parts along the second.  Each pair of rows of
+    two parts is met twice; twice their number is returned.
+    """
+    n_groups, n_parts, p = sums.shape
+    count = 0
     total_s = np.empty(p)
     total_q = np.empty(p)
-    # Must-links: the rows of one class in one cluster against the rest of the class.
-    for c in range(n_classes):
+    for g in range(n_groups):
         total = 0
         total_s[:] = 0.0
         total_q[:] = 0.0
-        for k in range(n_clusters):
-            total += number[c, k]
+        for k in range(n_parts):
+            total += number[g, k]
             for j in range(p):
-                total_s[j] += sums[c, k, j]
-                total_q[j] += squares[c, k, j]
-        for k in range(n_clusters):
-            n = number[c, k]
+                total_s[j] += sums[g, k, j]
+                total_q[j] += squares[g, k, j]
+        for k in range(n_parts):
+            n = number[g, k]
             rest = total - n
             if n == 0 or rest == 0:
                 continue
-            n_must += n * rest
+            count += n * rest
             for j in range(p):
-                s = sums[c, k, j]
-                q = squares[c, k, j]
-                must[j] += n * (total_q[j] - q) + rest * q - 2.0 * s * (total_s[j] - s)
-    # Cannot-links: the same, of one cluster against the other classes in the cluster.
-    for k in range(n_clusters):
-        total = 0
-        total_s[:] = 0.0
-        total_q[:] = 0.0
-        for c in range(n_classes):
-            total += number[c, k]
-            for j in range(p):
-                total_s[j] += sums[c, k, j]
-                total_q[j] += squares[c, k, j]
-        for c in range(n_classes):
-            n = number[c, k]
-            rest = total - n
-            if n == 0 or rest == 0:
-                continue
-            n_cannot += n * rest
-            for j in range(p):
-                s = sums[c, k, j]
-                q = squares[c, k, j]
+                s = sums[g, k, j]
+                q = squares[g, k, j]
                 lengths = n * (total_q[j] - q) + rest * q - 2.0 * s * (total_s[j] - s)
-                cannot[j] += n * rest * box2[j] - lengths
-    return n_must, n_cannot
+                out[j] += n * rest * box2[j] - lengths
+    return count
 
 
 def implied_violations(
@@ -449,9 +424,12 @@ def implied_violations(
     origin = _origin(rows, used)
     sums, squares = np.zeros((*shape, box.size)), np.zeros((*shape, box.size))
     _class_statistics(rows, origin, used, given, as_ints(clusters), sums, squares)
-    n_must, n_cannot = _implied_sums(number, sums, squares, box, must, cannot)
+    # Must-links are violated within a class across clusters, cannot-links the other way round.
+    n_must = _add_across(number, sums, squares, np.zeros(box.size), must)
+    by_cluster = [np.ascontiguousarray(a.swapaxes(0, 1)) for a in (number, sums, squares)]
+    n_cannot = _add_across(*by_cluster, box, cannot)
     # Sums of squares are not negative; where all differences are 0, rounding might say so.
-    must = 0.5 * np.maximum(must, 0.0)
+    must = 0.5 * np.maximum(0.0 - must, 0.0)
     return Violations(
         must_link_weight * must,
         cannot_link_weight * 0.5 * cannot,
