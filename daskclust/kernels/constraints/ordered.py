@@ -14,6 +14,7 @@ from daskclust.kernels.constraints.pairs import (
     Floats,
     ImpliedPairs,
     Ints,
+    Labeled,
     as_bools,
     as_floats,
     as_ints,
@@ -27,20 +28,6 @@ class _Pairs(NamedTuple):
     neighbors: Ints
     costs: Floats
     is_must_link: Bools
-
-
-class _Labeled(NamedTuple):
-    """Labeled rows: the fields of :class:`ImpliedPairs` that compiled code reads."""
-
-    slot: Ints
-    classes: Ints
-    points: Floats
-    lengths: Floats
-    n_classes: int
-    box_length: float
-    must_link_weight: float
-    cannot_link_weight: float
-    constant: bool
 
 
 class _Statistics(NamedTuple):
@@ -140,19 +127,17 @@ def _count_rows(labels: Any, labeled: Any, statistics: Any) -> None:
         sums[n_classes] += sums[c]
 
 
-def _statistics(
-    implied: ImpliedPairs, labeled: _Labeled, labels: Ints, small: Array, n_clusters: int
-) -> _Statistics:
+def _statistics(implied: ImpliedPairs, labels: Ints, small: Array, n_clusters: int) -> _Statistics:
     """Return the statistics of the labeled rows, those of the last pass where it moved none."""
-    kept = implied.kept
+    kept, labeled = implied.kept, implied.rows
     if "labels" in kept and np.array_equal(kept["labels"], labels):
         statistics: _Statistics = kept["statistics"]
         if statistics.number.shape[1] == n_clusters:
             return statistics
-    shape = (implied.n_classes + 1, n_clusters)
+    shape = (labeled.n_classes + 1, n_clusters)
     statistics = _Statistics(
         np.zeros(shape, dtype=np.int64),
-        np.zeros((*shape, implied.points.shape[1])),
+        np.zeros((*shape, labeled.points.shape[1])),
         np.zeros(shape),
     )
     _count_rows(small, labeled, statistics)
@@ -321,7 +306,7 @@ def _ordered_pass(
 
 
 #: In place of labeled rows where there are none.
-_NONE_LABELED = _Labeled(
+_NONE_LABELED = Labeled(
     np.empty(0, dtype=np.int64),
     np.empty(0, dtype=np.int64),
     np.empty((0, 0)),
@@ -392,10 +377,10 @@ def ordered_pass(
     # Labels of partners are read all over the place: small ones stay in the processor's cache.
     small = new.astype(np.int8 if d.shape[1] <= np.iinfo(np.int8).max else np.int32)
     n_clusters = d.shape[1]
-    labeled, statistics = _NONE_LABELED, _NO_STATISTICS
+    statistics = _NO_STATISTICS
+    labeled = _NONE_LABELED if implied is None else implied.rows
     if implied is not None:
-        labeled = _Labeled(*(getattr(implied, name) for name in _Labeled._fields))
-        statistics = _statistics(implied, labeled, new, small, n_clusters)
+        statistics = _statistics(implied, new, small, n_clusters)
     pairs = _Pairs(as_ints(indptr), as_ints(neighbors), as_floats(costs), as_bools(is_must_link))
     prices = _Prices(np.zeros((2, n_clusters)), np.empty(n_clusters), np.zeros(n_clusters))
     changed = _ordered_pass(d, small, pairs, labeled, statistics, prices)

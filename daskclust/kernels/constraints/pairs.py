@@ -27,7 +27,7 @@ instead of O(L^2 p).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -231,9 +231,8 @@ def explicit_violations(
 _ORIGIN_ROWS = 1000
 
 
-@dataclass(frozen=True, eq=False)
-class ImpliedPairs:
-    """Labeled rows, prepared by :func:`implied_pairs` under one set of feature weights.
+class Labeled(NamedTuple):
+    """Labeled rows under one set of feature weights.
 
     Attributes
     ----------
@@ -252,8 +251,6 @@ class ImpliedPairs:
         Weight of every implied pair.
     constant : bool
         True for penalty 1 a pair, whatever its length.
-    kept : dict
-        Of the ordered pass: what the next one may use again.
     """
 
     slot: Ints
@@ -265,6 +262,13 @@ class ImpliedPairs:
     must_link_weight: float
     cannot_link_weight: float
     constant: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ImpliedPairs:
+    """What :func:`implied_pairs` prepares; ``kept`` is what the next ordered pass may use again."""
+
+    rows: Labeled
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -326,15 +330,17 @@ def implied_pairs(
         origin = _origin(rows, labeled)
         _fill_points(rows, labeled, origin, active, np.sqrt(w[active]), points, lengths)
     return ImpliedPairs(
-        slot=slot,
-        classes=given[labeled],
-        points=points,
-        lengths=lengths,
-        n_classes=int(given.max(initial=-1)) + 1,
-        box_length=float(np.sum(w * as_floats(box2))),
-        must_link_weight=float(must_link_weight),
-        cannot_link_weight=float(cannot_link_weight),
-        constant=penalty == "constant",
+        Labeled(
+            slot=slot,
+            classes=given[labeled],
+            points=points,
+            lengths=lengths,
+            n_classes=int(given.max(initial=-1)) + 1,
+            box_length=float(np.sum(w * as_floats(box2))),
+            must_link_weight=float(must_link_weight),
+            cannot_link_weight=float(cannot_link_weight),
+            constant=penalty == "constant",
+        )
     )
 
 
