@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_choice", "without_mask"]
-
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     """Raise ValueError unless ``value`` is one of the strings."""

@@ -5,8 +5,6 @@ import signal
 import sys
 from types import FrameType
 
-__all__ = ["answer_at_once"]
-
 #: The end of ``sys.argv[0]`` while the package of a command is imported.
 _PROGRAMS = ("-m", "daskclust", "daskclust.exe")
 

@@ -16,8 +16,6 @@ from typing import Any, TextIO
 
 from daskclust.storage.urls import redact
 
-__all__ = ["Progress", "advance", "begin_pass", "showing"]
-
 #: Seconds that a fit takes before anything is shown, and between two looks.
 _DELAY, _PAUSE = 2.0, 0.5
 #: Seconds between two lines about iterations where no line moves.

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import sklearn
 
-__all__ = ["warn"]
-
 #: Frames between a user's line and ours: the package's, and scikit-learn's mixins and pipelines.
 _INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, sklearn.__file__))
 

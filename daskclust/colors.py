@@ -12,20 +12,6 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 
-__all__ = [
-    "NODATA_COLOR",
-    "NOISE_COLOR",
-    "N_DISTINCT",
-    "Legend",
-    "class_colors",
-    "draw_codes",
-    "label_colors",
-    "places_of_names",
-    "require_matplotlib",
-    "rgb_bands",
-    "stretch",
-]
-
 # Okabe & Ito's colors, told apart with any color vision; then a few more.
 _COLORS = (
     "#0072b2",
@@ -45,9 +31,9 @@ _COLORS = (
 N_DISTINCT = len(_COLORS)
 #: Of pixels without data or class.
 NODATA_COLOR = "#1a1a1a"
-# Red, green and blue light in nm: what a composite shows if there are wavelengths.
 #: Of rows that belong to no cluster.
 NOISE_COLOR = "#bdbdbd"
+#: Red, green and blue light in nm: what a composite shows if there are wavelengths.
 _RGB = (660.0, 550.0, 470.0)
 #: Turn of the color wheel from one further color to the next: never near the last ones.
 _GOLDEN = 0.618034

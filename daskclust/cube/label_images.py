@@ -59,10 +59,27 @@ def resampled(
     for top, bottom in pairwise(rows):
         strip = []
         for left, right in pairwise(columns):
-            block = (top, bottom, left, right)
+            block, shape = (top, bottom, left, right), (bottom - top, right - left)
             window = _window(block, grid, own)
-            reached |= window is not None
-            strip.append(_block(values, block, window, grid, own, fill, dtype))
+            if window is None:
+                strip.append(da.full(shape, fill, dtype=dtype, chunks=shape))
+                continue
+            reached = True
+            first, last, west, east = window
+            strip.append(
+                da.map_blocks(
+                    _pick,
+                    values[first:last, west:east].rechunk(-1),
+                    block=block,
+                    corner=(first, west),
+                    grid=grid,
+                    own=own,
+                    fill=fill,
+                    chunks=((shape[0],), (shape[1],)),
+                    dtype=dtype,
+                    meta=np.empty((0, 0), dtype),
+                )
+            )
         found.append(strip)
     if not reached:
         raise ValueError(
@@ -71,35 +88,6 @@ def resampled(
         )
     nodata = tuple({*image.nodata, *(() if fill is False else (_OUTSIDE,))})
     return replace(image, values=da.block(found), nodata=nodata, place=NOWHERE)
-
-
-def _block(
-    values: da.Array,
-    block: tuple[int, int, int, int],
-    window: tuple[int, int, int, int] | None,
-    grid: PixelGrid,
-    own: PixelGrid,
-    fill: int,
-    dtype: np.dtype[Any],
-) -> da.Array:
-    top, bottom, left, right = block
-    shape = bottom - top, right - left
-    if window is None:
-        return da.full(shape, fill, dtype=dtype, chunks=shape)
-    first, last, west, east = window
-    part = values[first:last, west:east].rechunk(-1)
-    return da.map_blocks(
-        _pick,
-        part,
-        block=block,
-        corner=(first, west),
-        grid=grid,
-        own=own,
-        fill=fill,
-        chunks=((shape[0],), (shape[1],)),
-        dtype=dtype,
-        meta=np.empty((0, 0), dtype),
-    )
 
 
 def _pick(

@@ -180,13 +180,14 @@ def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, 
     starts = np.cumsum((0, *cube.block_counts))
     order = np.argsort(rows, kind="stable")
     bounds = np.searchsorted(rows[order], starts)
-    table = np.empty(cube.blocks.count, dtype=object)
-    for i in range(len(table)):
-        table[i] = rows[order[bounds[i] : bounds[i + 1]]] - starts[i]
+    wanted = [
+        rows[order[a:b]] - start
+        for (a, b), start in zip(pairwise(bounds), starts[:-1], strict=True)
+    ]
     found = cube._per_block(
         _block_rows,
-        da.from_array(table, chunks=1),
-        sizes=(1,) * len(table),
+        _objects(wanted),
+        sizes=(1,) * len(wanted),
         dtype=object,
         token="daskclust-questions",
         scaling=scaling,

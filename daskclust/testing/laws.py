@@ -15,16 +15,6 @@ from dask.utils import key_split
 from daskclust._types import Array, Floats
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = [
-    "CountingScheduler",
-    "assert_results_close",
-    "check_merge_laws",
-    "check_reduction_laws",
-    "reduce_blocks",
-    "reduce_groups",
-    "row_blocks",
-]
-
 #: Relative to the largest value of an array: what another cut of the rows may change.
 TOLERANCE = 1e-12
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-__all__ = ["row_chunks"]
-
 
 def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, ...]]:
     """Chunk lengths of ``n`` rows: uneven, empty chunks included.

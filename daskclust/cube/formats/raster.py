@@ -265,13 +265,6 @@ def _categories(file: Any) -> dict[str, str] | None:
     return {code: name for code, name in found.items() if name} or None
 
 
-def _hides_pixels(file: Any) -> bool:
-    """Whether a mask, inside the file or beside it, or an alpha band hides pixels."""
-    from rasterio.enums import MaskFlags
-
-    return any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
-
-
 def _colormap(file: Any) -> dict[str, list[int]] | None:
     if file.count != 1:
         return None
@@ -305,6 +298,7 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
 def _open(name: str, shown: str) -> Any:
     import rasterio
     import rioxarray
+    from rasterio.enums import MaskFlags
 
     try:
         with rasterio.open(name) as file:
@@ -326,7 +320,8 @@ def _open(name: str, shown: str) -> Any:
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
             check_whole(file, name)
             still = file.transform.is_identity
-            hidden = _hides_pixels(file)
+            # By a mask, inside the file or beside it, or an alpha band.
+            hidden = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
             if still and file.crs is None and file.gcps[0]:
                 warn(
                     f"{shown!r} lies where its {len(file.gcps[0])} ground control points say, "
@@ -344,9 +339,16 @@ def _open(name: str, shown: str) -> Any:
         ) from error
     # Without a lock: each thread opens the file for itself.
     array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
-    array = array.copy(
-        data=_in_chunks(array.shape, dtype, name, (rows, cols), still, files, hidden)
+    changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
+    pixels = da.from_array(
+        _Bands(name, array.shape, dtype, still, files, hidden),
+        chunks=(-1, rows, cols),
+        name=f"raster-{tokenize(name, changed, (rows, cols))}",
+        asarray=False,
+        fancy=False,
+        meta=(np.ma.empty if hidden else np.empty)((0, 0, 0), dtype),
     )
+    array = array.copy(data=pixels)
     keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
     if unplaced:
         keep = {}
@@ -432,27 +434,6 @@ class _Bands:
             if not os.access(local, os.R_OK):
                 return PermissionError(errno.EACCES, os.strerror(errno.EACCES), local)
         return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
-
-
-def _in_chunks(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    name: str,
-    block: tuple[int, int],
-    unplaced: bool,
-    files: SeenFiles,
-    hidden: bool,
-) -> da.Array:
-    """Return the lazy pixels of an opened file, of all bands together."""
-    changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
-    return da.from_array(
-        _Bands(name, shape, dtype, unplaced, files, hidden),
-        chunks=(-1, *block),
-        name=f"raster-{tokenize(name, changed, block)}",
-        asarray=False,
-        fancy=False,
-        meta=(np.ma.empty if hidden else np.empty)((0, 0, 0), dtype),
-    )
 
 
 def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:

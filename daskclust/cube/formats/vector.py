@@ -416,8 +416,25 @@ def rasterize_file(
             f"None of the {len(shapes)} features of {shown} lies in the image: in its coordinate "
             f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
         )
-    wkb, some = shapely.to_wkb(shapes[inside]), codes[inside]
-    return _lazy(wkb, some, grid, chunks, all_touched, classes.names, shown), classes
+    # Of each block its corner and its size.
+    starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
+    parts = [np.stack(np.meshgrid(*at, indexing="ij"), axis=-1) for at in (starts, chunks)]
+    windows = da.from_array(np.concatenate(parts, axis=2).astype(np.int64), chunks=(1, 1, 4))
+    image = da.map_blocks(
+        _burn,
+        windows,
+        shapes=list(shapely.to_wkb(shapes[inside])),
+        codes=codes[inside].tolist(),
+        transform=grid.transform,
+        all_touched=all_touched,
+        names=classes.names,
+        shown=shown,
+        drop_axis=2,
+        chunks=chunks,
+        dtype=np.int32,
+        meta=np.empty((0, 0), np.int32),
+    )
+    return image, classes
 
 
 def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
@@ -503,35 +520,6 @@ def _outline(grid: PixelGrid) -> Any:
     rows, cols = grid.shape
     corners = [(0, 0), (cols, 0), (cols, rows), (0, rows)]
     return shapely.Polygon([(a * x + b * y + c, d * x + e * y + f) for x, y in corners])
-
-
-def _lazy(
-    shapes: NDArray[Any],
-    codes: Ints,
-    grid: PixelGrid,
-    chunks: tuple[tuple[int, ...], tuple[int, ...]],
-    all_touched: bool,
-    names: dict[int, str] | None,
-    shown: str,
-) -> da.Array:
-    starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
-    corners = np.stack(np.meshgrid(*starts, indexing="ij"), axis=-1).astype(np.int64)
-    ends = np.stack(np.meshgrid(*map(np.array, chunks), indexing="ij"), axis=-1).astype(np.int64)
-    windows = da.from_array(np.concatenate([corners, ends], axis=2), chunks=(1, 1, 4))
-    return da.map_blocks(
-        _burn,
-        windows,
-        shapes=list(shapes),
-        codes=codes.tolist(),
-        transform=grid.transform,
-        all_touched=all_touched,
-        names=names,
-        shown=shown,
-        drop_axis=2,
-        chunks=chunks,
-        dtype=np.int32,
-        meta=np.empty((0, 0), np.int32),
-    )
 
 
 def _burn(
