@@ -29,9 +29,9 @@ _COLORS = (
 )
 #: So many are told apart with any color vision.
 N_DISTINCT = len(_COLORS)
-#: Of pixels without data or class.
+#: Color of pixels without data or class.
 NODATA_COLOR = "#1a1a1a"
-#: Of rows that belong to no cluster.
+#: Color of rows that belong to no cluster.
 NOISE_COLOR = "#bdbdbd"
 #: Red, green and blue light in nm: what a composite shows if there are wavelengths.
 _RGB = (660.0, 550.0, 470.0)

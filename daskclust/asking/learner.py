@@ -73,7 +73,7 @@ class Learner:
             )
         )
         self._values = dict(zip(self._place.values(), pixels.spectra, strict=True))
-        # Of an empty cell: any row, for it has no weight.
+        # An empty cell takes any row: it has no weight.
         some = int(pixels.rows[0])
         medoids = np.where(cells.table.medoids >= 0, cells.table.medoids, some)
         self._medoids = np.stack([self._values[self._place[int(row)]] for row in medoids])

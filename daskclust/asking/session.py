@@ -16,7 +16,7 @@ from daskclust.colors import label_colors
 _LONG, _UNDONE = 60, 200
 #: Answers by which the accuracy is told: older ones are of a model that knew less.
 _RECENT = 20
-#: Of a normal distribution, on either side of 95 %.
+#: Quantile of the normal distribution for an interval of 95 %.
 _Z = 1.96
 
 

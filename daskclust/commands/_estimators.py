@@ -25,6 +25,8 @@ _OTHER_WORDS = {
     "ward": "AgglomerativeClustering",
 }
 _ABSENT: Any = argparse.SUPPRESS
+#: Numbers of clusters, which have to be given.
+_COUNTS = ("n_clusters", "n_components")
 #: Parameters without a useful default, and what to say where they are missing.
 _NEEDED = {
     "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
@@ -146,7 +148,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
 
 def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
     """Refuse more clusters than there can be rows, before anything is read."""
-    for name in ("n_clusters", "n_components"):
+    for name in _COUNTS:
         count = params.get(name)
         if isinstance(count, int) and count > most:
             flag = f"--{name.replace('_', '-')}"
@@ -187,8 +189,6 @@ _ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
 _DEFAULT = re.compile(r",? ?default ?= ?.*$")
 #: A description that stands elsewhere.
 _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
-#: Numbers without a useful default: they have to be given.
-NEEDED = ("n_clusters", "n_components")
 #: Flags of another name, and those that are explained with the command.
 _NO_FLAG = ("random_state", "checkpoint")
 
@@ -270,7 +270,7 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
     for name in sorted(defaults, key=list(inspect.signature(kind).parameters).index):
         if name in _NO_FLAG:
             continue
-        default = "none, it is needed" if name in NEEDED else defaults[name]
+        default = "none, it is needed" if name in _COUNTS else defaults[name]
         said = described.get(name, Described("", ""))
         about = f"{said.kind}; " if said.kind else ""
         group.add_argument(

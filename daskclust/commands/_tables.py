@@ -320,7 +320,7 @@ def _check_outputs(
 ) -> dict[str, bool]:
     places = {"the table": None, **(inputs or {})}
     for path in paths_of(options.cube).values():
-        # Of a pattern all files.
+        # A pattern means all files that match it.
         found = glob.glob(path) if "*" in path else [path]
         places |= {f"the table's file {item!r}": item for item in found}
     places["--config"] = None if options.config is None else str(options.config)

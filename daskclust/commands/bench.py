@@ -520,7 +520,7 @@ def _run_reading(options: argparse.Namespace) -> int:
     progress = Progress()
     cube = open_cube_of(options)
     stored = cube.stored.values
-    # Of Zarr as Dask reads it, which is what a pass is compared with.
+    # A pass is compared with Zarr as Dask reads it.
     bare_values = stored if cube.stored.array is None else da.from_zarr(cube.stored.array)
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (

@@ -106,24 +106,6 @@ class _Truth:
         return (self.classes != _UNKNOWN) & (self.labeled == _UNKNOWN)
 
 
-def _make_scene(store: Path, size: tuple[int, int, int], seed: int) -> zarr.Group:
-    from daskclust.datasets import make_hyperspectral_cube
-
-    rows, columns, bands = size
-    scene = make_hyperspectral_cube(
-        store,
-        shape=(rows, columns),
-        n_bands=bands,
-        n_classes=_N_CLASSES,
-        n_informative=bands // _INFORMATIVE,
-        chunks=_BLOCK,
-        random_state=seed,
-        **_SCENE,
-    )
-    assert isinstance(scene, zarr.Group)
-    return scene
-
-
 def _read(group: zarr.Group, name: str) -> NDArray[Any]:
     array = group[name]
     assert isinstance(array, zarr.Array)
@@ -180,6 +162,7 @@ class _Folder(Output):
 
 def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:
     import daskclust
+    from daskclust.datasets import make_hyperspectral_cube
     from daskclust.engine import compute
 
     rows, columns, bands = options.size
@@ -193,7 +176,16 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
             f"dashboard {dashboard or 'needs bokeh'}"
         )
         with progress.task(f"Scene of {rows} x {columns} pixels, {bands} bands"):
-            scene = _make_scene(folder / SCENE, options.size, options.seed)
+            scene: Any = make_hyperspectral_cube(
+                folder / SCENE,
+                shape=(rows, columns),
+                n_bands=bands,
+                n_classes=_N_CLASSES,
+                n_informative=bands // _INFORMATIVE,
+                chunks=_BLOCK,
+                random_state=options.seed,
+                **_SCENE,
+            )
             truth = _read_truth(scene, options.labels_per_class, options.seed)
             cube = daskclust.open_cube(scene, variable="cube")
             y = cube.rows_of(truth.labeled, unlabeled=_UNKNOWN)

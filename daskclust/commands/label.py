@@ -110,7 +110,7 @@ def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
     """Return the options of the ``fit`` that saves the map."""
     commands = Parser().add_subparsers()
     add_fit(commands)
-    # Of the map without its ending, in a store of objects as on this machine.
+    # The name of the map without its ending, for URLs as for paths.
     base, dot, ending = options.output.rpartition(".")
     if not dot or "/" in ending:
         base, ending = options.output.rstrip("/"), "zarr"

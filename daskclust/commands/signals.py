@@ -37,7 +37,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """Of the signals of this process; only one command runs at a time."""
+    """What is known of signals to this process, in which one command runs at a time."""
 
     def __init__(self) -> None:
         self.received: int | None = None

@@ -192,7 +192,7 @@ def _demoted(array: Any, others: Mapping[str, Any] | None, mapping: Any) -> Any:
     return None
 
 
-#: Of an image that says nothing about its place.
+#: The georeference of an image that says nothing about its place.
 NOWHERE = Georeference()
 
 

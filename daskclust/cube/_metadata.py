@@ -319,7 +319,7 @@ class Meaning:
         }
 
 
-#: Of numbers that are what they are.
+#: The meaning of numbers that are samples as they are stored.
 PLAIN = Meaning()
 
 

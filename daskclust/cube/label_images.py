@@ -176,7 +176,7 @@ def _bounds(grid: PixelGrid) -> list[float]:
     return [round(value, 3) for value in (min(x), min(y), max(x), max(y))]
 
 
-#: Of pixels without a class.
+#: Value of pixels without a class.
 _NONE = -1
 
 

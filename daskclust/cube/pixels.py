@@ -106,7 +106,7 @@ def sample_pixels(
     """
     height, width = cube._grid.shape
     total = height * width
-    # Of an image that is mostly masked, more places, for as many pixels.
+    # A mostly masked image needs more places for as many pixels.
     wanted = draw_numbers(total, -(-count * total // max(n_valid, 1)), seed)
     some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
     right = some[some % width < width - 1]

@@ -304,7 +304,7 @@ def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> 
     for rows, line in zip(places[0], around, strict=True):
         for at, (columns, part) in enumerate(zip(places[1], line, strict=True)):
             if part is not None:
-                # Of a line of the neighbor at a corner: its end.
+                # A neighbor at a corner gives the end of its line.
                 some = part[:, -REACH:] if at == 0 else part[:, :REACH] if at == 2 else part
                 shares[rows, columns], alike[rows, columns] = some[..., :k], some[..., k:]
     found = swept(shares, alike, strength, odd)[places[0][1], places[1][1]]

@@ -413,7 +413,7 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
 
 #: No label.
 _NONE = -1
-#: Of the standard normal distribution, for 95 %.
+#: Quantile of the normal distribution for an interval of 95 %.
 _Z = 1.959963984540054
 
 

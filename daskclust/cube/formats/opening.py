@@ -64,7 +64,7 @@ def open_npy(path: str | os.PathLike[str]) -> da.Array:
 
 
 _CENTERS = ("wavelengths", "wavelength", "center_wavelength", "center_wavelengths")
-#: Of EMIT and its like: 1 where a band is good.
+#: Variables of EMIT and similar products: 1 where a band is good.
 _GOOD = ("good_wavelengths", "good_bands")
 
 
@@ -115,7 +115,7 @@ def _with_bands(dataset: Any, groups: list[Any]) -> Any:
     for name, cube in dataset.data_vars.items():
         if cube.ndim != 3:
             continue
-        # Of the lengths of the cube, the one that a list of wavelengths has is that of its bands.
+        # The axis that is as long as the list of wavelengths is that of the bands.
         for group in groups:
             centers = _first(group, _CENTERS)
             if centers is None or centers.ndim != 1 or centers.size not in cube.shape:

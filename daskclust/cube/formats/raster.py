@@ -138,7 +138,7 @@ _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
 #: Files of a zipped store, and the others that are read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
-#: Of decoded blocks that GDAL keeps in a process.
+#: Bytes of decoded blocks that GDAL keeps in a process.
 _CACHE_BYTES = 2**26
 #: Where GDAL keeps what a format has no place for, and bytes of it that are read.
 _BESIDE, _MOST_BESIDE = ".aux.xml", 2**24
@@ -239,7 +239,7 @@ def _attributes(file: Any) -> dict[str, Any]:
         # Hidden pixels are masked; the mask itself is not a feature.
         known = found.get(BAD_BANDS, [False] * n)
         found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
-    # Of a single band others write them for the file.
+    # Other programs write the tags of a single band for the whole file.
     tags = {**(file.tags() if n == 1 else {}), **file.tags(1)}
     if "class_names" in tags:
         found["class_names"] = tags["class_names"]
@@ -314,7 +314,7 @@ def _open(name: str, shown: str) -> Any:
                 )
             attributes = _attributes(file)
             centers = _centers(file)
-            # Of the file: rioxarray would make floats where a mask hides pixels.
+            # As stored: rioxarray would make floats where a mask hides pixels.
             dtype = np.dtype(file.dtypes[0])
             size = dtype.itemsize * file.count
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
@@ -329,7 +329,7 @@ def _open(name: str, shown: str) -> Any:
                     "grid first, for example with gdalwarp.",
                     DaskclustWarning,
                 )
-            # Of an archive, the archive; of a mosaic, its sources too.
+            # The archive that holds the file, or the sources of a mosaic, count too.
             files = SeenFiles([*file.files, name.removeprefix("zip://").partition("!/")[0]])
             unplaced = file.crs is None and still
     except rasterio.errors.RasterioIOError as error:

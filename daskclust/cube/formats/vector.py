@@ -416,7 +416,7 @@ def rasterize_file(
             f"None of the {len(shapes)} features of {shown} lies in the image: in its coordinate "
             f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
         )
-    # Of each block its corner and its size.
+    # A window is the corner and the size of a block.
     starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
     parts = [np.stack(np.meshgrid(*at, indexing="ij"), axis=-1) for at in (starts, chunks)]
     windows = da.from_array(np.concatenate(parts, axis=2).astype(np.int64), chunks=(1, 1, 4))
