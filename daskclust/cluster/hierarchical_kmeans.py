@@ -563,8 +563,8 @@ class HierarchicalKMeans(BaseClusterer):
     ``n_probe="all"`` and five refinements .7 and 1.3 %, in 0.8 of it (means of five seeds).  The
     more levels, the fewer multiplications: at k = 1e6 an iteration compares a row with 4250
     centers on two levels, with 1e6 on one, and with 300 where ``n_clusters=(100, 100, 100)``.  An
-    integer never chooses three, since their loss adds up: ``(5, 20, 20)`` ended 4.6 % above one
-    level, 2.3 % with ``"all"`` and five refinements (one seed).
+    integer never chooses three, since their loss adds up: ``(5, 20, 20)`` ended 4.7 % above one
+    level, 2.2 % with ``"all"`` and five refinements (two seeds).
 
     References
     ----------
