@@ -180,6 +180,8 @@ def _as_text(found: dict[str, Any]) -> str:
         f"{found['only_in_second']} in the second only",
         f"Unchanged {found['unchanged']:.1%}, classes compared {by}",
     ]
+    if found["only_in_first"] or found["only_in_second"]:
+        lines.append(f"{'':<10}What follows is of the pixels in both maps.")
     shown = [
         f"{item['name']} = {item['second_name']}"
         if item["second_name"] not in (None, item["name"], item["name"].removesuffix(" (new)"))

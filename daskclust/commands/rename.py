@@ -12,7 +12,9 @@ from daskclust.colors import Legend
 from daskclust.commands._outputs import job_of, pairs_of_lines
 from daskclust.persistence import saveable
 from daskclust.report.summary import legend_of
+from daskclust.storage.atomic import reserved
 from daskclust.storage.outputs import JOB
+from daskclust.storage.stores import local_path
 
 
 def add_command(commands: Any) -> None:
@@ -33,9 +35,25 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     import daskclust
+
+    place = local_path(options.model)
+    # What another command writes between reading and writing would be lost.
+    with reserved([] if place is None or not place.exists() else [place]):
+        found = _renamed(options, daskclust.load(options.model))
+    if options.json:
+        print(json.dumps({"command": "rename", "classes": found}, indent=2))
+        return 0
+    for at, item in enumerate(found):
+        before_it = ", ".join(item["was"])
+        shown = item["name"] if before_it == item["name"] else f"{item['name']} (was {before_it})"
+        print(f"{'' if at else 'Classes':<10}{item['code']:>3}  {shown}")
+    return 0
+
+
+def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
+    """Rename the classes of a saved model, and return what they were."""
     from daskclust.persistence.models import save
 
-    model = daskclust.load(options.model)
     text = Path(options.file).read_text(encoding="utf-8-sig")
     pairs = pairs_of_lines(repr(options.file), text, ("old", "new"))
     before = legend_of(model)
@@ -52,14 +70,7 @@ def _run(options: argparse.Namespace) -> int:
         joined = [old for old, other in into.items() if other == code and old in before.by_code]
         was = [before.by_code[old] for old in (code, *joined)]
         found.append({"code": code, "name": name, "was": was})
-    if options.json:
-        print(json.dumps({"command": "rename", "classes": found}, indent=2))
-        return 0
-    for at, item in enumerate(found):
-        before_it = ", ".join(item["was"])
-        shown = item["name"] if before_it == item["name"] else f"{item['name']} (was {before_it})"
-        print(f"{'' if at else 'Classes':<10}{item['code']:>3}  {shown}")
-    return 0
+    return found
 
 
 def _by_code(path: str, legend: Legend, pairs: dict[str, str]) -> dict[int, str]:

@@ -56,7 +56,11 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
         )
     ]
     page.section("Maps", f'<div class="three">{"".join(figures)}</div>')
-    page.section("Areas", f'<div class="wide">{_areas(changes)}</div>')
+    alone = changes.only_old or changes.only_new
+    page.section(
+        "Areas of pixels in both maps" if alone else "Areas",
+        f'<div class="wide">{_areas(changes)}</div>',
+    )
     if moves:
         page.section("Transitions", f'<div class="wide">{_moves(changes, moves)}</div>')
     heads = list(zip(legend.names, legend.colors, strict=True))

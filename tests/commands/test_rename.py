@@ -15,6 +15,7 @@ import daskclust
 from daskclust import cli
 from daskclust.commands._cubes import _wavelengths
 from daskclust.report.summary import legend_of
+from daskclust.storage.atomic import reserved
 
 #: Four fields of one value each.
 SCENE = np.repeat(np.repeat([[1.0, 5.0], [20.0, 40.0]], 6, axis=0), 7, axis=1)
@@ -107,6 +108,17 @@ def test_names_can_be_exchanged_and_smoothed(run: Callable[..., Any], tmp_path: 
         "a": 42,
         "c": 84,
     }
+
+
+def test_two_that_rename_at_once(run: Callable[..., Any], tmp_path: Path) -> None:
+    daskclust.KMeans(2, random_state=0).fit(np.array([[0.0], [9.0]])).save(tmp_path / "m.zarr")
+    (tmp_path / "n.csv").write_text("0,water\n")
+    with reserved([tmp_path / "m.zarr"]):
+        code, _, err = run("rename", "m.zarr", "n.csv")
+    assert code == 1
+    assert "is being written by process" in err
+    assert run("rename", "m.zarr", "n.csv")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "n.csv"]
 
 
 @pytest.mark.parametrize(
