@@ -3,9 +3,10 @@
 ``python tests/benchmarks/asking.py`` lets LabelSpreading ask for 20 labels, then for 15 twice,
 and fits random labels of 20, 30, 50 and 75 rows, with defaults and ``--draws`` times with other
 seeds.  It prints adjusted Rand indices (of the rows without a label) beside their targets, and
-writes them to ``--output``.  All pixels of a scene are data; a question about a pixel whose
-class is not known is answered by -1, and another one is asked.  Beside each fit stands what the
-model expected the following batch to change and to gain.
+writes them to ``--output``, those of ``--classifier none`` as "graph alone".  All pixels of a
+scene are data; a question about a pixel whose class is not known is answered by -1, and another
+one is asked.  Beside each fit stands what the model expected the following batch to change and to
+gain.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ def main() -> None:
     lines = []
     for name in options.sets:
         classifier = None if options.classifier == "none" else options.classifier
-        results[name] = measure(name, options.data, options.draws, classifier)
-        found = verdicts(name, results[name])
+        key = name if classifier else f"{name}, graph alone"
+        results[key] = measure(name, options.data, options.draws, classifier)
+        found = verdicts(name, results[key])
         head = ["set", "labels", "asked", "random", f"random x {WORTH}", "target", ""]
         print_table(head, found)
         lines += found
