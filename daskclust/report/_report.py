@@ -21,6 +21,7 @@ from daskclust.colors import Legend
 from daskclust.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
 from daskclust.report.sections import (
     add_agreement,
+    add_errors,
     add_held_out,
     add_profiles,
     add_violations,
@@ -68,6 +69,12 @@ class KnownClasses:
         """Return places of known classes, from 1; 0 for none."""
         at = np.minimum(np.searchsorted(self.codes, shown), len(self.codes) - 1)
         return np.where(self.codes[at] == shown, at + 1, 0)
+
+    def errors(self, summary: MapSummary) -> Array:
+        """Return -1 where nothing is known, 0 where the map is right, else 1 + the known class."""
+        known = self.layer(np.asarray(summary.known))
+        wrong = np.where(np.asarray([-1, *self.matches])[known] == summary.preview, 0, known)
+        return np.where((known == 0) | (summary.preview < 0), -1, wrong)
 
 
 def known_classes_of(
@@ -428,6 +435,7 @@ def write_report(
     )
     page.facts(_facts(cube, model, agreement, summary, legend))
     _add_advice(page, model)
+    judged = known_classes_of(summary, agreement, legend)
     add_map(
         page,
         cube,
@@ -435,10 +443,12 @@ def write_report(
         legend,
         mostly=mostly_of(agreement) if legend.is_of_clusters else {},
         uncertainty_is=uncertainty_is,
-        known=known_classes_of(summary, agreement, legend),
+        known=judged,
     )
     _add_spectra(page, cube, model, legend)
     _add_rest(page, model, legend, agreement, profiles, held_out=held_out)
+    if agreement and judged is not None:
+        add_errors(page, agreement["truth"], legend, judged.errors(summary))
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
     _add_details(page, {"Configuration": shown, "Cube": _cube_facts(cube)})
     write_whole(path, page.html(job).encode("utf-8"), check=output.check)

@@ -100,7 +100,9 @@ def svg(
     text = text[text.index("<svg") :]
     # Black is whatever the page writes in.
     text = text.replace("#000000", "currentColor")
-    text = text.replace("<svg", f'<svg role="img" aria-label="{html.escape(name)}"', 1)
+    # No wider than its text is readable.
+    about = f'role="img" aria-label="{html.escape(name)}" style="max-width:{110 * size[0]:.0f}px"'
+    text = text.replace("<svg", f"<svg {about}", 1)
     # Names are those of the whole page; those of several pictures must not be mixed up.
     mark = f"p{abs(hash(text)) % 16**8:08x}-"
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)

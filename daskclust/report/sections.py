@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from daskclust._types import Ints
+from daskclust._types import Array, Ints
 from daskclust._version import __version__
 from daskclust.colors import Legend
-from daskclust.report.page import Page, escape, svg
+from daskclust.plotting import label_colors
+from daskclust.report.page import Page, escape, map_png, svg
 
+#: Color of the pixels that are right in a picture of errors, and its longer side.
+_RIGHT, _SIDE = "#d4dade", 1000
 #: Violated pairs that are listed.
 _LISTED = 20
 
@@ -47,6 +50,47 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
         f"{learned}"
         f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
         f"<table>{rows}</table></div>{_by_class(found)}",
+    )
+
+
+def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Array) -> None:
+    """Add a picture of the errors by their known class, with the counts of each.
+
+    `layer` is -1 where nothing is compared, 0 where the map is right, else 1 + the place of the
+    known class among ``found["classes"]``.
+    """
+    counts, matched = np.asarray(found["counts"]), np.asarray(found["matched"])
+    named, by_code = legend.by_code, legend.color_by_code
+    colors, lines = [_RIGHT], []
+    right = np.where(matched >= 0, counts[np.arange(len(counts)), matched], 0)
+    others = label_colors(len(counts))
+    for at, name in enumerate(found.get("class_names") or found["classes"]):
+        wrong, own = counts[at].copy(), int(matched[at])
+        colors.append(by_code.get(found["clusters"][own], others[at]) if own >= 0 else others[at])
+        wrong[[own] if own >= 0 else []] = 0
+        code, most = found["clusters"][wrong.argmax()], int(wrong.max())
+        lines.append((colors[-1], name, right[at], wrong.sum(), named.get(code, str(code)), most))
+    n_right, n_wrong = int(right.sum()), int(counts.sum() - right.sum())
+    rows = "".join(
+        f'<tr><th scope="row"><i class="chip" style="background:{color}"></i>{escape(name)}</th>'
+        f'<td class="n">{own:,}</td><td class="n">{wrong:,}</td>'
+        f"<td>{escape(f'{mostly}, {most:,}') if most else ''}</td></tr>"
+        for color, name, own, wrong, mostly, most in [
+            *lines,
+            (_RIGHT, "right, of any class", n_right, n_wrong, "", 0),
+        ]
+    )
+    thin = -(-max(layer.shape) // _SIDE)
+    what = f"Map of errors: {n_right:,} pixels right, {n_wrong:,} wrong"
+    page.section(
+        "Errors of the map",
+        f'<div class="three"><figure class="viewer"><img alt="{escape(what)}" '
+        f'src="{map_png(layer[::thin, ::thin], colors)}"><figcaption>Gray: right. Colors: wrong, '
+        "in the color of the known class. Dark: nothing known.</figcaption></figure>"
+        '<div class="wide"><table><thead><tr><th scope="col">known class</th>'
+        '<th scope="col" class="n">right</th><th scope="col" class="n">wrong</th>'
+        f'<th scope="col">mostly found as</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        "</div>",
     )
 
 
