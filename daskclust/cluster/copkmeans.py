@@ -16,7 +16,7 @@ from daskclust.persistence.schema import Entry
 
 
 class COPKMeans(ConstrainedClusterer):
-    """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.
+    """K-means under hard constraints, after COP-KMeans, for data of any size.
 
     Every must-link and cannot-link holds; if that is impossible, ``fit`` raises an error.
     Minimizes ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their

@@ -22,8 +22,9 @@ from daskclust.persistence.schema import Array, Entry
 
 
 class MPCKMeans(PairwiseFit, ConstrainedClusterer):
-    """Metric pairwise-constrained k-means, MPCKM [1]_, for data of any size.
+    """Metric pairwise-constrained k-means, MPCKM, for data of any size.
 
+    The method is that of [1]_.
     Finds clusters that respect soft must-links, cannot-links and partial labels,
     and at the same time one diagonal metric, weights ``a_j > 0`` of the features,
     in which clusters are narrow and violated constraints cheap.  Minimizes

@@ -20,8 +20,9 @@ from daskclust.persistence.schema import Entry
 
 
 class PCKMeans(PairwiseFit, ConstrainedClusterer):
-    """Pairwise-constrained k-means, PCKM [1]_, for data of any size.
+    """Pairwise-constrained k-means, PCKM, for data of any size.
 
+    The method is that of [1]_.
     Constraints are soft: a violated one adds a cost, and is accepted where the clusters gain
     more than that.  Minimizes Eq. 8 of [2]_,
 

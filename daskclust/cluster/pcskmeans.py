@@ -32,8 +32,9 @@ _SHARE = 0.5
 
 
 class PCSKMeans(PairwiseFit, ConstrainedClusterer):
-    """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
+    """Pairwise-constrained sparse k-means, PCSKM, for data of any size.
 
+    The method is that of [1]_.
     Finds clusters that follow some known pairs of rows, and the features in which they
     differ.  Use it when most features carry no information about the clusters, and you know a
     few pairs of rows that belong together (must-links) or apart (cannot-links), or labels of

@@ -40,8 +40,9 @@ _SAMPLERS = {"ss-k-means||": "k-means||", "ss-k-means++": "k-means++", "seeded-r
 
 
 class SemiSupervisedKMeans(LloydClusterer):
-    """K-means with partial labels, for data of any size (Yoder & Priebe [1]_).
+    """K-means with partial labels, for data of any size.
 
+    The method is that of Yoder and Priebe [1]_.
     The centroid of each labeled class is the first center of a cluster, and the
     remaining centers are sampled away from these.  Cluster c is class
     ``classes_[c]``; there may be fewer classes than clusters, or none.  A class of

@@ -16,8 +16,9 @@ from daskclust.starts.sampled import STRING_INITS
 
 
 class SparseKMeans(ConstrainedClusterer):
-    """Sparse k-means [1]_ for data of any size.
+    """Sparse k-means for data of any size.
 
+    The method is that of [1]_.
     Finds clusters and at the same time weights ``w_j >= 0`` of the features, of
     which the uninformative ones become 0.  Maximizes Eq. 4 of [2]_, the weighted
     between-cluster sum of squares,
