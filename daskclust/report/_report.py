@@ -642,18 +642,11 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
 
 def _add_tree(page: Page, model: Any) -> None:
     if hasattr(model, "cut_table"):
-        cuts = model.cut_table()
-        if not cuts:
+        if not model.cut_table():
             return
         what = f"Tree of {model.n_leaves_} leaves, cut at {model.n_clusters_} clusters"
         picture = svg(lambda ax: plotting.dendrogram(model, ax), (11, 4.2), name=what)
-        rows = "".join(
-            f'<tr><td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
-            f'<td class="n">{cut.smallest:g}</td></tr>'
-            for cut in cuts
-        )
-        head = "<tr><th>clusters</th><th>height</th><th>pixels of the smallest</th></tr>"
-        page.section("Tree", f'<figure class="wide">{picture}</figure><table>{head}{rows}</table>')
+        page.section("Tree", f'<figure class="wide">{picture}</figure>{model._cuts_as_html()}')
     elif hasattr(model, "condensed_tree_"):
         what = f"Condensed tree, {model.n_clusters_} clusters chosen"
         picture = svg(lambda ax: plotting.condensed_tree(model, ax), (11, 4.2), name=what)

@@ -409,8 +409,23 @@ class AgglomerativeClustering(TreeEstimator):
         """Show the cuts of a fitted tree below the parameters, in notebooks."""
         found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in found and hasattr(self, "linkage_"):
-            found["text/html"] += cuts_as_html(self)
+            found["text/html"] += self._cuts_as_html()
         return found
+
+    def _cuts_as_html(self) -> str:
+        """Return the cuts of the tree as an HTML table, that of the model in bold."""
+        rows = "".join(
+            f"<tr{' style=font-weight:bold' if cut.n_clusters == self.n_clusters_ else ''}>"
+            f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
+            f'<td class="n">{cut.smallest:g}</td></tr>'
+            for cut in self.cut_table(max(12, min(self.n_clusters_ + 2, 40)))
+        )
+        names = ("clusters", "height", "size of the smallest")
+        head = "".join(f'<th class="n">{name}</th>' for name in names)
+        return (
+            "<table style='text-align:right'>"
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
 
     def _label_of(self) -> Any:
         return partial(_coded, codes=self._codes.astype(np.int32))
@@ -428,18 +443,6 @@ class AgglomerativeClustering(TreeEstimator):
             Lazy, and chunked like X, for Dask input.
         """
         return self._map(self._checked(X), _nearness, np.float64, "score")
-
-
-def cuts_as_html(model: AgglomerativeClustering) -> str:
-    """Return the cuts of a tree as an HTML table, that of the model in bold."""
-    rows = "".join(
-        f"<tr{' style=font-weight:bold' if cut.n_clusters == model.n_clusters_ else ''}>"
-        f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
-        f'<td class="n">{cut.smallest:g}</td></tr>'
-        for cut in model.cut_table(max(12, min(model.n_clusters_ + 2, 40)))
-    )
-    head = "<tr><th>clusters</th><th>height</th><th>rows of the smallest</th></tr>"
-    return f"<table style='text-align:right'><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def _nearness(leaves: Array, distances: Floats) -> Floats:

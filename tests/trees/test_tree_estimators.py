@@ -465,7 +465,7 @@ def test_cut_table_and_pictures():
         assert np.bincount(labels).min() == cut.smallest
         assert model.cut(height=cut.height).n_clusters_ == cut.n_clusters
     html = model._repr_mimebundle_()["text/html"]
-    assert "rows of the smallest" in html
+    assert "size of the smallest" in html
     ax = plotting.dendrogram(model, n_leaves=20)
     assert len(ax.get_xticks()) == 20
     assert sum(float(text.get_text()) for text in ax.get_xticklabels()) == 300
