@@ -283,15 +283,19 @@ def table_for(options: argparse.Namespace, model: Any) -> Any:
         raise ValueError(
             "The model was fitted to the bands of a cube; expected a cube with the same bands."
         )
-    theirs = said.get("columns")
-    table = _open(options, options.columns or theirs, None)
-    if table.n_features != model.n_features_in_:
+    # Of a fit to a DataFrame in Python the model itself knows them.
+    theirs = said.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
+    table = _open(options, options.columns or theirs or None, None)
+    is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
+    if is_mixed or table.n_features != model.n_features_in_:
         raise ValueError(
             f"{table.n_features} columns are features ({', '.join(table.columns)}), the model "
             f"was fitted to {model.n_features_in_}"
             + (f" ({', '.join(theirs)})" if theirs else "")
             + "; expected as many, in the same order. Name them with --columns."
         )
+    # Compared; the rows of the table come without.
+    vars(model).pop("feature_names_in_", None)
     return table
 
 

@@ -15,7 +15,9 @@ from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import check_writable, job_of
 from daskclust.commands._tables import add_table_arguments, feature_names, is_table, table_for
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
+from daskclust.storage.outputs import exists_already
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -93,8 +95,8 @@ def _check_output(options: argparse.Namespace) -> None:
             "A page needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
     path = local_path(options.output)
+    _refuse(options)
     if path is not None:
-        _refuse(options)
         check_writable("--output", options.output, path)
         inputs = [options.model, *paths_of(options.cube).values()]
         if str(path.absolute()) in [str(Path(item).absolute()) for item in inputs]:
@@ -104,14 +106,14 @@ def _check_output(options: argparse.Namespace) -> None:
 
 
 def _refuse(options: argparse.Namespace) -> None:
-    path = local_path(options.output)
-    if path is None or not path.exists():
+    output = Report(options.output, overwrite=options.overwrite)
+    if Path(options.output).suffix.lower() == ".html":
+        output.check()
         return
-    if path.is_dir() or not options.overwrite:
-        raise FileExistsError(
-            f"--output {options.output!r} exists already; use another name"
-            + ("." if path.is_dir() else ", or --overwrite.")
-        )
+    # Nothing in a table says who has written it.
+    output.check_place()
+    if output.exists() and not options.overwrite:
+        raise exists_already(options.output)
 
 
 def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> None:

@@ -64,6 +64,11 @@ def test_a_table(explain: Callable[..., Any], tmp_path: Path) -> None:
     assert code == 1
     assert "--overwrite" in err
     assert explain("m.zarr", "t.parquet", "--output", "e.html", "--overwrite")[0] == 0
+    (tmp_path / "mine.html").write_text("<p>mine")
+    code, _, err = explain("m.zarr", "t.parquet", "--output", "mine.html", "--overwrite")
+    assert code == 1
+    assert "written by daskclust only" in err
+    assert (tmp_path / "mine.html").read_text() == "<p>mine"
 
 
 def test_a_scene(explain: Callable[..., Any], tmp_path: Path) -> None:
