@@ -90,8 +90,6 @@ def save(
     Further attributes of the group, such as the job, are not part of the model.
     """
     check_is_fitted(model)
-    # What could not be loaded again is not written.
-    model._check_loaded()
     from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
@@ -103,6 +101,8 @@ def save(
             continue
         state[name], more = entry.store(name, getattr(model, name))
         arrays.update(more)
+    # What could not be loaded again is not written.
+    model._check_loaded()
     arrays = {
         name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         for name, array in arrays.items()
