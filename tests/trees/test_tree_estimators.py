@@ -442,7 +442,7 @@ def test_noise_is_a_class_of_its_own():
 def test_a_model_without_predict_is_refused_by_the_command(tmp_path, capsys):
     from daskclust.cli import main
 
-    DBSCAN(0.5).fit(blobs(50, p=2)[0]).save(tmp_path / "m.zarr")
+    DBSCAN(3.0).fit(blobs(50, p=2)[0]).save(tmp_path / "m.zarr")
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     arguments = ["predict", str(tmp_path / "t.csv"), "--model", str(tmp_path / "m.zarr")]
     assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 1
