@@ -375,7 +375,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
     try:
         model._check_loaded()
         model._check_features(model.n_features_in_)
-    except ValueError as error:
+    except Exception as error:  # parameters from a file may be of any type
         raise ModelFormatError(f"it contradicts itself: {_brief(error).rstrip('.')}.") from error
     if arrays:
         raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
