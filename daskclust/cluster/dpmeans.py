@@ -428,7 +428,7 @@ class DPMeans(BaseClusterer):
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         """Nothing to compare: the number of clusters is found."""
 
     def __init__(

@@ -814,7 +814,7 @@ class HierarchicalKMeans(BaseClusterer):
             self._assigned(X, sample_weight)
         return float(found.inertia.sum())
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         top, *_, k = self._totals
         found = len(self.cluster_centers_)
         # Rows of no weight may leave fewer leaves, a bound of their sizes more.

@@ -366,8 +366,8 @@ callable, default="ss-k-means||"
         self.cluster_classes_ = np.full(self.n_clusters, -1)
         self.cluster_classes_[: sizes.sum()] = np.repeat(np.arange(len(sizes)), sizes)
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
         named = self.cluster_classes_[self.cluster_classes_ >= 0]
         if not np.array_equal(np.unique(named), np.arange(len(self.classes_))):
             raise ValueError(

@@ -20,6 +20,7 @@ from daskclust.colors import Legend, places_of_names
 from daskclust.commands._estimators import takes_labels
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.persistence.saveable import class_names_of, name_classes
+from daskclust.prototypes import posterior
 from daskclust.report.page import Report
 from daskclust.report.summary import (
     NothingInCommonError,
@@ -164,26 +165,13 @@ def margins(model: Any, X: Any) -> Any:
         return model.margin(X)
     if source == "predict_proba":
         shares = model.predict_proba(X)
-        return da.map_blocks(_difference, shares, drop_axis=1, dtype=shares.dtype)
+        return da.map_blocks(posterior.margins, shares, drop_axis=1, dtype=shares.dtype)
     distances = model.transform(X)
     owners = getattr(model, "cluster_classes_", None)
     k = distances.shape[1]
     # A cluster of no class is a class of its own.
     groups = np.arange(k) if owners is None else np.where(owners < 0, k + np.arange(k), owners)
     return da.map_blocks(_gap, distances, groups=groups, drop_axis=1, dtype=distances.dtype)
-
-
-def _difference(shares: NDArray[Any]) -> NDArray[Any]:
-    """Subtract the second largest of each row from the largest.
-
-    >>> _difference(np.array([[0.5, 0.125, 0.375], [0.0, 1.0, 0.0]])).tolist()
-    [0.125, 1.0]
-    """
-    if shares.shape[1] == 1:
-        return np.ones(len(shares), shares.dtype)
-    best = np.partition(shares, -2, axis=1)[:, -2:]
-    found: NDArray[Any] = best[:, 1] - best[:, 0]
-    return found
 
 
 def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
@@ -408,7 +396,7 @@ def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[A
     what tells their names.
     """
     found = dict(maps)
-    if len(found) == 2 and takes_labels(model):
+    if found.keys() >= {"labels", "truth"} and takes_labels(model):
         truth, opened = found["truth"]
         found["truth"] = (da.where(found["labels"][0] >= 0, -1, truth), opened)
     return found

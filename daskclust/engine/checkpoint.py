@@ -627,7 +627,10 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
         raise ValueError("its content is not what was written")
     if not isinstance(meta["parts"], list) or not isinstance(meta["version"], str):
         raise ValueError("its header is none")
-    return meta, arrays
+    # A machine of another byte order may have written it; kernels take numbers of this one.
+    return meta, {
+        name: a.astype(a.dtype.newbyteorder("="), copy=False) for name, a in arrays.items()
+    }
 
 
 def _read_checked(path: Path) -> tuple[dict[str, Any], Arrays]:

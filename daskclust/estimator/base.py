@@ -187,7 +187,7 @@ class BaseClusterer(
     def _check_features(self, n_features: int) -> None:
         """Check the parameters that depend on the number of features."""
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))
 
     def _read(self, data: Data) -> Any:

@@ -217,7 +217,7 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
         if not isinstance(self.warm_start, bool | np.bool_):
             raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         check_count(self, "n_components", len(self.weights_), "components")
         if (self.covariance_type == "full") != (self.covariances_.ndim == 3):
             raise ValueError(f"covariance_type={self.covariance_type!r} with other covariances")

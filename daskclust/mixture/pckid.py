@@ -283,7 +283,7 @@ class PCKID(
     def _check_features(self, n_features: int) -> None:
         """Nothing depends on their number."""
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))
         sizes = self._sizes
         most = int(self.n_initializations) * (int(self.max_components) - 1)

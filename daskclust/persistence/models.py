@@ -102,7 +102,7 @@ def save(
         state[name], more = entry.store(name, getattr(model, name))
         arrays.update(more)
     # What could not be loaded again is not written.
-    model._check_loaded()
+    model._check_sizes()
     arrays = {
         name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         for name, array in arrays.items()
@@ -373,7 +373,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
                 raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
             setattr(model, key, value)
     try:
-        model._check_loaded()
+        model._check_sizes()
         model._check_features(model.n_features_in_)
     except Exception as error:  # parameters from a file may be of any type
         raise ModelFormatError(f"it contradicts itself: {_brief(error).rstrip('.')}.") from error

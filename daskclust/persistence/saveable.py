@@ -316,7 +316,7 @@ class Saveable:
 
         save(self, path, overwrite=overwrite)
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         """Raise ValueError where parameters and state of a model contradict each other."""
 
     def __getstate__(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         check_gaps(self)
 
     def _map(

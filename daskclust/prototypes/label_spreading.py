@@ -429,8 +429,8 @@ tuple of str, default="auto"
             ConstraintWarning,
         )
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
         check_stored(vars(self), len(self._units), len(self.classes_))
 
     @property

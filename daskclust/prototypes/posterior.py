@@ -242,7 +242,7 @@ class MostProbable:
 def margins(found: Floats) -> Floats:
     """Best probabilities less the second best, along the last axis; 1 where there is one class."""
     if found.shape[-1] == 1:
-        return np.ones(found.shape[:-1])
+        return np.ones(found.shape[:-1], found.dtype)
     best = np.partition(found, -2)[..., -2:]
     margin: Floats = best[..., 1] - best[..., 0]
     return margin

@@ -359,8 +359,8 @@ tuple of str, default="auto"
         super()._check_parameters()
         check_integer(self.n_clusters, "n_clusters", 1)
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
         # No more clusters than nodes, however many were asked for.
         if not len(self.eigenvalues_) == len(self._clusters) <= self.n_clusters:
             check_count(self, "n_clusters", len(self.eigenvalues_))

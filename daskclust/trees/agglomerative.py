@@ -281,7 +281,7 @@ class AgglomerativeClustering(TreeEstimator):
         )
         self._set_cut(self.n_clusters, self.distance_threshold)
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         m, tree = self.n_leaves_, self.linkage_
         if tree.shape != (m - 1, 4) or np.isnan(tree).any():
             raise ValueError(

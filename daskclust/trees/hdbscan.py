@@ -249,7 +249,7 @@ class HDBSCAN(TreeEstimator):
                 f"there must be 2 or more: n_samples={int(data.n_rows)}. Lower min_samples."
             )
 
-    def _check_loaded(self) -> None:
+    def _check_sizes(self) -> None:
         check_count(self, "n_clusters_", len(self._births) - 1)
 
     def _problem(self, data: OpenData, read: None) -> LeavesProblem:

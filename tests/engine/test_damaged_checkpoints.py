@@ -245,6 +245,16 @@ def test_wrong_shapes_are_named(tmp_path, monkeypatch):
         labels_of("loop", path)
 
 
+@pytest.mark.parametrize("case", FITS)
+def test_the_other_byte_order_is_the_same_state(case, tmp_path, monkeypatch):
+    path = stopped(case, tmp_path / "c.npz", monkeypatch)
+    expected = labels_of(case, None)
+    meta, arrays = parts_of(path)
+    meta.pop("seal", None)
+    module._write(path, meta, {n: a.astype(a.dtype.newbyteorder("S")) for n, a in arrays.items()})
+    assert labels_of(case, path) == expected
+
+
 def test_what_is_stopped_is_where_it_is_meant_to_be(tmp_path, monkeypatch):
     found = {}
     for case in FITS:
