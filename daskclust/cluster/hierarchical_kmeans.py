@@ -738,12 +738,13 @@ class HierarchicalKMeans(BaseClusterer):
             self._above, self._sizes = np.concatenate([top, *between]), state.sizes
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        warn_few_distinct(len(np.unique(self.cluster_centers_, axis=0)), len(self.cluster_centers_))
+        distinct = len(np.unique(self.cluster_centers_, axis=0))
+        warn_few_distinct(distinct, max(len(self.cluster_centers_), self._totals[-1]))
         self.labels_ = row_labels(data, self._leaf_function(data.rows.dtype))
 
     @property
     def _is_flat(self) -> bool:
-        return self._n_top == len(self.cluster_centers_)
+        return len(self._above) == len(self.cluster_centers_) == self._n_top
 
     @property
     def _centers(self) -> AnyArray:  # type: ignore[override]
@@ -815,16 +816,29 @@ class HierarchicalKMeans(BaseClusterer):
         return float(found.inertia.sum())
 
     def _check_sizes(self) -> None:
-        top, *_, k = self._totals
-        found = len(self.cluster_centers_)
-        # Rows of no weight may leave fewer leaves, a bound of their sizes more.
-        if self._n_top != top or (self.max_cluster_size is None and found > k):
+        k, bound = len(self.cluster_centers_), self.max_cluster_size
+        levels, left = [self._n_top], self._sizes
+        while len(left):
+            m = int(left[: levels[-1]].sum())
+            left = left[levels[-1] :]
+            levels.append(m)
+        if levels[-1] != k or sum(levels[:-1]) != len(self._above):
+            raise ValueError("the numbers of children are not those of the centers of any levels")
+        totals = self._totals
+        # One level has the same again below.
+        totals = totals if totals[0] < totals[-1] or bound is not None else totals[:2]
+        # Rows of no weight may leave fewer centers, a bound of their sizes more leaves.
+        most = (*totals[:-1], max(totals[-1], k if bound is not None else 0))
+        if [levels[0], len(levels)] != [totals[0], len(totals)] or (np.array(levels) > most).any():
             raise ValueError(
-                f"n_clusters={self.n_clusters!r} are {top} clusters and {k} leaves, but the fit "
-                f"has {self._n_top} and {found}"
+                f"n_clusters={self.n_clusters!r} are {', '.join(map(str, totals))} centers of the "
+                f"levels, but the fit has {', '.join(map(str, levels))}"
             )
-        m, left = self._n_top, self._sizes
-        while m < len(left):
-            m, left = int(left[:m].sum()), left[m:]
-        if m != len(left) or left.sum() != len(self.cluster_centers_):
-            raise ValueError("the numbers of children are not those of the centers of any levels.")
+        # Too few rows for the leaves: each is one of them, but for rounding.
+        squares = np.linalg.norm(self.cluster_centers_.astype(np.float64), axis=1) ** 2
+        rounding = 64 * np.finfo(np.float32).eps ** 2 * float(self.counts_ @ squares)
+        if k < totals[-1] and self.inertia_ > rounding:
+            raise ValueError(
+                f"n_clusters={self.n_clusters!r} are {totals[-1]} leaves, but the fit has {k}; "
+                f"they are not the rows, whose inertia is {self.inertia_:.6g}"
+            )

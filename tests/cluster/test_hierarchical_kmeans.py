@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
+from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust import HierarchicalKMeans, KMeans
@@ -220,6 +221,20 @@ def test_save_and_load(tmp_path: Path):
         assert loaded.cluster_centers_.dtype == np.float32
         np.testing.assert_array_equal(loaded.parents_, model.parents_)
         assert loaded.inertia_ == model.inertia_
+
+
+@pytest.mark.parametrize("n_clusters", [(3, 3), (3, 1, 3)])
+def test_fewer_rows_of_weight_than_leaves_are_told(tmp_path: Path, n_clusters):
+    weight = np.zeros(len(X))
+    weight[:5] = 1
+    model = HierarchicalKMeans(n_clusters, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"\(5\) found smaller than n_clusters \(9\)"):
+        model.fit(X, sample_weight=weight)
+    assert len(model.cluster_centers_) == 5
+    assert model.inertia_ < 1e-9
+    model.save(tmp_path / "m.zarr")
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(loaded.predict(X[:5]), model.predict(X[:5]))
 
 
 class Stop(Exception):

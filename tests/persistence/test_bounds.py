@@ -187,7 +187,9 @@ def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
             (name, {"n_clusters": 10**12}, r"n_clusters.*1000000000000.* but the fit has")
             for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
         ),
-        ("HierarchicalKMeans", {"n_clusters": 10**12}, "250000 clusters and 10+ leaves, but"),
+        ("HierarchicalKMeans", {"n_clusters": 10**12}, "250000, 1000000000000 centers of"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "are 6 leaves, but the fit has 3; they"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, r"are 3, 6, 12 centers of .* has 3, 3\."),
         ("SpectralClustering", {"n_clusters": 10**12}, "but the fit has 3 clusters"),
         ("AgglomerativeClustering", {"n_clusters": 7}, "n_clusters is 7, but the fit has 3"),
         ("AgglomerativeClustering", {"n_clusters": 10**12}, "parameters are invalid"),
