@@ -346,9 +346,9 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     """Return the fields of a state that are there, as arrays, and the names of the others.
 
     A state is a dataclass of arrays and numbers.  Its fields may be annotated by what is kept of
-    them, ``centers: Annotated[Floats, "f r k p"]``: the kind of the dtype (``"f"``, ``"i"``,
-    ``"b"``), then the axes, see :func:`named_axes`; nothing after it for a number.  ``?`` before
-    it allows None.
+    them, ``centers: Annotated[Floats, "f r k p"]``: the dtype (``"f"`` float64, ``"i"`` int64,
+    ``"b"`` bool), then the axes, see :func:`named_axes`; nothing after it for a number.  ``?``
+    before it allows None.
     """
     arrays, missing = {}, []
     for each in fields(state):
@@ -381,8 +381,9 @@ def unpack_state(
             raise StateError(f"{name} is missing")
         value = arrays[name]
         if shape:
-            dtype, _, axes = shape.removeprefix("? ").partition(" ")
-            found = named_axes(axes, value.shape, known) if value.dtype.kind == dtype else None
+            kept, _, axes = shape.removeprefix("? ").partition(" ")
+            of_kind = value.dtype == {"f": np.float64, "i": np.int64, "b": np.bool_}[kept]
+            found = named_axes(axes, value.shape, known) if of_kind else None
             if found is None:
                 raise StateError(
                     f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "

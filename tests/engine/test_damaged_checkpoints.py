@@ -255,6 +255,17 @@ def test_the_other_byte_order_is_the_same_state(case, tmp_path, monkeypatch):
     assert labels_of(case, path) == expected
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble])
+def test_floats_of_another_length_are_no_state(dtype, tmp_path, monkeypatch):
+    path = stopped("loop", tmp_path / "c.npz", monkeypatch)
+    meta, arrays = parts_of(path)
+    meta.pop("seal", None)
+    changed = {n: a.astype(dtype) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    module._write(path, meta, changed)
+    with pytest.raises(CheckpointError, match=f"dtype {np.dtype(dtype)}"):
+        labels_of("loop", path)
+
+
 def test_what_is_stopped_is_where_it_is_meant_to_be(tmp_path, monkeypatch):
     found = {}
     for case in FITS:
