@@ -10,7 +10,8 @@ seconds are beside those of the clock: a busy machine changes them less.
 
 ``--levels`` compares two levels with one, at k = 2000: on f, and on 40 000 made rows of 96 values
 around 1000 centers.  ``--hierarchical`` is problem g: 2e6 rows of 256 values of float16 on disk,
-1e5 clusters, two workers of 1.5 GB (``--share`` takes a part of rows and clusters).
+1e5 clusters, two workers of 1.5 GB (``--share`` takes a part of rows and clusters, ``--workers``
+another number).
 """
 
 from __future__ import annotations
@@ -225,8 +226,8 @@ def report_levels(results: dict[str, Any]) -> None:
     print_table(["rows", "", "processor seconds", "inertia over one level's (worst)"], rows)
 
 
-def hierarchical(share: float = 1.0) -> dict[str, Any]:
-    """Return seconds, peaks and processor seconds of problem g: rows on disk, two workers."""
+def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
+    """Return seconds, peaks and processor seconds of problem g: rows on disk."""
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -249,27 +250,39 @@ def hierarchical(share: float = 1.0) -> dict[str, Any]:
         rows.to_zarr(store)
         with (
             LocalCluster(
-                n_workers=2, threads_per_worker=1, memory_limit="1.5GB", dashboard_address=":0"
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit="1.5GB",
+                dashboard_address=":0",
             ) as cluster,
             Client(cluster) as client,
         ):
-            began = time.perf_counter()
-            spent = [client.run(time.process_time)]
+            clock, spent = [], []
+
+            def note(_: Any = None) -> None:
+                clock.append(time.perf_counter())
+                spent.append(client.run(time.process_time))
+
+            note()
             model = daskclust.HierarchicalKMeans(k, random_state=0, spill=folder)
-            with daskclust.on_iteration(lambda _: spent.append(client.run(time.process_time))):
+            with daskclust.on_iteration(note):
                 model.fit(da.from_zarr(store))
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - clock[0]
             peaks = client.run(peak_memory)
     # The last records are of a refinement and of the last pass.
     ends = {"start": 1, "first level": model.n_iter_, "parts": -3, "refinement": -2, "last": -1}
-    processor, before = {}, spent[0]
-    for phase, at in ends.items():
-        processor[phase] = [round(spent[at][w] - before[w], 2) for w in sorted(before)]
-        before = spent[at]
+    processor, elapsed, before = {}, {}, 0
+    for phase, end in ends.items():
+        at = range(len(spent))[end]
+        processor[phase] = [round(spent[at][w] - spent[before][w], 2) for w in sorted(spent[0])]
+        elapsed[phase] = round(clock[at] - clock[before], 2)
+        before = at
     return {
         "n": n,
         "k": len(model.cluster_centers_),
+        "workers": workers,
         "processor seconds of workers": processor,
+        "seconds of phases": elapsed,
         "seconds": seconds,
         "worker MiB": max(peaks.values()),
         "client MiB": peak_memory(),
@@ -300,6 +313,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     parser.add_argument("--levels", action="store_true")
     parser.add_argument("--hierarchical", action="store_true")
+    parser.add_argument("--workers", type=int, default=2, help="of --hierarchical")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--level", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -308,8 +322,9 @@ def main() -> None:
     elif options.level:
         print(json.dumps(level(*json.loads(options.level))))
     elif options.hierarchical:
-        found = hierarchical(options.share)
-        keep(f"g, share {options.share:g}", found)
+        found = hierarchical(options.share, options.workers)
+        others = f", {options.workers} workers" if options.workers != 2 else ""
+        keep(f"g, share {options.share:g}{others}", found)
         print(json.dumps(found))
     elif options.levels:
         found = compare_levels(seeds=options.seeds, share=options.share)
