@@ -121,7 +121,7 @@ class HierarchyState:
     before: Annotated[Floats, "f r m p"]
     phase: Annotated[Ints, "i one"]
     sizes: Annotated[Ints, "i parents"]
-    nodes: Annotated[NDArray[np.float32], "f nodes p"]
+    nodes: Annotated[NDArray[np.float32], "f4 nodes p"]
     leaf_counts: Annotated[Floats, "f counted"]
     leaf_inertia: Annotated[float, "f"]
 

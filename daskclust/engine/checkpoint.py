@@ -315,6 +315,10 @@ class LoopKeeper:
         self._log._put(LoopRecord(self._name, _pack_loop(Fitted(state, history, finished, passes))))
 
 
+#: What annotations of states call a dtype.
+_DTYPES = {"f": np.float64, "f4": np.float32, "i": np.int64, "b": np.bool_}
+
+
 def _question(reduction: Reduction, state: Any) -> str:
     return content_hash([reduction.name, state])
 
@@ -346,9 +350,9 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     """Return the fields of a state that are there, as arrays, and the names of the others.
 
     A state is a dataclass of arrays and numbers.  Its fields may be annotated by what is kept of
-    them, ``centers: Annotated[Floats, "f r k p"]``: the dtype (``"f"`` float64, ``"i"`` int64,
-    ``"b"`` bool), then the axes, see :func:`named_axes`; nothing after it for a number.  ``?``
-    before it allows None.
+    them, ``centers: Annotated[Floats, "f r k p"]``: the dtype (``"f"`` float64, ``"f4"`` float32,
+    ``"i"`` int64, ``"b"`` bool), then the axes, see :func:`named_axes`; nothing after it for a
+    number.  ``?`` before it allows None.
     """
     arrays, missing = {}, []
     for each in fields(state):
@@ -382,8 +386,7 @@ def unpack_state(
         value = arrays[name]
         if shape:
             kept, _, axes = shape.removeprefix("? ").partition(" ")
-            of_kind = value.dtype == {"f": np.float64, "i": np.int64, "b": np.bool_}[kept]
-            found = named_axes(axes, value.shape, known) if of_kind else None
+            found = named_axes(axes, value.shape, known) if value.dtype == _DTYPES[kept] else None
             if found is None:
                 raise StateError(
                     f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
