@@ -198,16 +198,18 @@ def require_matplotlib() -> None:
         ) from error
 
 
-def draw_codes(
-    ax: Any, codes: Array, colors: Sequence[str], *, first: int = 0, extent: Any = None
-) -> Any:
-    """Draw a map of the numbers `first`, `first` + 1, ..., with a color each, on axes."""
-    from matplotlib.colors import BoundaryNorm, ListedColormap
+def drawn(
+    labels: Array, colors: Sequence[str], codes: Sequence[int] | None = None
+) -> tuple[Ints, NDArray[np.uint8]]:
+    """Draw a label map: ``table[places]`` are its pixels, red, green and blue.
 
-    return ax.imshow(
-        codes,
-        cmap=ListedColormap(colors),
-        norm=BoundaryNorm(first - 0.5 + np.arange(len(colors) + 1), len(colors)),
-        interpolation="nearest",
-        extent=extent,
-    )
+    `colors` are of the labels 0, 1, ..., or of the ascending `codes`. Labels below 0 are dark, the
+    place 0.
+
+    >>> places, table = drawn(np.array([[7, -1]]), ["#0072b2", "#e69f00"], [0, 7])
+    >>> places.tolist(), table[places].tolist()
+    ([[2, 0]], [[[230, 159, 0], [26, 26, 26]]])
+    """
+    at = labels if codes is None else np.searchsorted(codes, labels)
+    table = np.array([list(bytes.fromhex(color[1:])) for color in (NODATA_COLOR, *colors)])
+    return np.where(labels < 0, 0, at + 1), table.astype(np.uint8)

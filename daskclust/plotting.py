@@ -12,8 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.colors import (
     N_DISTINCT,
-    NODATA_COLOR,
-    draw_codes,
+    drawn,
     label_colors,
     require_matplotlib,
     rgb_bands,
@@ -97,8 +96,8 @@ def draw_label_map(
     labels = np.asarray(label_map)
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
-    count = max(1, int(labels.max()) + 1, n_labels or 0)
-    image = draw_codes(ax, labels, [NODATA_COLOR, *label_colors(count)], first=-1)
+    places, table = drawn(labels, label_colors(max(int(labels.max()) + 1, n_labels or 0)))
+    image = ax.imshow(table[places], interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     _finish(ax, title, ())
     return image

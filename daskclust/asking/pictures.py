@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
-from daskclust.colors import NODATA_COLOR, rgb_bands
+from daskclust.colors import drawn, rgb_bands
 from daskclust.cube.pixels import take_pixels
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.asking import Cells
@@ -50,10 +50,6 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     data = zlib.compress(lines.tobytes(), 3)
     start = b"\x89PNG\r\n\x1a\n"
     return start + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-
-
-def _rgb(color: str) -> list[int]:
-    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 @dataclass(frozen=True)
@@ -213,12 +209,12 @@ class Pictures:
         bands, cut = _Bands(self.bands), STRETCHES[self.stretch]
         whole, overview = self._coarser(self.top, bands)
         valid, values = self._tile(level, down, across, bands)
-        out = np.empty((*valid.shape, 3), np.uint8)
+        out = np.zeros((*valid.shape, 3), np.uint8)
         if whole.any():
             low, high = np.percentile(overview[whole], [cut, 100 - cut], axis=0)
             scaled = (values - low) / np.where(high > low, high - low, 1.0)
             out[:] = np.rint(255 * np.clip(scaled, 0, 1))
-        out[~valid] = _rgb(NODATA_COLOR)
+        out[~valid] = drawn(np.array(-1), ())[1]
         return png(out)
 
     def _posterior(
@@ -233,10 +229,8 @@ class Pictures:
     ) -> bytes:
         """Return a tile of the classes; `shares` (cells, classes) are their probabilities."""
         valid, found = self._posterior(level, down, across, shares)
-        table = np.array([[*_rgb(color), 255] for color in colors], np.uint8)
-        out = table[found.argmax(axis=2)]
-        out[~valid] = 0
-        return png(out)
+        places, table = drawn(np.where(valid, found.argmax(axis=2), -1), colors)
+        return png(np.dstack([table[places], np.where(valid, 255, 0).astype(np.uint8)]))
 
     def doubt(self, level: int, down: int, across: int, shares: Floats) -> bytes:
         """Return a tile that is white and the more opaque, the less certain the class is."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Floats
-from daskclust.colors import NODATA_COLOR, draw_codes, require_matplotlib, rgb_bands, stretch
+from daskclust.colors import NODATA_COLOR, drawn, require_matplotlib, rgb_bands, stretch
 from daskclust.cube._georeference import IDENTITY, PixelGrid
 from daskclust.engine import compute
 
@@ -56,21 +56,19 @@ def plot_label_map(label_map: Any, *, ax: Any = None, title: str | None = None) 
 
     step = _step(label_map.shape)
     (codes,) = compute("a picture of the map", label_map.values[::step, ::step])
-    present = np.unique(codes)
-    shown = np.unique([-1, *present.tolist()])
-    colors = [NODATA_COLOR if code < 0 else label_map.color_of(int(code)) for code in shown]
-    grid = label_map.grid
-    draw_codes(ax, np.searchsorted(shown, codes), colors, extent=_extent(grid))
-    _label_axes(ax, grid, title if title is not None else label_map.title)
     # Classes that the picture is too coarse for are in the legend all the same.
-    classes = sorted({*label_map.names, *(int(code) for code in present if code >= 0)})
+    classes = sorted({*label_map.names, *np.unique(codes[codes >= 0]).tolist()})
+    grid = label_map.grid
+    places, table = drawn(codes, [label_map.color_of(code) for code in classes], classes)
+    ax.imshow(table[places], interpolation="nearest", extent=_extent(grid))
+    _label_axes(ax, grid, title if title is not None else label_map.title)
     entries = [
         Patch(facecolor=label_map.color_of(code), label=label_map.name_of(code))
         for code in classes[:_MOST_CLASSES]
     ]
     if len(classes) > _MOST_CLASSES:
         entries.append(Patch(alpha=0, label=f"and {len(classes) - _MOST_CLASSES} more"))
-    if (present < 0).any():
+    if (codes < 0).any():
         entries.append(Patch(facecolor=NODATA_COLOR, label="no class"))
     ax.legend(
         handles=entries,

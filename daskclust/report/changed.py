@@ -81,11 +81,10 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
 
 
 def _figure(heading: str, values: Any, codes: Any, colors: Any) -> str:
-    at = np.searchsorted(codes, values)
-    places = np.where(values < 0, -1, at)
+    picture, said = map_png(values, colors, codes), escape(heading)
     return (
-        f'<figure class="viewer"><img src="{map_png(places, colors)}" alt="{escape(heading)}">'
-        f"<figcaption>{escape(heading)}</figcaption></figure>"
+        f'<figure class="viewer"><img src="{picture}" alt="{said}">'
+        f"<figcaption>{said}</figcaption></figure>"
     )
 
 

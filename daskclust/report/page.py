@@ -15,7 +15,7 @@ import numpy as np
 
 from daskclust import plotting
 from daskclust._types import Array, Floats
-from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
+from daskclust.colors import drawn, rgb_bands, stretch
 from daskclust.engine import compute
 from daskclust.storage.files import is_folder_at_url, read_start
 from daskclust.storage.outputs import JOB, Output, Written
@@ -108,17 +108,16 @@ def svg(
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)
 
 
-def map_png(label_map: Array, colors: Sequence[str]) -> str:
-    """Return a label map as the address of a PNG with the color of each label; -1 is dark.
+def map_png(label_map: Array, colors: Sequence[str], codes: Sequence[int] | None = None) -> str:
+    """Return a label map, :func:`daskclust.colors.drawn`, as the address of a PNG.
 
     Labels beyond 254 share colors, since such a PNG has 256.
     """
     from PIL import Image
 
-    palette = [bytes.fromhex(color[1:]) for color in (NODATA_COLOR, *colors[:254])]
-    shown = np.where(label_map < 0, 0, label_map % 254 + 1).astype(np.uint8)
-    image = Image.fromarray(shown)
-    image.putpalette([part for color in palette for part in color])
+    places, table = drawn(label_map, colors, codes)
+    image = Image.fromarray(np.where(places > 0, (places - 1) % 254 + 1, 0).astype(np.uint8))
+    image.putpalette(table[:255].tobytes())
     return _address(image, "PNG", optimize=True)
 
 
