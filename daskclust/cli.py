@@ -23,7 +23,7 @@ from daskclust.storage.urls import redact
 
 __all__ = ["main"]
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 #: Modules of ``daskclust.commands`` by their name, with the line of ``daskclust --help``.
 _COMMANDS = {

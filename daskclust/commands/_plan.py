@@ -7,21 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import dask
 import numpy as np
 import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 from daskclust.commands.console import counted
+from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError
-
-#: Memory of an idle worker: Python, NumPy, Numba, Dask.
-_IMPORTS = 350 * 2**20
-#: Share of a worker's limit that blocks and imports may take; above it Dask begins to act.
-_SHARE = 0.8
-#: As in the engine: groups a thread, for input that is read on the way.
-_GROUPS = 2
 
 
 def _start_passes(params: Mapping[str, Any]) -> int | None:
@@ -53,16 +46,6 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
     }
 
 
-def _threads(options: argparse.Namespace) -> tuple[int, int, float]:
-    """Workers, threads a worker and bytes a worker of the cluster that would be used."""
-    if options.scheduler is not None or options.scheduler_file is not None:
-        return 0, 0, 0.0
-    workers = options.local or CPU_COUNT
-    limit = getattr(options, "memory_limit", None)
-    bytes_a_worker = parse_bytes(limit) if limit else psutil.virtual_memory().total / CPU_COUNT
-    return workers, 1, float(bytes_a_worker)
-
-
 def make_plan(
     cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
 ) -> dict[str, Any]:
@@ -71,19 +54,24 @@ def make_plan(
     `params` is None for a job that only predicts; `constrained`: rows with labels are fetched.
     """
     height, width, n_bands = cube.shape
-    source = cube.stored
-    sample = np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64).itemsize
-    stored = source.nbytes
-    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
+    source, blocks = cube.stored, cube.blocks.count
     block_pixels = cube.chunks[0][0] * cube.chunks[1][0]
     counting = int(source.may_be_masked)
-    workers, threads, limit = _threads(options)
-    rows_bytes = height * width * n_bands * sample
-    free = min(workers * limit, psutil.virtual_memory().available) if workers else 0.0
-    kept = bool(
-        dask.config.get("daskclust.persist") == "auto"
-        and rows_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
+    # Of another cluster nothing is known before it is there.
+    elsewhere = options.scheduler is not None or options.scheduler_file is not None
+    workers = options.local or CPU_COUNT
+    given = getattr(options, "memory_limit", None)
+    limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
+    foreseen = forecast(
+        (height * width, n_bands),
+        np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64),
+        block_rows=block_pixels,
+        n_blocks=blocks,
+        read=block_pixels * source.shape[2] * source.dtype.itemsize,
+        n_workers=workers,
+        limit=limit,
     )
+    kept = foreseen.kept and not elsewhere
     passes: dict[str, Any] = {"count_valid_pixels": counting}
     if params is not None:
         passes |= passes_of(params, constrained=constrained)
@@ -98,28 +86,21 @@ def make_plan(
             + 1
             + sum(passes[f"write_{name}"] for name in ("labels", "uncertainty", "score"))
         )
-    k = 1 if params is None else params.get("n_clusters", params.get("n_components", 8))
-    # A block as stored, the same as rows, the next one read ahead, labels and distances.
-    block = block_pixels * (
-        source.shape[2] * source.dtype.itemsize + 2 * n_bands * sample + 8 * min(int(k), 64) + 16
-    )
-    share = rows_bytes / workers if kept and workers else 0
-    peak = _IMPORTS + max(1, threads) * block + share
     return {
         "pixels": height * width,
         "bands": n_bands,
         "blocks": blocks,
         "passes": passes,
         "passes_at_most": total,
-        "tasks_a_pass": min(blocks, _GROUPS * workers * threads) if workers else None,
+        "tasks_a_pass": None if elsewhere else foreseen.tasks,
         "tasks_to_write_labels": 3 * blocks,
-        "bytes_a_pass": stored,
+        "bytes_a_pass": source.nbytes,
         "kept_in_memory": kept,
-        "bytes_read_at_most": reads * stored,
-        "workers": workers or None,
-        "memory_a_worker": limit or None,
-        "peak_memory_a_worker": peak,
-        "fits": None if not workers else bool(peak <= _SHARE * limit),
+        "bytes_read_at_most": reads * source.nbytes,
+        "workers": None if elsewhere else workers,
+        "memory_a_worker": None if elsewhere else limit,
+        "peak_memory_a_worker": foreseen.peak,
+        "fits": None if elsewhere else foreseen.fits,
     }
 
 
@@ -127,7 +108,7 @@ def check_memory(plan: Mapping[str, Any]) -> None:
     if plan.get("fits") is False:
         raise MemoryPlanError(
             f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
-            f"{format_bytes(plan['memory_a_worker'])}, more than {_SHARE:.0%}. Use smaller blocks "
+            f"{format_bytes(plan['memory_a_worker'])}, too much. Use smaller blocks "
             "(--chunks), fewer and larger workers (--local, --memory-limit), or a store with "
             "smaller chunks."
         )

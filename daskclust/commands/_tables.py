@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import glob
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -294,9 +295,14 @@ def table_for(options: argparse.Namespace, model: Any) -> Any:
             + (f" ({', '.join(theirs)})" if theirs else "")
             + "; expected as many, in the same order. Name them with --columns."
         )
-    # Compared; the rows of the table come without.
-    vars(model).pop("feature_names_in_", None)
     return table
+
+
+def without_names(model: Any) -> Any:
+    """Return the model for rows without names, whose columns :func:`table_for` has compared."""
+    other = copy(model)
+    vars(other).pop("feature_names_in_", None)
+    return other
 
 
 def _open(

@@ -13,7 +13,13 @@ import numpy as np
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import check_writable, job_of
-from daskclust.commands._tables import add_table_arguments, feature_names, is_table, table_for
+from daskclust.commands._tables import (
+    add_table_arguments,
+    feature_names,
+    is_table,
+    table_for,
+    without_names,
+)
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
@@ -56,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     model = daskclust.load(options.model)
     columns: list[str] | None = None
     if is_table(options):
-        table = table_for(options, model)
+        table, model = table_for(options, model), without_names(model)
         columns, blocks = feature_names(table), table.frame.npartitions
     else:
         said = job_of(options.model).get("columns")

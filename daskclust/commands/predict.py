@@ -10,7 +10,12 @@ from typing import Any
 from daskclust.commands import _cubes, _outputs
 from daskclust.commands._job import add_job_arguments, job_mark, run_predict, with_file
 from daskclust.commands._plan import make_plan, only_planned
-from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_predict
+from daskclust.commands._tables import (
+    add_table_arguments,
+    is_table,
+    open_table_to_predict,
+    without_names,
+)
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.commands.fit import CubeJob, open_maps
 from daskclust.persistence.saveable import check_same_data
@@ -58,7 +63,11 @@ def _run(options: argparse.Namespace) -> int:
             f"{type(model).__name__} labels the rows of its fit alone; expected the model of an "
             "estimator that predicts, such as HDBSCAN. Or fit it to these data."
         )
-    job: Any = (open_table_to_predict if is_table(options) else _open)(options, model)
+    job: Any
+    if is_table(options):
+        job, model = open_table_to_predict(options, model), without_names(model)
+    else:
+        job = _open(options, model)
     if only_planned(options, "predict", job.plan):
         return 0
     found = run_predict(options, model, job, progress, began)

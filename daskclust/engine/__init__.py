@@ -1,6 +1,6 @@
 """The only part of the package that runs Dask."""
 
-from daskclust.engine.binding import is_dask
+from daskclust.engine.binding import forecast, is_dask
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, Fitted, check_checkpoint
 from daskclust.engine.computing import Grouping, compute, group_rows, map_independent, row_record
@@ -29,6 +29,7 @@ __all__ = [
     "check_shape",
     "compute",
     "decide_within_groups",
+    "forecast",
     "group_rows",
     "is_dask",
     "iterate",

@@ -34,11 +34,13 @@ from daskclust.engine.executors import (
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import (
     MemoryPlan,
+    bytes_at_once,
     check_blocks,
     check_workers,
     free_memory,
     largest_read,
     measure,
+    planned,
 )
 from daskclust.engine.tasks import (
     Slot,
@@ -152,6 +154,43 @@ def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
     if isinstance(setting, bool):
         return setting
     return not every_pass_sends and n_bytes <= keepable
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What passes over lazy rows would be like, on workers that are not there yet.
+
+    `kept`: the rows stay in memory. `tasks` are those of a pass, `peak` the bytes of a worker.
+    """
+
+    kept: bool
+    tasks: int
+    peak: int
+    fits: bool
+
+
+def forecast(
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    *,
+    block_rows: int,
+    n_blocks: int,
+    read: int,
+    n_workers: int,
+    limit: float,
+) -> Forecast:
+    """Say what :func:`bind` would decide for workers of one thread and `limit` bytes.
+
+    `read` are the bytes that are read for a block.
+    """
+    n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
+    free = min(n_workers * limit, psutil.virtual_memory().available)
+    kept = _is_kept(n_bytes, float(dask.config.get("daskclust.persist-fraction")) * free, False)
+    worker = planned(limit, n_bytes / n_workers if kept else 0)
+    tile = tile_bytes(dtype, block_rows, shape[1])
+    need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
+    fits = not worker.stuck and need <= worker.free
+    return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 
 
 def spare_memory() -> float:

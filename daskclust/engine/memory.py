@@ -26,6 +26,8 @@ _DEADLY = 0.95
 #: Bytes by which a worker grows when it first runs kernels: they are loaded, and compiled where
 #: no cache has them, and neither is ever given back.  Measured: 60 MiB and 130.
 _KERNELS = 2**27
+#: Bytes of a worker with all imports, where none is there to be measured.
+_IMPORTS = 350 * 2**20
 #: Times that new workers are measured before a fit begins without.
 _ROUNDS = 3
 
@@ -175,6 +177,25 @@ def check_workers(workers: Sequence[WorkerMemory]) -> None:
             )
 
 
+def bytes_at_once(
+    n_rows: int, n_columns: int, stored: int, tile: int, read: int = 0
+) -> tuple[int, int]:
+    """Return the bytes that a thread holds, and those of them that are read and cut away.
+
+    It works on a block while the next is read: both as they are stored, and a tile of the one in
+    the precision of the distance work, where that is another. `stored` are the bytes of a value as
+    it is read, `tile` those of the tile of a block that is converted at a time (0 where none is),
+    `read` those of the largest array that is read to make a block of it, as a whole.
+    """
+    more = max(0, read - n_rows * n_columns * stored)
+    return 2 * n_rows * n_columns * stored + more + tile, more
+
+
+def planned(limit: float, kept: float) -> WorkerMemory:
+    """Return a worker of one thread that is not there yet, and will keep so many bytes."""
+    return WorkerMemory("", 1, int(limit), _IMPORTS + int(kept))
+
+
 def check_blocks(
     workers: list[WorkerMemory],
     n_rows: int,
@@ -186,21 +207,14 @@ def check_blocks(
 ) -> None:
     """Raise where the blocks that are in memory at the same time do not fit.
 
-    Each thread works on a block while the next is read: both as they are stored, and a tile
-    of the one in the precision of the distance work, where that is another.  Anything
-    else a pass needs comes on top, so nothing is refused that could have worked.
-
-    `stored` are the bytes of a value as it is read, `tile` those of the tile of a block that is
-    converted at a time (0 where none is), `read` those of the largest array that a task reads to
-    make a block of it; `n_groups` is the number of tasks of a pass.
+    See :func:`bytes_at_once`; anything else a pass needs comes on top, so nothing is refused that
+    could have worked. `n_groups` is the number of tasks of a pass.
     """
-    row = 2 * n_columns * stored
-    # An array that is cut into blocks is read as a whole.
-    more = max(0, read - n_rows * n_columns * stored)
+    each, more = bytes_at_once(n_rows, n_columns, stored, tile, read)
     most = math.ceil(n_groups / max(1, len(workers)))
     for worker in sorted(workers, key=lambda worker: worker.free / max(1, worker.n_threads)):
         busy = max(1, min(worker.n_threads, most))
-        need = busy * (n_rows * row + more + tile)
+        need = busy * each
         if need <= worker.free or not worker.strict:
             continue
         if busy * more > worker.free // 2:
@@ -211,7 +225,7 @@ def check_blocks(
                 "rechunk does not help: use smaller chunks in the store, or "
                 f"{'; or '.join(_remedies(worker, need, busy))}."
             )
-        fitting = (worker.free // busy - tile) // row
+        fitting = (worker.free // busy - tile) // (2 * n_columns * stored)
         advice = _remedies(worker, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
