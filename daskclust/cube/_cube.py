@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
+from daskclust.cube._blocks import CubeSource, Scaling, StoredCube
 from daskclust.cube._georeference import Georeference, PixelGrid, pixel_grid
-from daskclust.cube._images import Image, are_features, open_image, read_image
 from daskclust.cube._metadata import Names, as_names
-from daskclust.cube._reading import CubeSource, Scaling, StoredCube
+from daskclust.cube._sources import Image, are_features, open_image, read_image
 from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.label_images import resampled

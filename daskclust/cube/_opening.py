@@ -16,12 +16,10 @@ from daskclust._choices import check_choice, without_mask
 from daskclust._types import Array
 from daskclust._warnings import warn
 from daskclust.cube import _metadata
-from daskclust.cube._blocks import sample_dtype
+from daskclust.cube._blocks import CubeSource, Scaling, sample_dtype
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
-from daskclust.cube._images import are_features, open_image
-from daskclust.cube._reading import CubeSource, Scaling
-from daskclust.cube._sources import Found, find_cube, open_path
+from daskclust.cube._sources import Found, are_features, find_cube, open_image, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.exceptions import QuantizationWarning

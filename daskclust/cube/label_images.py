@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.cube._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
-from daskclust.cube._images import Image
+from daskclust.cube._sources import Image
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import no_codes
 

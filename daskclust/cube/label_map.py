@@ -15,8 +15,8 @@ from scipy.optimize import linear_sum_assignment
 from daskclust._types import Floats, Ints
 from daskclust.colors import Legend, class_colors, places_of_names
 from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
-from daskclust.cube._images import Image, read_image
 from daskclust.cube._metadata import Names, as_names, flags
+from daskclust.cube._sources import Image, read_image
 from daskclust.cube._writing import write_map
 from daskclust.cube.areas import AreaTable, areas_of
 from daskclust.cube.label_images import resampled

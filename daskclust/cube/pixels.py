@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._reading import CubeSource, Scaling, one_object
+from daskclust.cube._blocks import CubeSource, Scaling, one_object
 from daskclust.cube.formats.vector import points_image
 from daskclust.cube.layout import BlockGrid
 from daskclust.engine import compute

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
-from daskclust.cube._blocks import align, as_numbers
-from daskclust.cube._reading import CubeSource, Scaling, one_object
+from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pixels import NEIGHBOR_PIXELS, sample_pixels
 from daskclust.engine.dask_surface import on_top_of, task

@@ -39,9 +39,8 @@ from daskclust.engine.dask_surface import (
     task,
     value_of,
 )
-from daskclust.storage.chunks import DirectArray
 from daskclust.storage.reads import Retries, files_in
-from daskclust.storage.seen import SeenFiles
+from daskclust.storage.seen import DirectArray, SeenFiles
 
 Key = Any
 #: How names of tasks begin that are tried again.

@@ -33,7 +33,7 @@ import daskclust
 from daskclust.engine.blocks import as_matrix
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, no_statistics
 from daskclust.kernels.scratch import recycle
-from daskclust.storage.chunks import DirectArray
+from daskclust.storage.seen import DirectArray
 
 MIB = 2**20
 #: Share of a bare sum's speed that a pass is to reach.

@@ -25,7 +25,7 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust import plotting
 from daskclust.colors import Legend
-from daskclust.cube._images import Image
+from daskclust.cube._sources import Image
 from daskclust.exceptions import DaskclustWarning
 from daskclust.report.summary import agreement_of, compare_classes, known_classes, summarize
 

@@ -23,8 +23,8 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 import daskclust
 from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import recycle
-from daskclust.storage import chunks
-from daskclust.storage.chunks import DirectArray, read_chunks
+from daskclust.storage import seen as chunks
+from daskclust.storage.seen import DirectArray, read_chunks
 
 SHAPE, CHUNKS = (23, 9, 4), (8, 4, 4)
 
