@@ -104,29 +104,31 @@ def _quantiles(counts: Floats, bounds: Floats, bins: Bins, feature: int) -> Floa
     single = bins.single(feature)
     ends = np.cumsum(counts, axis=1)
     total = ends[:, -1]
-    low, high = bounds
-    out = np.full((len(counts), len(QUANTILES)), np.nan)
+    low, high = (bound[:, None] for bound in bounds)
     if not len(edges):
-        return out
-    rows = np.arange(len(counts))
+        return np.full((len(counts), len(QUANTILES)), np.nan)
+    rank = np.array(QUANTILES) * np.maximum(total - 1, 0)[:, None]
+    lower = np.floor(rank)
+    # All labels in one ascending line, each beyond the last.
+    beyond = np.arange(len(counts))[:, None] * (total.max() + 1)
+    line = (ends + beyond).ravel()
+    last = counts.shape[1] - 1
 
     def value(rank: Floats) -> Floats:
-        at = np.minimum((ends <= rank[:, None]).sum(axis=1), counts.shape[1] - 1)
+        places = np.searchsorted(line, rank + beyond, side="right")
+        at = np.clip(places - np.arange(len(counts))[:, None] * len(counts[0]), 0, last)
         right = np.minimum(np.append(edges, np.inf)[at], high)
         left = np.where(single[at], right, np.maximum(np.append(-np.inf, edges)[at], low))
-        inside = counts[rows, at]
-        before = ends[rows, at] - inside
+        inside = np.take_along_axis(counts, at, axis=1)
+        before = np.take_along_axis(ends, at, axis=1) - inside
         part = np.divide(rank - before + 0.5, inside, out=np.zeros_like(rank), where=inside > 0)
         found = left + np.clip(part, 0.0, 1.0) * (right - left)
-        return np.where(rank <= 0, low, np.where(rank >= total - 1, high, found))
+        return np.where(rank <= 0, low, np.where(rank >= total[:, None] - 1, high, found))
 
-    for i, q in enumerate(QUANTILES):
-        rank = q * np.maximum(total - 1, 0)
-        lower, upper = np.floor(rank), np.ceil(rank)
-        with np.errstate(invalid="ignore"):
-            first, second = value(lower), value(upper)
-            out[:, i] = np.where(total > 0, first + (rank - lower) * (second - first), np.nan)
-    return out
+    with np.errstate(invalid="ignore"):
+        first, second = value(lower), value(np.ceil(rank))
+        found = first + (rank - lower) * (second - first)
+    return np.where(total[:, None] > 0, found, np.nan)
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,10 @@ _CELLS = 4096
 _FEW, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
 #: Values whose cells are found at a time, and rows at most.
 _TILE, _TILE_ROWS = 2**18, 4096
+#: Rows that are counted in numbers of two bytes, which stay in a nearer cache.
+_MOST_COUNTED = 15 * 2**12
+#: Rows that stay in the nearest cache for two loops.
+_FEW_ROWS = 512
 #: Share of the bins that follow the quantiles of single labels.
 _OF_LABELS = 0.25
 
@@ -46,6 +52,37 @@ def _moments(
             bounds[1, c, j] = max(bounds[1, c, j], v)
 
 
+@compiled()
+def _complete_moments(
+    x: Any, index: Any, sizes: Any, sums: Any, squares: Any, origin: Any, lows: Any, highs: Any
+) -> None:  # pragma: no cover
+    """Compute the moments of rows that count alike and lack nothing; else sums are not finite."""
+    p = sums.shape[1]
+    # Two loops over a few rows, each with so few arrays that it is compiled to vectors.
+    for begin in range(0, x.shape[0], _FEW_ROWS):
+        end = min(begin + _FEW_ROWS, x.shape[0])
+        for i in range(begin, end):
+            c = index[i]
+            if c < 0:
+                continue
+            if sizes[c] == 0.0:
+                for j in range(p):
+                    origin[c, j] = np.float64(x[i, j])
+            sizes[c] += 1.0
+            for j in range(p):
+                gap = np.float64(x[i, j]) - origin[c, j]
+                sums[c, j] += gap
+                squares[c, j] += gap * gap
+        for i in range(begin, end):
+            c = index[i]
+            if c < 0:
+                continue
+            for j in range(p):
+                v = np.float64(x[i, j])
+                lows[c, j] = min(lows[c, j], v)
+                highs[c, j] = max(highs[c, j], v)
+
+
 def value_moments(
     x: Array, index: Ints, weight: Floats | None, k: int, n_features: int | None = None
 ) -> tuple[Floats, Floats, Floats]:
@@ -57,18 +94,21 @@ def value_moments(
     missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
-    found, missing = np.zeros((4, k, p)), np.zeros((k, p))
-    bounds = np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
-    weights = np.empty(0) if weight is None else weight
-    _moments(
-        x,
-        np.ascontiguousarray(index),
-        weights,
-        weight is not None,
-        found,
-        bounds,
-        missing,
-    )
+    index = np.ascontiguousarray(index)
+
+    def nothing() -> tuple[Floats, Floats]:
+        return np.zeros((4, k, p)), np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
+
+    found, bounds = nothing()
+    missing = np.zeros((k, p))
+    if weight is None:
+        sizes = np.zeros(k)
+        _complete_moments(x, index, sizes, *found[1:], *bounds)
+        found[0] = sizes[:, None]
+    if weight is not None or not np.isfinite(found[2]).all():
+        found, bounds = nothing()
+        weights = np.empty(0) if weight is None else weight
+        _moments(x, index, weights, weight is not None, found, bounds, missing)
     total, sums, squares, origin = found
     # Infinities are refused by the range, once all rows are known.
     with np.errstate(invalid="ignore", over="ignore"):
@@ -107,23 +147,34 @@ class Bins:
         return out & np.isfinite(np.append(edges, np.inf))
 
 
-def _edges(values: Array, parts: list[Array], most: int) -> Array:
-    """Choose edges for a feature from sampled values, of all rows and of each label."""
-    below = values.dtype.type(-np.inf)
-    distinct = np.unique(np.concatenate([values, *parts]))
+@lru_cache(maxsize=256)
+def _ranks(n: int, count: int) -> Ints:
+    return np.linspace(0, n - 1, min(count, n)).round().astype(np.int64)
+
+
+def _edges(ordered: Array, uniform: Array, parts: list[Array], most: int) -> Array:
+    """Choose edges for a feature from sorted sampled values: all, those of all rows, of each label.
+
+    Parts are sorted in place.
+    """
+    below = ordered.dtype.type(-np.inf)
+    distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
     if 2 * len(distinct) <= most:
         # Each value alone, so that ties are seen as ties.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
 
     def spread(ordered: Array, count: int) -> Array:
-        at = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).round().astype(np.int64)
-        return ordered[at]
+        return ordered[_ranks(len(ordered), count)]
 
     each = int(most * _OF_LABELS) // max(len(parts), 1)
-    of_labels = [spread(np.sort(part), each) for part in parts if len(part) and each]
-    fine = np.unique(np.concatenate([*of_labels, values[:0]]))
+    of_labels = []
+    for part in parts if each else []:
+        if len(part):
+            part.sort()
+            of_labels.append(spread(part, each))
+    fine = np.unique(np.concatenate([*of_labels, ordered[:0]]))
     # A value that many rows share has a bin of its own.
-    rough = spread(np.sort(values), (most - len(fine)) // 2 * 2)
+    rough = spread(uniform, (most - len(fine)) // 2 * 2)
     kept, times = np.unique(rough, return_counts=True)
     heavy = kept[times > 1]
     edges = np.unique(np.concatenate([fine, kept, np.nextafter(heavy, below)]))
@@ -136,22 +187,27 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     ``uniform`` are the rows drawn whatever their label; the others are there for small clusters.
     """
     p = x.shape[1]
+    # Feature by feature, the rows of each label together.
     order = np.argsort(labels, kind="stable")
-    ends = np.flatnonzero(np.diff(labels[order])) + 1
-    members = np.split(order, ends)
-    found = []
-    for j in range(p):
-        column = x[:, j]
-        there = ~np.isnan(column)
-        parts = [column[own[there[own]]] for own in members]
-        found.append(_edges(column[there & uniform], parts, most - 1))
-    edges = np.full((p, max(len(e) for e in found)), np.inf, x.dtype)
-    low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
+    found, place = np.unique(labels[order], return_inverse=True)
+    first = np.searchsorted(place, np.arange(len(found) + 1))
+    columns, uniform = np.ascontiguousarray(x[order].T), uniform[order]
     # A part of the sample, with all of small clusters, tells what moved edges would hide.
-    told = np.flatnonzero(~uniform | (np.arange(len(x)) % 4 == 0))
-    place = np.searchsorted(np.unique(labels), labels[told])
+    told = np.flatnonzero(~uniform | (order % 4 == 0))
+    owners = place[told]
+    chosen = []
+    for column in columns:
+        there = ~np.isnan(column)
+        parts = [column[i:j] for i, j in pairwise(first)]
+        if not there.all():
+            parts = [part[~np.isnan(part)] for part in parts]
+        drawn = np.sort(column[there & uniform])
+        ordered = drawn if uniform.all() else np.sort(column[there])
+        chosen.append(_edges(ordered, drawn, [part.copy() for part in parts], most - 1))
+    edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
+    low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
     starts, stops = np.zeros((2, p, _CELLS), np.int32)
-    for j, own in enumerate(found):
+    for j, own in enumerate(chosen):
         edges[j, : len(own)] = own
         if len(own):
             low[j], width = float(own[0]), float(own[-1]) - float(own[0])
@@ -159,21 +215,23 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
                 found_scale = np.float64(_CELLS) / width if width > 0 else 0.0
             scale[j] = found_scale if np.isfinite(found_scale) else 0.0
             cells = _cells(own.astype(np.float64), low[j], scale[j])
-            starts[j] = np.searchsorted(cells, np.arange(_CELLS))
-            stops[j] = np.searchsorted(cells, np.arange(_CELLS), side="right")
-            ends = np.unique(cells)
+            inside = np.bincount(cells, minlength=_CELLS)
+            stops[j] = np.cumsum(inside)
+            starts[j] = stops[j] - inside
             if len(own) <= _FEW:
                 continue
-            column = x[told, j]
+            column = columns[j, told]
             there = ~np.isnan(column)
-            seen = column[there].astype(np.float64)
-            moved = np.searchsorted(ends, np.arange(_CELLS))
-            hidden = _hidden(place[there], moved[_cells(seen, low[j], scale[j])])
+            column, at_rows = column[there], owners[there]
+            moved: Ints = np.cumsum(inside > 0) - (inside > 0)
+            of_rows = _cells(column.astype(np.float64), low[j], scale[j])
+            hidden = _hidden(at_rows, moved[of_rows])
             if hidden > _SMALL_ERROR:
-                at = np.searchsorted(own, column[there])
+                at = np.searchsorted(own, column)
                 alone = np.append(np.diff(own, prepend=-np.inf) <= np.spacing(np.abs(own)), False)
-                if hidden > _GROWTH * _hidden(place[there], at, ~alone[at]):
+                if hidden > _GROWTH * _hidden(at_rows, at, ~alone[at]):
                     continue
+            ends = np.flatnonzero(inside)
             plain[j] = True
             edges[j], starts[j], stops[j] = np.inf, moved, moved
             edges[j, : len(ends)] = low[j] + (ends + 1.0) / scale[j]
@@ -220,7 +278,7 @@ def _fill(
         count = min(cells.shape[0], x.shape[0] - begin)
         for i in range(count):
             c = index[begin + i]
-            bases[i] = (others if c < 0 else c) * width
+            bases[i] = np.uint64((others if c < 0 else c) * width)
             for j in range(p):
                 v = np.float64(x[begin + i, j])
                 place = min(max((v - low[j]) * scale[j], 0.0), last)
@@ -230,15 +288,16 @@ def _fill(
             if plain[j]:
                 if weighted:
                     for i in range(count):
-                        counts[bases[i] + firsts[cells[i, j]]] += weights[begin + i]
+                        counts[bases[i] + firsts[np.uint16(cells[i, j])]] += weights[begin + i]
                 else:
                     for i in range(count):
-                        counts[bases[i] + firsts[cells[i, j]]] += 1
+                        counts[bases[i] + firsts[np.uint16(cells[i, j])]] += np.uint16(1)
                 continue
             lasts, own = stops[j], edges[j]
             for i in range(count):
                 v = x[begin + i, j]
-                first, stop = np.int64(firsts[cells[i, j]]), np.int64(lasts[cells[i, j]])
+                cell = np.uint16(cells[i, j])
+                first, stop = np.int64(firsts[cell]), np.int64(lasts[cell])
                 # The first edge that is not below the value.
                 while first < stop:
                     middle = (first + stop) >> 1
@@ -246,31 +305,46 @@ def _fill(
                         first = middle + 1
                     else:
                         stop = middle
-                counts[bases[i] + first] += weights[begin + i] if weighted else 1
+                at = bases[i] + np.uint64(first)
+                counts[at] += weights[begin + i] if weighted else np.uint16(1)
+
+
+@compiled()
+def _move(counts: Any, total: Any) -> None:  # pragma: no cover
+    for i in range(len(counts)):
+        total[i] += counts[i]
+        counts[i] = 0
 
 
 def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins) -> Floats:
     """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
     # One more label for rows that do not count, one more bin for what is missing.
-    out = np.zeros((p, k + 1, n_bins + 1), np.uint32 if weight is None else np.float64)
+    out = np.zeros((p, k + 1, n_bins + 1))
+    few = out if weight is not None else np.zeros(out.shape, np.uint16)
     last = np.full((p, 1), n_bins)
+    tables = [np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)]
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
-    _fill(
-        x,
-        np.ascontiguousarray(index),
-        np.empty(0) if weight is None else weight,
-        weight is not None,
-        bins.edges,
-        bins.low,
-        bins.scale,
-        *(np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)),
-        bins.plain,
-        np.empty((rows, p), np.int16),
-        np.empty(rows, np.int64),
-        out,
-    )
-    return out[:, :k, :n_bins].astype(np.float64)
+    cells, bases = np.empty((rows, p), np.int16), np.empty(rows, np.uint64)
+    for start in range(0, len(x), _MOST_COUNTED):
+        part = slice(start, start + _MOST_COUNTED)
+        _fill(
+            x[part],
+            index[part],
+            np.empty(0) if weight is None else weight[part],
+            weight is not None,
+            bins.edges,
+            bins.low,
+            bins.scale,
+            *tables,
+            bins.plain,
+            cells,
+            bases,
+            few,
+        )
+        if few is not out:
+            _move(few.reshape(-1), out.reshape(-1))
+    return out[:, :k, :n_bins]
 
 
 @compiled(fastmath={"reassoc", "contract"})
