@@ -38,8 +38,9 @@ from daskclust.starts.sampled import is_large, note_start
 _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
 _PLAIN = 3
-#: Features from which bounds of rows are kept between passes: with few, scores cost no more.
-_KEPT_FEATURES = 64
+#: Bounds of rows are kept between passes for so many centers of so many features, and for centers
+#: of more features that are large together: otherwise scores cost no more.
+_KEPT_CENTERS, _KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
 
@@ -174,8 +175,10 @@ class _Passes:
     def assign(self, rows: Rows, sets: CenterSets) -> ClusterStatistics:
         """Make a pass."""
         r, k, p = sets.centers.shape
-        pays = r == 1 and p >= _KEPT_FEATURES and is_large(k, p) and not sets.missing
-        if not (pays and CAN_KEEP and rows.can_keep(BYTES_A_ROW)):
+        many = k >= _KEPT_CENTERS and p >= _KEPT_WIDTH
+        pays = many or (p >= _KEPT_FEATURES and is_large(k, p))
+        able = r == 1 and CAN_KEEP and not sets.missing
+        if not (pays and able and rows.can_keep(BYTES_A_ROW)):
             self._carry = None
             found: ClusterStatistics = rows.reduce(ASSIGN, sets)
             return found
