@@ -65,6 +65,7 @@ __all__ = [
     "metrics",
     "on_iteration",
     "open_cube",
+    "open_table",
     "pairs_from_labels",
     "selection",
 ]
@@ -94,6 +95,7 @@ _LATE = {
     "match_clusters": "daskclust.explain",
     "on_iteration": "daskclust.engine",
     "open_cube": "daskclust.cube",
+    "open_table": "daskclust.tables",
     "pairs_from_labels": "daskclust.constraints",
 }
 #: Rooms of the package, as attributes without an import of their own.

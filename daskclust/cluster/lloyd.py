@@ -348,7 +348,10 @@ class LloydClusterer(BaseClusterer):
         self.counts_ = state.counts[best]
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        warn_few_distinct(len(np.unique(self._centers, axis=0)), self.n_clusters)
+        # Centers of equal rows may differ by their rounding.
+        n_filled = int((self.counts_ > 0).sum())
+        n_distinct = min(len(np.unique(self._centers, axis=0)), n_filled)
+        warn_few_distinct(n_distinct, self.n_clusters)
         self.labels_ = row_labels(
             data,
             self._row_function(data.rows.dtype),

@@ -90,6 +90,16 @@ def check_missing(estimator: Any) -> None:
         )
 
 
+def data_centers(model: Any) -> Any:
+    """Return the centers that a fitted model has in the space of its rows, else None.
+
+    Those of an embedding lie in another, which may be of as many dimensions.
+    """
+    if hasattr(model, "embedding_dim"):
+        return None
+    return getattr(model, "cluster_centers_", getattr(model, "means_", None))
+
+
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
     """Return starting centers as float64 after checking their shape and values.
 
@@ -97,11 +107,11 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
     """
     if hasattr(init, "get_params"):
         kind = type(init).__name__
-        init = getattr(init, "cluster_centers_", getattr(init, "means_", None))
+        init = data_centers(init)
         if init is None:
             raise ValueError(
-                f"init is a {kind} without centers; expected a fitted model that has "
-                "cluster_centers_ (clones of models are not fitted), or an array."
+                f"init is a {kind} without centers among the data; expected a fitted model that "
+                "has cluster_centers_ (clones of models are not fitted), or an array."
             )
     centers = np.array(without_mask(init, "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):

@@ -212,6 +212,11 @@ def open_labeled(
     """Bind rows with the labels that a model gives them, or with labels that are given."""
     if model is None and y is None:
         raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
+    if model is not None and not hasattr(model, "predict"):
+        raise TypeError(
+            f"model is a {type(model).__name__}, which does not predict; expected a fitted model "
+            "that does. Of labels, as of DBSCAN's labels_, use profiles(None, X, labels)."
+        )
     cube = as_cube(X)
     features = None if features is None else list(features)
     if cube is not None:

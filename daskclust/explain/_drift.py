@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.estimator.base import center_space
+from daskclust.estimator.parameters import data_centers
 from daskclust.explain._data import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled
 from daskclust.metrics import contingency_table
@@ -61,7 +62,10 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
     """
     are_models = [hasattr(item, "predict") for item in (old, new)]
     if are_models[0] != are_models[1]:
-        raise ValueError("old and new are a model and labels; expected two models or two labels.")
+        raise ValueError(
+            f"old and new are {type(old).__name__} and {type(new).__name__}; expected two models "
+            "or two labels. Of a model that does not predict give labels_."
+        )
     if are_models[0]:
         for model in (old, new):
             check_is_fitted(model)
@@ -95,7 +99,7 @@ def _check_size(k_old: int, k_new: int) -> None:
 
 
 def _centers(model: Any, name: str) -> Floats:
-    found = getattr(model, "cluster_centers_", getattr(model, "means_", None))
+    found = data_centers(model)
     if found is None or len(found[0]) != model.n_features_in_:
         raise ValueError(
             f"{name} is a {type(model).__name__} without centers among the data; give rows as X "

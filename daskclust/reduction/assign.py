@@ -17,6 +17,7 @@ from daskclust.kernels.nearest.assign import (
     accumulate_observed,
     nearest,
     nearest_observed,
+    off_center,
 )
 from daskclust.kernels.nearest.kept import Kept, Moves, accumulate_kept
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
@@ -211,8 +212,7 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
     )
     keys = -distances
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    # A row of no weight is absent; a row on its center has no reason to found a cluster.
-    keys[(weight == 0) | (distances == 0)] = np.inf
+    keys[weight == 0] = np.inf
     chosen = smallest(keys, state.count)
     m = len(chosen)
     out = _farthest_fields(state)["rows"].identity()
@@ -224,11 +224,13 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
 
 def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
     found = partial["rows"]
-    return found[found["row"] >= 0]
+    found = found[found["row"] >= 0]
+    return found[off_center(found["x"][:, :-2], -found["key"], state.feature_weights)]
 
 
 #: Rows farthest from their nearest center, farthest first, ties by row number.  The values
-#: of each record are the row, its weight and its cluster.
+#: of each record are the row, its weight and its cluster.  Rows on their center are left out: they
+#: have no reason to found a cluster.
 FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)
 
 

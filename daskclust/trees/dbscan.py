@@ -458,7 +458,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             Rows to cluster, p at most 3.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows, as neighbors.
+            Weights of the rows, as neighbors; as in scikit-learn, a row of weight 0 is no
+            neighbor, but has a label.
 
         Returns
         -------

@@ -70,6 +70,27 @@ def test_a_model_that_began_with_another_is_saved_and_checkpointed(tmp_path):
     np.testing.assert_array_equal(again.predict(X), new.predict(X))
 
 
+def test_centers_of_an_embedding_are_none_of_the_data():
+    """PCKID's lie in an embedding of as many dimensions as the data have here."""
+    X, _ = _rows()
+    model = daskclust.PCKID(3, n_initializations=2, max_components=3, n_init=2, random_state=0)
+    model.fit(X)
+    assert model.cluster_centers_.shape[1] == X.shape[1] == 3
+    with pytest.raises(ValueError, match="PCKID without centers among the data"):
+        match_clusters(model, model)
+    with pytest.raises(ValueError, match="PCKID without centers among the data"):
+        daskclust.KMeans(3, init=model).fit(X)
+
+
+def test_a_model_that_does_not_predict_is_named():
+    X, _ = _rows()
+    model = daskclust.DBSCAN(1.0)
+    with pytest.raises(TypeError, match=r"DBSCAN, which does not predict.*profiles\(None, X, lab"):
+        daskclust.explain.profiles(model, X)
+    with pytest.raises(ValueError, match=r"KMeans and DBSCAN; expected two.*give labels_"):
+        match_clusters(daskclust.KMeans(5), model)
+
+
 def test_what_cannot_be_matched_is_refused():
     X, _ = _rows()
     model = daskclust.KMeans(5, random_state=0).fit(X)

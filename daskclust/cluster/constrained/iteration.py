@@ -30,6 +30,7 @@ from daskclust.kernels.nearest.assign import (
     observed_label_sums,
     observed_pair_boxes,
     observed_pair_lengths,
+    off_center,
 )
 from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
@@ -99,8 +100,9 @@ class ConstrainedRows:
     ) -> Iterator[tuple[Floats, float, int]]:
         """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
         lengths = observed_distances(self.x, centers, weights)[np.arange(len(self)), labels]
+        off = off_center(self.x, lengths, weights)
         for i in np.argsort(-lengths, kind="stable"):
-            if lengths[i] > 0:
+            if off[i]:
                 yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
 
 

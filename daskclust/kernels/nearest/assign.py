@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import (
@@ -341,6 +341,18 @@ def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None
     out = np.empty((len(x), len(centers)))
     _all_distances(x, centers, np.ascontiguousarray(weights, dtype=np.float64), out)
     return out
+
+
+#: The mean of equal rows differs from them by the rounding of their sum: by less than this share of
+#: their length (343 epsilon were measured at a million rows of float64).
+_MEAN_ROUNDING = 512 * float(np.finfo(np.float64).eps)
+
+
+def off_center(x: Array, distances: Floats, feature_weights: Floats | None = None) -> Bools:
+    """Find the rows whose squared distance from a mean is more than the rounding of that mean."""
+    weights = np.ones(x.shape[1]) if feature_weights is None else feature_weights
+    lengths = np.square(np.nan_to_num(x, nan=0.0).astype(np.float64)) @ weights
+    return np.asarray(distances > _MEAN_ROUNDING**2 * lengths)
 
 
 def observed_pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
