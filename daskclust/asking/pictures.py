@@ -99,7 +99,7 @@ class Pictures:
         chosen = rgb_bands(n_bands, cube.wavelengths) if n_bands > 2 else [0, 0, 0]
         self.bands = tuple(int(band) for band in chosen)
         self.stretch = next(iter(STRETCHES))
-        self._cells: Cells | None = None
+        self._nearest: _Nearest | None = None
         self._lock = threading.Lock()
         self._tiles: OrderedDict[Any, tuple[Bools, Array]] = OrderedDict()
         self._overviews: dict[Any, tuple[Bools, Array]] = {}
@@ -128,16 +128,8 @@ class Pictures:
                 del self._overviews[key]
 
     def classify(self, cells: Cells) -> None:
-        self._cells = cells
+        self._nearest = _Nearest(cells.space, cells.nodes)
         self._overview(self._nearest)
-
-    @property
-    def _nearest(self) -> _Nearest:
-        assert self._cells is not None
-        if "_kept_nearest" not in vars(self):
-            vars(self)["_kept_nearest"] = _Nearest(self._cells.space, self._cells.nodes)
-        found: _Nearest = vars(self)["_kept_nearest"]
-        return found
 
     def _overview(self, make: Any) -> tuple[Bools, Array]:
         key = make if isinstance(make, _Bands) else "cells"
@@ -158,7 +150,7 @@ class Pictures:
         lines = np.arange(rows.start, rows.stop, step)
         across = np.arange(columns.start, columns.stop, step)
         # Places travel to the workers: as many whole lines of blocks as make a million of them.
-        block = self.cube._grid.block[0]
+        block = self.cube.blocks.block[0]
         at_once = block * max(1, _PLACES * step // (block * len(across)))
         ends = np.arange(rows.start // at_once + 1, -(-rows.stop // at_once)) * at_once
         read = [

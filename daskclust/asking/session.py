@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +10,12 @@ from typing import Any, NamedTuple
 
 from daskclust.asking.files import Label
 from daskclust.colors import label_colors
+from daskclust.metrics import wilson_interval
 
 #: Characters of a name, and answers that can be undone, at most.
 _LONG, _UNDONE = 60, 200
 #: Answers by which the accuracy is told: older ones are of a model that knew less.
 _RECENT = 20
-#: Quantile of the normal distribution for an interval of 95 %.
-_Z = 1.96
 
 
 class Refused(ValueError):
@@ -38,18 +36,6 @@ class Share(NamedTuple):
     total: int
     low: float
     high: float
-
-
-def share_of_right(right: int, total: int) -> Share:
-    """Return a share with Wilson's interval.
-
-    >>> share = share_of_right(8, 10)
-    >>> round(share.low, 3), round(share.high, 3)
-    (0.49, 0.943)
-    """
-    middle = (right + _Z**2 / 2) / (total + _Z**2)
-    half = _Z * math.sqrt(right * (total - right) / total + _Z**2 / 4) / (total + _Z**2)
-    return Share(right, total, max(middle - half, 0.0), min(middle + half, 1.0))
 
 
 @dataclass(frozen=True)
@@ -216,4 +202,5 @@ class Session:
         tried = [one for one in self.labels if one.asked and one.foretold is not None][-_RECENT:]
         if not tried:
             return None
-        return share_of_right(sum(one.name == one.foretold for one in tried), len(tried))
+        right = sum(one.name == one.foretold for one in tried)
+        return Share(right, len(tried), *wilson_interval(right, len(tried)).tolist())

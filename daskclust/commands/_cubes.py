@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,19 @@ class _Cube(argparse.Action):
     ) -> None:
         if values:
             setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
+
+
+def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
+    """Return the number of valid pixels, of which there must be one; `tell` shows the work."""
+    with tell("Valid pixels"):
+        n_valid = int(cube.n_valid)
+    if n_valid == 0:
+        raise ValueError(
+            f"All {cube.n_masked} pixels are masked, by nodata "
+            f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
+            "--mask; check --nodata, --bad-bands and --mask, or use --incomplete keep."
+        )
+    return n_valid
 
 
 def paths_of(cube: Any) -> dict[str, str]:

@@ -295,8 +295,16 @@ def with_file(
     parser: argparse.ArgumentParser, options: argparse.Namespace, argv: Sequence[str]
 ) -> argparse.Namespace:
     """Return the options with those of the job file under them; `argv` follows the command."""
-    if options.config is None:
-        return options
+    if options.config is not None:
+        options = _with_file(parser, options, argv)
+    if options.cube is None:
+        parser.error("no CUBE given, neither on the command line nor in --config")
+    return options
+
+
+def _with_file(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, argv: Sequence[str]
+) -> argparse.Namespace:
     try:
         job = _read(options.config)
     except (ValueError, yaml.YAMLError) as error:

@@ -129,10 +129,9 @@ class CostModel:
         cores: int,
         rows_a_second: float,
         state_bytes: int,
-        groups_a_core: int = 1,
     ) -> Forecast:
-        """Say what a pass would take; a core has 2 groups where rows are read in each pass."""
-        groups = cores * groups_a_core
+        """Say what a pass over rows in memory would take: one group a core."""
+        groups = cores
         work = rows / cores / rows_a_second
         overhead = self.seconds.of(groups, state_bytes)
         whole = work + overhead

@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
                     options.output, overwrite=replace["--output"], attributes={JOB: job}
                 )
         if options.report is not None:
-            from daskclust.report.changed import changed_page
+            from daskclust.report.sections import changed_page
 
             title = options.title or " and ".join(Path(redact(place)).name for place, _ in places)
             with progress.task("Report"):

@@ -101,8 +101,6 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options.parser, options, options.arguments)
-    if options.cube is None:
-        options.parser.error("no CUBE given, neither on the command line nor in --config")
     began = time.perf_counter()
     progress = Progress()
     model = _estimators.make_estimator(options)
@@ -154,16 +152,7 @@ class CubeJob(Job):
         return fields_of(lines, columns, labels), "fields"
 
     def count(self, progress: Progress) -> int:
-        cube = self.cube
-        with progress.task("Valid pixels"):
-            n_valid = int(cube.n_valid)
-        if n_valid == 0:
-            raise ValueError(
-                f"All {cube.n_masked} pixels are masked, by nodata "
-                f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
-                "--mask; check --nodata, --bad-bands and --mask, or use --incomplete keep."
-            )
-        return n_valid
+        return _cubes.count_pixels(self.cube, progress.task)
 
     def labels(self) -> Any:
         given = self.maps.get("labels")

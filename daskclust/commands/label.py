@@ -11,7 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daskclust.commands._cubes import add_cube_arguments, as_names, open_cube_of, paths_of
+from daskclust.commands._cubes import (
+    add_cube_arguments,
+    as_names,
+    count_pixels,
+    open_cube_of,
+    paths_of,
+)
 from daskclust.commands._estimators import make_estimator
 from daskclust.commands._job import fit_by, job_mark
 from daskclust.commands._outputs import (
@@ -194,10 +200,7 @@ def _run(options: argparse.Namespace) -> int:
 def _prepare(page: Any, cube: Any, number: int) -> Any:
     from daskclust.asking.learner import Learner
 
-    with page.tell("Valid pixels"):
-        n_valid = cube.n_valid
-    if n_valid == 0:
-        raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
+    count_pixels(cube, page.tell)
     with page.tell("Overview"):
         page.pictures.look(page.pictures.bands, page.pictures.stretch)
         page.show_scene()

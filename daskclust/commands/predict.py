@@ -45,8 +45,6 @@ def _run(options: argparse.Namespace) -> int:
     import daskclust
 
     options = with_file(options.parser, options, options.arguments)
-    if options.cube is None:
-        options.parser.error("no CUBE given, neither on the command line nor in --config")
     if options.model is None:
         options.parser.error("--model is needed: what fit --model has written")
     wanted = ("output", "uncertainty", "score", "report", "truth")

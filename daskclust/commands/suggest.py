@@ -143,10 +143,7 @@ def _suggest(
             resample=options.resample_labels,
         )
     with open_client(options, useful_workers=cube.blocks.count, progress=progress):
-        with progress.task("Valid pixels"):
-            n_valid = cube.n_valid
-        if n_valid == 0:
-            raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
+        n_valid = _cubes.count_pixels(cube, progress.task)
         known, n_vain = (None, 0) if image is None else _known(options, cube, image)
         has_labels = known is not None and len(known[0]) > n_vain
         given = {"y": known, "model": model, "random_state": options.seed}

@@ -24,14 +24,12 @@ from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap, as_data_array
-from daskclust.cube.layout import BlockGrid, unflatten
+from daskclust.cube.layout import unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
 from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, whitened
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
-from daskclust.kernels.pair_counts import PairCounts
-from daskclust.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import stamp, stamp_files
 
@@ -55,6 +53,10 @@ class Cube:
         The stored array's attributes.
     nodata : tuple of numbers
         Values that mean "no data", besides NaN.
+    blocks : BlockGrid
+        The spatial blocks: their number, sizes and positions, in the order of the rows.
+    georeference : Georeference
+        Coordinate system and position, as stored.
 
     Notes
     -----
@@ -83,24 +85,24 @@ class Cube:
         files: Sequence[Path] = (),
     ) -> None:
         self._source = source
-        self._grid = source.grid
         self._pixels = None if pixels is None else read_again(pixels)
         self._excluded = None if excluded is None else read_again(excluded)
         self._scale: Scale = scale
         self._stamp: str | None = None
-        self._place = place
+        self.georeference = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
         self._dtype = _blocks.sample_dtype(source.dtype) if dtype is None else dtype
         self._bands_are_fixed = bands_are_fixed
         self._files = tuple(files)
+        self.blocks = source.grid
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
         self.nodata = source.nodata
 
     def __repr__(self) -> str:
         y, x, p = self.shape
-        down, across = self._grid.numblocks
+        down, across = self.blocks.numblocks
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
 
     # How it is stored and where it lies
@@ -108,7 +110,7 @@ class Cube:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(y, x, bands kept)."""
-        return (*self._grid.shape, self._source.n_bands)
+        return (*self.blocks.shape, self._source.n_bands)
 
     @property
     def bands(self) -> NDArray[np.intp]:
@@ -122,16 +124,6 @@ class Cube:
         return self._source.meaning.described()
 
     @property
-    def blocks(self) -> BlockGrid:
-        """The spatial blocks: their number, sizes and positions, in the order of the rows."""
-        return self._grid
-
-    @property
-    def georeference(self) -> Georeference:
-        """Coordinate system and position, as stored."""
-        return self._place
-
-    @property
     def stored(self) -> StoredCube:
         """How the values are stored."""
         source = self._source
@@ -140,7 +132,7 @@ class Cube:
         return StoredCube(
             array=None if source.array is None else source.array.array,
             order=source.order,
-            shape=(*self._grid.shape, source.n_stored),
+            shape=(*self.blocks.shape, source.n_stored),
             dtype=source.dtype,
             values=values,
             may_be_masked=not source.is_complete or self._excluded is not None,
@@ -150,7 +142,7 @@ class Cube:
         """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
         if self._source.array is None:
             assert self._pixels is not None
-            images = [unflatten(self._pixels[:, int(band)], self._grid) for band in bands]
+            images = [unflatten(self._pixels[:, int(band)], self.blocks) for band in bands]
         else:
             whole = as_dask(self._source.array).transpose(self._source.order)
             images = [whole[:, :, int(band)] for band in bands]
@@ -183,7 +175,7 @@ class Cube:
         p = self._source.n_bands
         surveys = self._per_block(
             _blocks.block_survey,
-            sizes=(1,) * self._grid.count,
+            sizes=(1,) * self.blocks.count,
             width=2 + p,
             dtype=np.float64,
             token="daskclust-count",
@@ -204,7 +196,7 @@ class Cube:
         self._stamp = self._stamp_now()
         if self._scale == "whitened":
             counted = self._counted("none")
-            scaling = whitened(self, sum(counted.counts), counted.scaling)
+            scaling = whitened(self, counted)
             return replace(counted, scaling=scaling)
         return self._counted(self._scale)
 
@@ -212,7 +204,7 @@ class Cube:
         """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
         if scale != "standard" and self._source.is_complete and self._excluded is None:
             scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
-            return _blocks.Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
+            return _blocks.Surveyed(self.blocks.pixels, scaling, np.empty(0, np.intp))
         found = _blocks.take_survey(self._per_block, self._source, scale, self._dtype)
         if len(found.empty):
             self._leave_out(found.empty)
@@ -272,21 +264,9 @@ class Cube:
         other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
 
-    def sample_pixels(
-        self, count: int, seed: int
-    ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-        """Draw about `count` of the `samples`, and pairs of adjacent ones; one pass."""
-        return sample_pixels(self, count, self.n_valid, seed)
-
-    def places_of_rows(self, rows: Ints) -> Ints:
-        """Return the places ``y * width + x`` of rows of `samples` in the image."""
-        return places_of_rows(self, rows)
-
-    def count_neighbors(
-        self, connectivity: Connectivity, weight: Any = None
-    ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
-        """Count near nodes of the `samples`, and nodes of adjacent pixels; one pass."""
-        return count_graph(self, connectivity, weight)
+    sample_pixels = sample_pixels
+    places_of_rows = places_of_rows
+    count_neighbors = count_graph
 
     def _stamp_now(self) -> str | None:
         if self._source.array is None:
@@ -340,9 +320,9 @@ class Cube:
     def valid(self) -> da.Array:
         """Which pixels are rows of `samples`: lazy, (y, x), bool."""
         flat = self._per_block(
-            _blocks.block_valid, sizes=self._grid.pixels, dtype=bool, token="daskclust-valid"
+            _blocks.block_valid, sizes=self.blocks.pixels, dtype=bool, token="daskclust-valid"
         )
-        return unflatten(flat, self._grid)
+        return unflatten(flat, self.blocks)
 
     def _per_block(
         self,
@@ -355,7 +335,7 @@ class Cube:
         **options: Any,
     ) -> da.Array:
         """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
-        pairs: list[Any] = [da.from_array(np.arange(self._grid.count), chunks=1), "i"]
+        pairs: list[Any] = [da.from_array(np.arange(self.blocks.count), chunks=1), "i"]
         if self._pixels is not None:
             pairs += [self._pixels, "ib"]
             function = partial(_blocks.with_held, function=function)
@@ -390,12 +370,12 @@ class Cube:
         flat = self._per_block(
             _blocks.expand_block,
             aligned,
-            sizes=self._grid.pixels,
+            sizes=self.blocks.pixels,
             dtype=aligned.dtype,
             token="daskclust-map",
             fill_value=fill_value,
         )
-        return unflatten(flat, self._grid)
+        return unflatten(flat, self.blocks)
 
     def _check_unchanged(self) -> None:
         """Raise where the cube is no longer what its labels were made of."""
@@ -494,15 +474,15 @@ class Cube:
         """
         if resample and not are_features(image):
             found = read_image(name, image, variable)
-            same = found.values.shape == self._grid.shape
-            if not same or self._place.differences(found.place):
+            same = found.values.shape == self.blocks.shape
+            if not same or self.georeference.differences(found.place):
                 found = resampled(name, found, self.pixel_grid, self.chunks)
             image, variable = found, None
         return open_image(
             name,
             image,
-            self._grid.shape,
-            place=self._place,
+            self.blocks.shape,
+            place=self.georeference,
             variable=variable,
             names=self.dimension_names,
             chunks=self.chunks,
@@ -779,7 +759,7 @@ class Cube:
         codes, names = _blocks.as_numbers(labels, classes)
         return as_data_array(
             self.to_map(codes, fill_value=fill_value),
-            self._place,
+            self.georeference,
             self.dimension_names,
             fill_value=fill_value,
             name=name,

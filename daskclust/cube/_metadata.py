@@ -332,7 +332,9 @@ def meaning_of(
     >>> found.scaled(np.array([[1, 2]]), None).tolist(), found.low, found.high
     ([[0.5, 1.0]], 0, None)
     """
-    meant = _signed_as_meant(attributes, dtype)
+    said = str(attributes.get("_Unsigned", "")).lower()
+    sign = {("true", "i"): "u", ("false", "u"): "i"}.get((said, dtype.kind))
+    meant = None if sign is None else np.dtype(f"{dtype.byteorder}{sign}{dtype.itemsize}")
     read = dtype if meant is None else meant
     scale = _per_band(attributes, "scale_factor", 1.0, n_bands, title)
     offset = _per_band(attributes, "add_offset", 0.0, n_bands, title)
@@ -344,15 +346,6 @@ def meaning_of(
     if dtype.kind == "b":
         raise ValueError(f"{title} stores truth values with a scale_factor; expected numbers.")
     return Meaning(meant, scale, offset, low, high)
-
-
-def _signed_as_meant(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    said = str(attributes.get("_Unsigned", "")).lower()
-    if said == "true" and dtype.kind == "i":
-        return np.dtype(f"{dtype.byteorder}u{dtype.itemsize}")
-    if said == "false" and dtype.kind == "u":
-        return np.dtype(f"{dtype.byteorder}i{dtype.itemsize}")
-    return None
 
 
 def _per_band(
@@ -402,7 +395,8 @@ def nodata_values(
             _unsigned(decode_fill_value(one), dtype)
             for value in stated
             if value is not None
-            for one in _each(value)
+            # CF allows several values in missing_value.
+            for one in (value if np.ndim(value) else [value])
         ]
     elif nodata is None:
         values = []
@@ -411,13 +405,6 @@ def nodata_values(
     else:
         values = [nodata]
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
-
-
-def _each(value: Any) -> list[Any]:
-    """CF allows several values in missing_value."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _unsigned(value: float, dtype: np.dtype[Any]) -> float:

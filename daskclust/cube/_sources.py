@@ -283,17 +283,15 @@ def _joined(
         array, names, wavelengths = _stacked(_lazy(array), names, title, wavelengths)
     if good is not None and BAD_BANDS not in attributes and len(good) in array.shape:
         attributes[BAD_BANDS] = (np.asarray(good) == 0).tolist()
-    return Found(array, title, names, _unit(array), attributes, wavelengths, place, **more)
+    if isinstance(array, zarr.Array):
+        unit = tuple(array.shards or array.chunks)
+    else:
+        unit = tuple(max(sizes, default=0) for sizes in array.chunks)
+    return Found(array, title, names, unit, attributes, wavelengths, place, **more)
 
 
 def _lazy(array: Any) -> Any:
     return as_dask(array) if isinstance(array, zarr.Array) else array
-
-
-def _unit(array: Any) -> tuple[int, ...]:
-    if isinstance(array, zarr.Array):
-        return tuple(array.shards or array.chunks)
-    return tuple(max(sizes, default=0) for sizes in array.chunks)
 
 
 def _check_alike(parts: Mapping[str, _Part]) -> None:

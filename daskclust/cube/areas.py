@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import dask.array as da
 import numpy as np
@@ -145,20 +145,7 @@ class AreaTable(Sequence[ClassArea]):
         return target
 
 
-class _Map(Protocol):
-    """The part of a :class:`~daskclust.cube.LabelMap` that areas need."""
-
-    @property
-    def values(self) -> da.Array: ...
-    @property
-    def names(self) -> Mapping[int, str]: ...
-    @property
-    def grid(self) -> PixelGrid: ...
-    def name_of(self, code: int) -> str: ...
-    def color_of(self, code: int) -> str: ...
-
-
-def areas_of(label_map: _Map) -> AreaTable:
+def areas_of(label_map: Any) -> AreaTable:
     """Return the table of an open map; see :func:`daskclust.cube.area_table`."""
     rule = _rule_of(label_map.grid)
     counted = da.map_blocks(

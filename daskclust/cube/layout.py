@@ -82,13 +82,10 @@ def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:
     return pairwise(range(0, grid.count + 1, across))
 
 
-def _as_rows(block: NDArray[Any]) -> NDArray[Any]:
+def _as_rows(block: NDArray[Any] | list[NDArray[Any]]) -> NDArray[Any]:
+    if isinstance(block, list):  # of the only chunk down
+        (block,) = block
     return block.reshape(-1, *block.shape[2:])
-
-
-def _only_as_rows(blocks: list[NDArray[Any]]) -> NDArray[Any]:
-    (block,) = blocks
-    return _as_rows(block)
 
 
 def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
@@ -104,7 +101,7 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     for (first, last), (start, stop) in zip(_strips(grid), bounds, strict=True):
         rows.append(
             da.blockwise(
-                _only_as_rows,
+                _as_rows,
                 "xb"[: cut.ndim - 1],
                 cut[start:stop],
                 "yxb"[: cut.ndim],

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from dask.utils import format_bytes
 
 from daskclust._types import Floats
 from daskclust.colors import NODATA_COLOR, drawn, require_matplotlib, rgb_bands, stretch
@@ -150,7 +151,6 @@ def _label_axes(ax: Any, grid: PixelGrid, title: str) -> None:
 
 
 _MOST_LISTED = 60
-_STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def cube_html(cube: Any, n_valid: int | None) -> str:
@@ -165,7 +165,7 @@ def cube_html(cube: Any, n_valid: int | None) -> str:
         else f"{n_bands} of {stored.shape[2]} stored",
         "Wavelengths": _wavelengths(cube.wavelengths),
         "Blocks": f"{down} x {across}, of {cube.blocks.block[0]} x {cube.blocks.block[1]} pixels",
-        "Stored as": f"{stored.dtype}, {_bytes(stored.nbytes)}",
+        "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)}",
         "Scaled by": ", ".join(
             f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
             for key, value in cube.values.items()
@@ -214,13 +214,6 @@ def _wavelengths(centers: Any) -> str:
     if centers is None or not len(centers):
         return ""
     return f"{np.min(centers):.5g} to {np.max(centers):.5g} nm"
-
-
-def _bytes(count: float) -> str:
-    for size, unit in _STEPS:
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:g} bytes"
 
 
 def _place(grid: PixelGrid) -> dict[str, str]:

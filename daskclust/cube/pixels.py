@@ -75,11 +75,11 @@ def take_pixels(
 
     One pass that reads only the blocks concerned.
     """
-    order, inside = _by_block(places, cube._grid)
+    order, inside = _by_block(places, cube.blocks)
     pixels = cube._per_block(
         _block_pixels,
         _objects(inside),
-        sizes=(1,) * cube._grid.count,
+        sizes=(1,) * cube.blocks.count,
         dtype=object,
         token="daskclust-pixels",
         scaling=cube._survey.scaling if scaling is None else scaling,
@@ -98,16 +98,17 @@ def take_pixels(
 
 
 def sample_pixels(
-    cube: Any, count: int, n_valid: int, seed: int, scaling: Scaling | None = None
+    cube: Any, count: int, seed: int, scaling: Scaling | None = None, n_valid: int | None = None
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
 
     About `count` of them, and of up to 16 384 of these the pixels to the right and below.
     """
-    height, width = cube._grid.shape
+    height, width = cube.blocks.shape
     total = height * width
     # A mostly masked image needs more places for as many pixels.
-    wanted = draw_numbers(total, -(-count * total // max(n_valid, 1)), seed)
+    known = max(1, cube.n_valid if n_valid is None else n_valid)
+    wanted = draw_numbers(total, -(-count * total // known), seed)
     some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
     right = some[some % width < width - 1]
     below = some[some < total - width]
@@ -129,9 +130,10 @@ def sample_pixels(
     return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
 
 
-def whitened(cube: Any, n_valid: int, plain: Scaling) -> Scaling:
+def whitened(cube: Any, counted: Any) -> Scaling:
     """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, n_valid, 0, plain)
+    plain, n_valid = counted.scaling, sum(counted.counts)
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, plain, n_valid)
     with one_blas_thread():
         matrix = noise_whitening(one, other)
     return Scaling("whitened", plain.dtype, matrix=matrix)
@@ -383,7 +385,7 @@ def count_graph(
 
     One task a block, one for each two adjacent blocks, and a tree of merges.
     """
-    grid = cube._grid
+    grid = cube.blocks
     starts = tuple(int(n) for n in np.cumsum((0, *cube.block_counts[:-1])))
     blocks = cube._per_block(
         _block_counts,

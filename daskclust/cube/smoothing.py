@@ -150,7 +150,7 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
         token="daskclust-shares",
     )
     scaling = Scaling("none", cube.sample_scaling.dtype)
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, cube.n_valid, 0, scaling)
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, scaling)
     gaps = squared_gaps(np.ascontiguousarray(one), np.ascontiguousarray(other))
     gaps = gaps[~np.isnan(gaps)]
     scale = 2 * float(np.median(gaps)) if len(gaps) else 0.0

@@ -186,11 +186,8 @@ def adjusted_rand_score(
 
     Parameters
     ----------
-    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
-    ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector.
+    labels_true, labels_pred, ignore_masked
+        See :func:`contingency_table`.
 
     Returns
     -------
@@ -232,11 +229,8 @@ def normalized_mutual_info_score(
 
     Parameters
     ----------
-    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
-    ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector.
+    labels_true, labels_pred, ignore_masked
+        See :func:`contingency_table`.
 
     Returns
     -------
@@ -262,11 +256,8 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
 
     Parameters
     ----------
-    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
-    ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector.
+    labels_true, labels_pred, ignore_masked
+        See :func:`contingency_table`.
 
     Returns
     -------
@@ -298,11 +289,8 @@ def clustering_accuracy(
 
     Parameters
     ----------
-    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
-    ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector.
+    labels_true, labels_pred, ignore_masked
+        See :func:`contingency_table`.
 
     Returns
     -------
@@ -325,11 +313,8 @@ def agreement_scores(
 
     Parameters
     ----------
-    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
-    ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector.
+    labels_true, labels_pred, ignore_masked
+        See :func:`contingency_table`.
 
     Returns
     -------

@@ -240,15 +240,8 @@ def silhouette_score(
 
     Parameters
     ----------
-    X : array-like or dask.array.Array of shape (n, p)
-    labels : array-like or dask.array.Array of shape (n,)
-        Whole numbers; chunks may differ from those of X.
-    centers : array-like of shape (k, p), optional
-        Means of the clusters 0 .. k - 1: saves the pass that finds them.
-    sample_weight : array-like or dask.array.Array of shape (n,), optional
-        An integer weight equals repetition, 0 absence.
-    ignore_masked : bool, default=False
-        Leave out rows labeled -1, whatever they hold.
+    X, labels, centers, sample_weight, ignore_masked
+        See :func:`centroid_scores`.
     method : {"centroid", "exact"}, default="centroid"
         ``"centroid"``: a and b are the distances to the own and to the nearest
         other mean (the simplified silhouette), O(n k).  ``"exact"``: mean
@@ -337,15 +330,8 @@ def davies_bouldin_score(
 
     Parameters
     ----------
-    X : array-like or dask.array.Array of shape (n, p)
-    labels : array-like or dask.array.Array of shape (n,)
-        Whole numbers; chunks may differ from those of X.
-    centers : array-like of shape (k, p), optional
-        Means of the clusters 0 .. k - 1: saves the pass that finds them.
-    sample_weight : array-like or dask.array.Array of shape (n,), optional
-        An integer weight equals repetition, 0 absence.
-    ignore_masked : bool, default=False
-        Leave out rows labeled -1, whatever they hold.
+    X, labels, centers, sample_weight, ignore_masked
+        See :func:`centroid_scores`.
 
     Returns
     -------

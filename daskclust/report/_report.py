@@ -570,17 +570,11 @@ def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
     return found
 
 
-@dataclass(frozen=True)
-class SpectrumAxes:
-    """Axes of spectra; `wavelengths` are in the unit that `x_name` states."""
+def spectrum_axes(cube: Any) -> tuple[Floats | None, str, str]:
+    """Return wavelengths of a cube's bands, and the names of both axes of its spectra, with units.
 
-    wavelengths: Floats | None
-    x_name: str
-    y_name: str
-
-
-def spectrum_axes(cube: Any) -> SpectrumAxes:
-    """Return the axes of a cube's spectra, with the units that its attributes state."""
+    Wavelengths are in the unit of the first name.
+    """
     said = cube.attributes
     name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
     unit = said.get("units")
@@ -591,10 +585,10 @@ def spectrum_axes(cube: Any) -> SpectrumAxes:
         shown = "share of the spectrum's length"
     where = cube.wavelengths
     if where is None:
-        return SpectrumAxes(None, "band", shown)
+        return None, "band", shown
     if np.max(where) >= _LONG:
-        return SpectrumAxes(where / 1000.0, "wavelength (\N{MICRO SIGN}m)", shown)
-    return SpectrumAxes(where, "wavelength (nm)", shown)
+        return where / 1000.0, "wavelength (\N{MICRO SIGN}m)", shown
+    return where, "wavelength (nm)", shown
 
 
 def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
@@ -611,26 +605,26 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
         weights = getattr(model, "metric_weights_", None)
-    axes = spectrum_axes(cube)
+    wavelengths, x_name, y_name = spectrum_axes(cube)
     codes = np.asarray(legend.encode(np.arange(len(centers)))).tolist()
     names = [legend.by_code.get(code, str(code)) for code in codes]
     colors = [legend.color_by_code.get(code, "#888888") for code in codes]
 
     def draw(ax: Any, below: Any = None) -> None:
         plotting.draw_spectra(
-            ax, centers, wavelengths=axes.wavelengths, bands=cube.bands, names=names, colors=colors
+            ax, centers, wavelengths=wavelengths, bands=cube.bands, names=names, colors=colors
         )
-        ax.set_ylabel(axes.y_name)
+        ax.set_ylabel(y_name)
         lowest = ax
         if weights is not None:
-            plotting.draw_bands(below, weights, wavelengths=axes.wavelengths)
+            plotting.draw_bands(below, weights, wavelengths=wavelengths)
             below.set_ylabel("weight")
             ax.set_xlabel("")
             lowest = below
-        lowest.set_xlabel(axes.x_name)
+        lowest.set_xlabel(x_name)
 
     n, heights = len(centers), (1.0,) if weights is None else (2.2, 1.0)
-    what = f"Spectra of {n} clusters over {axes.x_name}"
+    what = f"Spectra of {n} clusters over {x_name}"
     heading = "Cluster spectra"
     if weights is not None:
         used = int((weights > 0).sum())

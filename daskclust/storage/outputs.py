@@ -15,6 +15,7 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import new_place, remove_stale
+from daskclust.storage.seen import stored_chunks
 from daskclust.storage.stores import (
     INCOMPLETE,
     check_protocol,
@@ -308,16 +309,9 @@ def check_written(array: zarr.Array) -> None:
 
 def _examples(array: zarr.Array) -> str:
     """Name a few chunks that are missing, where that costs little."""
-    store = array.store
-    if type(store) is not zarr.storage.LocalStore:
+    stored = stored_chunks(array)
+    if stored is None or stored.all():
         return ""
-    folder = Path(store.root) / array.path
-    counts = [-(-size // step) for size, step in zip(array.shape, array.chunks, strict=True)]
-    missing = []
-    for number in np.ndindex(*counts):
-        name = array.metadata.encode_chunk_key(number)
-        if not (folder / name).is_file():
-            missing.append(name)
-            if len(missing) == 3:
-                break
-    return f" (such as {', '.join(missing)})" if missing else ""
+    places = zip(*np.unravel_index(np.flatnonzero(~stored)[:3], array.cdata_shape), strict=True)
+    names = (array.metadata.encode_chunk_key(tuple(map(int, place))) for place in places)
+    return f" (such as {', '.join(names)})"

@@ -556,17 +556,13 @@ class StoredArray:
         if found is None:
             # Zarr fills what is absent.
             self._check_chunks(selection)
-        if self._is_empty(values):
+        fill = self.array.fill_value
+        fill = values.dtype.type(0 if fill is None else fill)
+        # The first value alone spares most reads a look at all.
+        if values.size and _same(values.flat[0], fill) and _same(values, fill).all():
             # The answer of a store that is gone since.
             self.check(again=True)
         return values
-
-    def _is_empty(self, values: NDArray[Any]) -> bool:
-        fill = self.array.fill_value
-        fill = values.dtype.type(0 if fill is None else fill)
-        if not values.size or not _same(values.flat[0], fill):
-            return False
-        return bool(_same(values, fill).all())
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         persistently(

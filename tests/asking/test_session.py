@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskclust.asking.session import Refused, Session, share_of_right
+from daskclust.asking.session import Refused, Session
 
 
 def _session() -> Session:
@@ -99,12 +99,3 @@ def test_the_accuracy_is_of_asked_pixels_with_a_forecast_the_last_twenty():
     found = session.accuracy
     assert found is not None
     assert (found.right, found.total) == (15, 20)
-
-
-def test_wilsons_interval_by_hand():
-    # 5 of 10: middle (5 + 1.9208) / 13.8416 = 0.5; half 1.96 * 1.860215 / 13.8416.
-    found = share_of_right(5, 10)
-    assert found.low == pytest.approx(0.5 - 0.263410, abs=1e-6)
-    assert found.high == pytest.approx(0.5 + 0.263410, abs=1e-6)
-    assert share_of_right(0, 3).low == 0
-    assert share_of_right(3, 3).high == pytest.approx(1)

@@ -372,14 +372,13 @@ def rasterize_file(
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     class_column: str | None = None,
-    all_touched: bool = False,
 ) -> tuple[da.Array, Classes]:
     """Burn the features of a vector file into a lazy image of int32 class codes, -1 for none.
 
-    With `all_touched` a polygon takes all pixels that it touches, else those whose center it
-    covers. Features that give one pixel different classes are an error when the image is computed;
-    earlier errors are no features, none inside the image, no way to tell where features or image
-    lie, and features that the image's coordinate system cuts.
+    A polygon takes the pixels whose center it covers. Features that give one pixel different
+    classes are an error when the image is computed; earlier errors are no features, none inside the
+    image, no way to tell where features or image lie, and features that the image's coordinate
+    system cuts.
     """
     with needs_extra(f"{str(path)!r}"):
         import pyogrio.raw
@@ -426,7 +425,6 @@ def rasterize_file(
         shapes=list(shapely.to_wkb(shapes[inside])),
         codes=codes[inside].tolist(),
         transform=grid.transform,
-        all_touched=all_touched,
         names=classes.names,
         shown=shown,
         drop_axis=2,
@@ -528,7 +526,6 @@ def _burn(
     shapes: list[bytes],
     codes: list[int],
     transform: tuple[float, ...],
-    all_touched: bool,
     names: dict[int, str] | None,
     shown: str,
 ) -> NDArray[np.int32]:
@@ -548,7 +545,6 @@ def _burn(
             out_shape=(height, width),
             fill=NO_CLASS,
             transform=here,
-            all_touched=all_touched,
             dtype=np.int32,
         )
         # The last counts: the largest code of each pixel, and the smallest.
