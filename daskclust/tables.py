@@ -126,11 +126,8 @@ class Table:
     def _parts(self, columns: Sequence[str] | None = None) -> list[Any]:
         """Return the parts of some columns, delayed: always the same parts of the files.
 
-        Dask's optimization binds parts together where few columns are read, so that parts of
-        different columns would no longer be the same rows; here only columns are left out.
-
-        Reads that fail in a way that may pass are made again, of metadata here and of rows
-        in tasks.
+        Dask's optimization would bind parts together where few columns are read; here only columns
+        are left out. Reads that fail in a way that may pass are made again.
         """
 
         def parts() -> list[Any]:
@@ -209,8 +206,7 @@ class Table:
 
         Notes
         -----
-        One pass over the column, which finds the classes; nothing as long as the table
-        reaches the client.
+        One pass over the column; nothing as long as the table reaches the client.
         """
         if column not in self.frame.columns:
             raise _no_column(column, [str(name) for name in self.frame.columns])
@@ -564,11 +560,11 @@ def _is_cut_off(path: Path) -> bool:
 
 def _first_row(frame: Any, files: Sequence[Path]) -> Any:
     """Return the first row; a table without rows is refused, for its columns have no types."""
-
-    def read() -> Any:
-        return frame.head(1, npartitions=-1)
-
-    found = persistently(read, lambda: "The first row of the table", _retries_of(files))
+    found = persistently(
+        lambda: frame.head(1, npartitions=-1),
+        lambda: "The first row of the table",
+        _retries_of(files),
+    )
     if not len(found):
         raise ValueError("The table has no rows; expected one at least.")
     return found

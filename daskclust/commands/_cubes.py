@@ -225,16 +225,14 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, model: Any =
     }
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
-        mask = _local(store) if name is None else (_local(store), name)
-    return daskclust.open_cube(_local(options.cube), mask=mask, **chosen)
+        mask = local_name(store) if name is None else (local_name(store), name)
+    return daskclust.open_cube(local_name(options.cube), mask=mask, **chosen)
 
 
-def _local(store: Any) -> Any:
-    return [*map(local_name, store)] if isinstance(store, tuple) else local_name(store)
-
-
-def local_name(path: str) -> str:
-    """Return a path that holds in every folder, for workers; URLs as they are."""
+def local_name(path: Any) -> Any:
+    """Return a path that holds in every folder, for workers, or several; URLs as they are."""
+    if isinstance(path, tuple):
+        return [*map(local_name, path)]
     return str(Path(path).absolute()) if "://" not in path else path
 
 
@@ -259,7 +257,7 @@ def open_classes(
     kind = kind_of(store)
     column = class_column if kind in ("vector", "table") else None
     opened = cube.open_map(
-        flag, _local(store), variable=name, class_column=column, resample=resample
+        flag, local_name(store), variable=name, class_column=column, resample=resample
     )
     if opened.values.dtype.kind not in "iub":
         raise no_codes(flag, opened.values.dtype)
@@ -283,6 +281,17 @@ def sources_of(flag: str, text: str | None) -> dict[str, str | None]:
     if len(parts) == 1:
         return {flag: store_and_variable(parts[0])[0]}
     return {f"source {i} of {flag}": store_and_variable(p)[0] for i, p in enumerate(parts, 1)}
+
+
+def inputs_of(options: argparse.Namespace, *names: str) -> dict[str, str | None]:
+    """Return the paths of what a command reads, options `names` too, by what messages say."""
+    found: dict[str, str | None] = {**paths_of(options.cube)}
+    for name in ("labels", "truth", "mask"):
+        found |= sources_of(f"--{name}", getattr(options, name, None))
+    for name in (*names, "config"):
+        given = getattr(options, name)
+        found[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
+    return found
 
 
 def add_resampling(group: Any, flags: str) -> None:

@@ -311,8 +311,7 @@ def _open(
     """Open the table; columns of what is `known` are no features unless they are named."""
     from daskclust.tables import open_table
 
-    given = options.cube
-    source = local_name(given) if isinstance(given, str) else [*map(local_name, given)]
+    source = local_name(options.cube)
     table = open_table(source, columns=columns, label_column=label_column)
     kept = [name for name in table.columns if name not in known]
     if columns is not None and len(kept) < len(table.columns):

@@ -338,13 +338,7 @@ def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, 
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    inputs: dict[str, str | None] = {**_cubes.paths_of(options.cube)}
-    for name in ("labels", "truth", "mask"):
-        given = getattr(options, name)
-        inputs |= _cubes.sources_of(f"--{name}", given)
-    for name in ("must_link", "cannot_link", "config", "checkpoint", "colors"):
-        given = getattr(options, name)
-        inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
+    inputs = _cubes.inputs_of(options, "must_link", "cannot_link", "checkpoint", "colors")
     _outputs.check_report(options)
     # Labels may lie beside the cube in one store.
     places = {path: flag for flag, path in inputs.items() if path is not None}

@@ -364,8 +364,7 @@ def described_table(options: argparse.Namespace) -> dict[str, Any]:
     """Describe a table by some of its parts, or by all with ``--full``."""
     from daskclust.tables import open_table
 
-    given = options.cube
-    table = open_table(local_name(given) if isinstance(given, str) else [*map(local_name, given)])
+    table = open_table(local_name(options.cube))
     n_parts = table.frame.npartitions
     read = n_parts if options.full else min(n_parts, options.sample)
     chosen = np.unique(np.linspace(0, n_parts - 1, read).astype(np.int64)).tolist()

@@ -87,13 +87,7 @@ def _open(options: argparse.Namespace, model: Any) -> CubeJob:
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = _outputs.check_outputs(
         {flag: out for flag, out in _outputs.outputs_of(options).items() if flag != "--model"},
-        {
-            "--model": options.model,
-            "--mask": None if options.mask is None else _cubes.store_and_variable(options.mask)[0],
-            "--config": None if options.config is None else str(options.config),
-            **_cubes.sources_of("--truth", options.truth),
-            **_cubes.paths_of(options.cube),
-        },
+        _cubes.inputs_of(options, "model"),
         mark=mark,
         overwrite=options.overwrite,
     )

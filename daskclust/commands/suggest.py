@@ -96,13 +96,7 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
         raise ValueError(
             f"--report {redact(options.report)!r} is a URL; this report is written to a local path."
         )
-    inputs = {
-        **_cubes.paths_of(options.cube),
-        **_cubes.sources_of("--labels", options.labels),
-        "--model": options.model,
-        "--mask": None if options.mask is None else _cubes.store_and_variable(options.mask)[0],
-        "--config": None if options.config is None else str(options.config),
-    }
+    inputs = _cubes.inputs_of(options, "model")
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
     if options.report is not None:
         outputs["--report"] = Report(options.report)

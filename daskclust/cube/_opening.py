@@ -19,11 +19,11 @@ from daskclust.cube import _metadata
 from daskclust.cube._blocks import CubeSource, Scaling, sample_dtype
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
-from daskclust.cube._sources import Found, are_features, find_cube, open_image, open_path
+from daskclust.cube._sources import Found, are_features, as_lazy, find_cube, open_image, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.exceptions import QuantizationWarning
-from daskclust.storage.seen import StoredArray, as_dask
+from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import arrays_of
 
 #: Dimensions of an array without names.
@@ -94,14 +94,6 @@ def without_clouds(
         )
     mask = da.repeat(mask, bands // dates, axis=2).rechunk(image.chunks)
     return da.ma.masked_array(image, mask=mask)
-
-
-def as_lazy(array: Any) -> da.Array:
-    if isinstance(array, da.Array):
-        return array
-    if isinstance(array, zarr.Array):
-        return as_dask(array)
-    return da.from_array(np.asanyarray(array))
 
 
 #: Bands of AlphaEarth, and its code of "no data".

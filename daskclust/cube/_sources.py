@@ -275,12 +275,12 @@ def _joined(
     array = first.array
     if len(parts) > 1:
         _check_alike(parts)
-        array = da.stack([_lazy(part.array) for part in parts.values()], axis=2)
+        array = da.stack([as_lazy(part.array) for part in parts.values()], axis=2)
         array = array.rechunk({2: -1})
         names = None if names is None else (*names[:2], "band")
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
-        array, names, wavelengths = _stacked(_lazy(array), names, title, wavelengths)
+        array, names, wavelengths = _stacked(as_lazy(array), names, title, wavelengths)
     if good is not None and BAD_BANDS not in attributes and len(good) in array.shape:
         attributes[BAD_BANDS] = (np.asarray(good) == 0).tolist()
     if isinstance(array, zarr.Array):
@@ -290,8 +290,12 @@ def _joined(
     return Found(array, title, names, unit, attributes, wavelengths, place, **more)
 
 
-def _lazy(array: Any) -> Any:
-    return as_dask(array) if isinstance(array, zarr.Array) else array
+def as_lazy(array: Any) -> da.Array:
+    if isinstance(array, da.Array):
+        return array
+    if isinstance(array, zarr.Array):
+        return as_dask(array)
+    return da.from_array(np.asanyarray(array))
 
 
 def _check_alike(parts: Mapping[str, _Part]) -> None:

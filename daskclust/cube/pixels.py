@@ -361,16 +361,24 @@ def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
     )
 
 
-def _of_each(function: Any, *arrays: da.Array, **options: Any) -> da.Array:
-    pairs = [item for array in arrays for item in (array, "i")]
+def of_each(
+    function: Any, *arrays: da.Array, chunks: Any = None, dtype: Any = object, **options: Any
+) -> da.Array:
+    """Run a function on block i of each array; the one block of a table goes to all."""
+    pairs: list[Any] = []
+    for array in arrays:
+        everywhere = array.dtype == object and array.numblocks[0] == 1 != arrays[0].numblocks[0]
+        pairs += [array, "o" if everywhere else "ic"[: array.ndim]]
     return da.blockwise(
         function,
         "i",
         *pairs,
+        adjust_chunks={"i": (1,) * arrays[0].numblocks[0] if chunks is None else tuple(chunks)},
         align_arrays=False,
-        dtype=object,
-        meta=np.empty(0, object),
-        token="daskclust-adjacent",
+        concatenate=False,
+        dtype=dtype,
+        meta=np.empty(0, dtype),
+        token="daskclust-blocks",
         **options,
     )
 
@@ -398,15 +406,15 @@ def count_graph(
         connectivity=connectivity,
         weighted=weight is not None,
     )
-    parts = [_of_each(_inner, blocks)]
+    parts = [of_each(_inner, blocks)]
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)
     down, across = grid.numblocks
     if across > 1:
         pair = ids[:-1], blocks[:-1], blocks[1:]
-        parts.append(_of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
+        parts.append(of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
     if down > 1:
         pair = ids[:-across], blocks[:-across], blocks[across:]
-        parts.append(_of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
+        parts.append(of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
     merged = da.concatenate(parts)
     while True:
         merged = merged.rechunk(_FOLD).map_blocks(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
-from daskclust.cube.pixels import NEIGHBOR_PIXELS, sample_pixels
+from daskclust.cube.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.kernels.smoothing import (
     MASKED,
@@ -40,9 +40,8 @@ def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any)
         isinstance(strength, int | float | np.integer | np.floating) and 0 <= strength < math.inf
     ):
         raise ValueError(f"strength={strength!r}; expected a finite number from 0 on.")
-    if isinstance(min_pixels, bool) or not isinstance(min_pixels, int | np.integer):
-        raise ValueError(f"min_pixels={min_pixels!r}; expected an integer from 0 on.")
-    if min_pixels < 0:
+    is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
+    if not is_whole or min_pixels < 0:
         raise ValueError(f"min_pixels={min_pixels!r}; expected an integer from 0 on.")
     given = align(labels, cube.block_counts)
     if given.dtype.kind not in "biuOUST":
@@ -58,11 +57,11 @@ def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any)
     unknown = (math.nan,) * grid.count
     if sweeps:
         both = _swept(cube, given, proba, float(strength))
-        left = _of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
+        left = of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
         # Told what is left, too: so nobody needs the labels of a block after it was swept.
-        votes = _of_each(_votes, both, given, left, k=proba.shape[1])
+        votes = of_each(_votes, both, given, left, k=proba.shape[1])
         table = _election(votes, given.dtype)
-        codes = _of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
+        codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
     else:
         numbers_, names = as_numbers(labels, None)
         table = da.from_array(
@@ -76,10 +75,10 @@ def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any)
             dtype=_signed(numbers.dtype),
             token="daskclust-codes",
         )
-        left = _of_each(_left, codes, given, chunks=unknown, dtype=given.dtype)
+        left = of_each(_left, codes, given, chunks=unknown, dtype=given.dtype)
     if sieves:
         codes = _sieved(codes, grid, int(min_pixels))
-    return _of_each(_rows, codes, left, table, chunks=given.chunks[0], dtype=given.dtype)
+    return of_each(_rows, codes, left, table, chunks=given.chunks[0], dtype=given.dtype)
 
 
 def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
@@ -105,28 +104,6 @@ def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
             "compute it from this cube's samples, or call proba.compute_chunk_sizes() first."
         )
     return lazy
-
-
-def _of_each(
-    function: Any, *arrays: da.Array, chunks: Any = None, dtype: Any = object, **options: Any
-) -> da.Array:
-    """Run a function on block i of each array; the one block of a table goes to all."""
-    pairs: list[Any] = []
-    for array in arrays:
-        everywhere = array.dtype == object and array.numblocks[0] == 1 != arrays[0].numblocks[0]
-        pairs += [array, "o" if everywhere else "ic"[: array.ndim]]
-    return da.blockwise(
-        function,
-        "i",
-        *pairs,
-        adjust_chunks={"i": (1,) * arrays[0].numblocks[0] if chunks is None else tuple(chunks)},
-        align_arrays=False,
-        concatenate=False,
-        dtype=dtype,
-        meta=np.empty(0, dtype),
-        token="daskclust-smooth",
-        **options,
-    )
 
 
 def _only(block: Any) -> Any:
@@ -453,7 +430,7 @@ def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
     verdicts = da.blockwise(
         _merged,
         "o",
-        *(_of_each(_opened, ids, codes, grid=grid, least=least), "i"),
+        *(of_each(_opened, ids, codes, grid=grid, least=least), "i"),
         new_axes={"o": 1},
         concatenate=False,
         dtype=object,
@@ -461,7 +438,7 @@ def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
         grid=grid,
         least=least,
     )
-    return _of_each(
+    return of_each(
         _block_replaced,
         *(ids, codes, verdicts),
         chunks=grid.pixels,

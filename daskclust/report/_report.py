@@ -30,6 +30,7 @@ from daskclust.report.sections import (
 from daskclust.report.summary import (
     MapSummary,
     agreement_of,
+    area_unit,
     compare_classes,
     known_classes,
     legend_of,
@@ -235,9 +236,7 @@ def _key_of_errors(known: KnownClasses | None) -> str:
 def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]) -> str:
     total = max(int(summary.sizes.sum()), 1)
     largest = max(int(summary.sizes.max(initial=0)), 1)
-    areas, unit = _areas(summary.square_meters)
-    # In the unit of the areas after it.
-    part = 1e6 if unit == _KM2 else 1e4
+    part, unit = area_unit(summary.square_meters)
     before, areas_before = (None, None) if summary.before is None else summary.before
     margins = _mean_margins(summary, len(legend.codes))
     heads = ["class", "code", "pixels", "share"]
@@ -252,8 +251,8 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
     ):
         size = int(summary.sizes[i])
         cells = [f"{code}", f"{size:,}", f"{size / total:.1%}"]
-        if unit:
-            cells.append(f"{areas[i]:,.4g}")
+        if summary.square_meters is not None:
+            cells.append(f"{summary.square_meters[i] / part:,.4g}")
         if before is not None:
             cells.append(f"{int(before[i]):,}")
         if areas_before is not None:
@@ -278,19 +277,6 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
         '<p class="tools" hidden><button type="button" data-do="show">Show all</button>'
         '<button type="button" data-do="hide">Hide all</button></p></div>'
     )
-
-
-_KM2 = "km\N{SUPERSCRIPT TWO}"
-
-
-def _areas(square_meters: Sequence[float] | None) -> tuple[Sequence[float], str]:
-    """Return the area of each class, in ha or km2; no unit where pixels have no area."""
-    if square_meters is None:
-        return [], ""
-    areas = np.asarray(square_meters)
-    large = areas.sum() >= 1e8
-    found: list[float] = (areas / (1e6 if large else 1e4)).tolist()
-    return found, _KM2 if large else "ha"
 
 
 def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:

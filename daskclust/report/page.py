@@ -29,11 +29,6 @@ START = (
 _MARK = re.compile(r'<meta name="daskclust-job" content="([0-9a-f]*)">\n')
 
 
-def mark_tag(mark: str) -> str:
-    """Return what follows :data:`START`: whose the report is."""
-    return f'<meta name="daskclust-job" content="{mark}">\n'
-
-
 class Report(Output):
     """One HTML file; its head says that it is ours, and of which job."""
 
@@ -217,7 +212,7 @@ class Page:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
         scripts = "\n".join(self._data) + (f"\n<script>{script}</script>\n" if script else "")
         return (
-            f"{START}{mark_tag(job)}"
+            f'{START}<meta name="daskclust-job" content="{job}">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(hash=digest)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"

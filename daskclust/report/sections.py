@@ -14,6 +14,7 @@ from daskclust.colors import Legend
 from daskclust.engine import compute
 from daskclust.plotting import label_colors
 from daskclust.report.page import Page, escape, map_png, svg
+from daskclust.report.summary import area_unit
 
 #: Color of the pixels that are right in a picture of errors, and its longer side.
 _RIGHT, _SIDE = "#d4dade", 1000
@@ -401,10 +402,8 @@ def _figure(heading: str, values: Any, codes: Any, colors: Any) -> str:
 
 def _units(changes: Any) -> tuple[Any, str]:
     """Return what is told of each pair of classes, and its unit."""
-    if changes.square_meters is None:
-        return changes.pixels, "pixels"
-    large = changes.square_meters.sum() >= 1e8
-    return changes.square_meters / (1e6 if large else 1e4), "km²" if large else "ha"
+    part, unit = area_unit(changes.square_meters)
+    return (changes.square_meters / part, unit) if unit else (changes.pixels, "pixels")
 
 
 def _areas(changes: Any) -> str:

@@ -201,6 +201,13 @@ def pixels_and_areas(
     return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
 
 
+def area_unit(square_meters: Any) -> tuple[float, str]:
+    """Return the square meters of the unit that suits areas, and its name: "" without areas."""
+    if square_meters is None:
+        return 1.0, ""
+    return (1e6, "km\N{SUPERSCRIPT TWO}") if np.sum(square_meters) >= 1e8 else (1e4, "ha")
+
+
 def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
     """Return the values of an opened map of classes, -1 where there is none."""
     none = () if opened.by_name else tuple(unlabeled)

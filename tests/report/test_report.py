@@ -246,7 +246,7 @@ def test_agreement_has_a_confusion_matrix() -> None:
     given = known_classes(Image(truth.astype(np.int8) + 1), (0,))
     assert_array_equal(given.compute(), np.where(truth < 0, -1, truth + 1))
     image = da.from_array(np.where(truth < 0, -1, 2 - truth), chunks=7)
-    found = agreement_of(image, given, cube._grid)
+    found = agreement_of(image, given, cube.blocks)
     assert found["ari"] == 1.0
     assert found["pixels"] == (truth >= 0).sum()
     assert found["classes"] == [1, 2, 3]
