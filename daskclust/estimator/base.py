@@ -109,6 +109,14 @@ def center_space(model: Any) -> CenterSpace | None:
     return CenterSpace(model._centers, metric, model._prediction_weights())
 
 
+def label_function(model: Any, dtype: Any) -> RowFunction | None:
+    """Return the function by which a model labels rows, where ``predict`` does nothing else."""
+    if getattr(type(model), "predict", None) is not BaseClusterer.predict:
+        return None
+    found: RowFunction = model._row_function(working_dtype(dtype))
+    return found
+
+
 def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     """Warn where there are fewer distinct centers than clusters."""
     if n_distinct == n_clusters:

@@ -12,13 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
-from daskclust.estimator.base import center_space
+from daskclust.estimator.base import center_space, label_function
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.persistence.saveable import class_names_of, described, merged_classes_of
-from daskclust.reduction.label_profiles import Place
+from daskclust.reduction import Reduction
+from daskclust.reduction.label_profiles import LabelsOfRows, Place
 
 #: No label.
 NONE = -1
+#: Bytes of a label that ``predict`` gives.
+_LABEL_BYTES = 4
 #: Levels of a column of categories.
 _MOST_LEVELS = 100
 
@@ -28,13 +31,14 @@ class Labeled:
     """Rows and their labels, bound in a last column where the one or the other are lazy.
 
     `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
-    are left out. `of_rows` are the labels where they are no column of the rows: all are in memory.
+    are left out. `of_rows` are the labels where they are no column of the rows, all in memory, or
+    the function that finds them.
     """
 
     rows: Rows
     X: Any
     labels: Any
-    of_rows: Ints | None
+    of_rows: LabelsOfRows
     features: list[str]
     classes: Array | None
     ignored: int | None
@@ -47,6 +51,11 @@ class Labeled:
         if self.classes is not None and 0 <= label < len(self.classes):
             usual = str(self.classes[label])
         return usual if self.model is None else _name_of(self.model, label, usual)
+
+    def scan(self, reduction: Reduction, request: Any, held: Any) -> tuple[Any, Any]:
+        """Make a pass; blocks keep the labels that they find where there is memory for them."""
+        keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
+        return self.rows.scan(reduction if keeps else reduction.without_carry(), request, held)
 
     @property
     def wavelengths(self) -> Floats | None:
@@ -249,8 +258,13 @@ def open_labeled(
     labels, classes = _predicted(model, asked) if y is None else _labels(y)
     ignored = None if y is None else NONE
     owner = model if y is None else None
-    of_rows = None
-    if is_dask(data) or is_dask(labels) or len(data) != len(labels):
+    of_rows: LabelsOfRows = None
+    if y is None and is_dask(data) and not hasattr(X, "columns") and not merged_classes_of(model):
+        of_rows = label_function(model, data.dtype)
+    if of_rows is not None:
+        # Each block is labeled where it lies, once.
+        rows = open_rows(data if data.numblocks[1] == 1 else data.rechunk({1: -1}))
+    elif is_dask(data) or is_dask(labels) or len(data) != len(labels):
         rows = open_labeled_rows(data, labels, masked=True)
     else:
         rows, of_rows = open_rows(data), np.asarray(labels, np.int64)

@@ -50,10 +50,11 @@ def sample_labeled(data: Labeled) -> LabelSample:
     request = LabelSampleRequest(
         len(data.features), _SEED, drawn_share(data), _EACH, data.ignored, data.of_rows
     )
-    found: LabelSample = data.rows.reduce(LABEL_SAMPLE, request)
+    found, held = data.scan(LABEL_SAMPLE, request, None)
     if not len(found.labels):
         raise ValueError("No row has a label, so there is nothing to explain; expected some.")
-    return found
+    sample: LabelSample = found._replace(held=held)
+    return sample
 
 
 def _rest(moments: Floats) -> Floats:
@@ -126,7 +127,7 @@ def _quantiles(counts: Floats, bounds: Floats, bins: Bins, feature: int) -> Floa
         return np.where(rank <= 0, low, np.where(rank >= total[:, None] - 1, high, found))
 
     with np.errstate(invalid="ignore"):
-        first, second = value(lower), value(np.ceil(rank))
+        first, second = np.split(value(np.hstack([lower, np.ceil(rank)])), 2, axis=1)
         found = first + (rank - lower) * (second - first)
     return np.where(total[:, None] > 0, found, np.nan)
 
@@ -482,7 +483,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
     place = data.place(sample.labels, means, _deviations(total))
     request = HistogramsRequest(sample.labels, bins, place, _NEAREST, data.of_rows)
-    found: Histograms = data.rows.reduce(LABEL_HISTOGRAMS, request)
+    found: Histograms = data.scan(LABEL_HISTOGRAMS, request, sample.held)[0]
     areas, errors = np.full((k, p), np.nan), np.full((k, p), np.nan)
     quantiles = np.full((k, p, len(QUANTILES)), np.nan)
     for j in range(p):

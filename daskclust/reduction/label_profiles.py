@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,18 @@ from daskclust.reduction.survey import pick_rows
 _FAR = 2**16
 
 
+LabelsOfRows = Ints | Callable[[Array, int], Ints] | None
+
+
 @dataclass(frozen=True)
 class LabelSampleRequest:
     """Ask for the moments of each label, and for a sample of the rows.
 
     `n_features`: of rows whose labels are in one more, last column. `share`: share of the rows that
     are drawn. `each`: rows of each label that are drawn at least, as far as there are so many.
-    `ignored`: label of rows that are left out, whatever they hold. `of_rows` (n,), int64: labels of
-    all rows, where they are in memory and not in a column.
+    `ignored`: label of rows that are left out, whatever they hold. `of_rows`, where labels are in
+    no column: those of all rows (n,), int64, or ``of_rows(x, start)`` that labels the rows of a
+    chunk, by the number of its first row; what it finds is carried to the second pass.
     """
 
     n_features: int
@@ -41,7 +45,7 @@ class LabelSampleRequest:
     share: float
     each: int
     ignored: int | None = None
-    of_rows: Ints | None = None
+    of_rows: LabelsOfRows = None
 
 
 class LabelSample(NamedTuple):
@@ -50,7 +54,7 @@ class LabelSample(NamedTuple):
     `labels` (m,), int64: sorted. `weights` (m,): of the rows. `moments` (3, m, p): weight, mean and
     squared deviations of the values that are there. `bounds` (2, m, p). `missing` (m, p). `rows`:
     ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the share are
-    drawn whatever their label.
+    drawn whatever their label. `held`: labels that the blocks keep for the second pass.
     """
 
     labels: Ints
@@ -59,6 +63,7 @@ class LabelSample(NamedTuple):
     bounds: Floats
     missing: Floats
     rows: Array
+    held: Any = None
 
 
 def _facts_dtype(p: int) -> np.dtype:
@@ -100,11 +105,12 @@ def _merge_facts(a: Array, b: Array) -> Array:
 
 
 def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
-    rows = np.concatenate([a, b])
-    rows = rows[np.lexsort((rows["row"], rows["key"], rows["label"]))]
-    labels = rows["label"]
+    # Rows are wide: they are moved once, and order and choice are found without them.
+    rows = np.concatenate([a, b]) if len(a) and len(b) else a if len(a) else b
+    order = np.lexsort((rows["row"], rows["key"], rows["label"]))
+    labels, keys = rows["label"][order], rows["key"][order]
     rank = np.arange(len(rows)) - np.searchsorted(labels, labels)
-    return rows[(rank < each) | (rows["key"] <= share)]
+    return rows[order[(rank < each) | (keys <= share)]]
 
 
 _FACTS = Merge("facts by label", np.zeros, _merge_facts)
@@ -119,11 +125,21 @@ def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
     }
 
 
-def _split(rows: RowBlock, of_rows: Ints | None) -> tuple[RowBlock, Ints]:
+def _split(rows: RowBlock, of_rows: LabelsOfRows, held: Ints | None) -> tuple[RowBlock, Ints]:
     """Take apart rows whose last column holds their labels, without a copy of the rest."""
     if of_rows is None:
         return rows._replace(x=rows.x[:, :-1]), rows.x[:, -1].astype(np.int64)
-    return rows, np.concatenate([of_rows[start : start + size] for start, size in rows.runs])
+    if held is not None:
+        return rows, held
+    found = [
+        of_rows(rows.x[part], start) if callable(of_rows) else of_rows[start : start + size]
+        for (start, size), part in zip(rows.runs, rows.slices(), strict=True)
+    ]
+    return rows, found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _kept(labels: Ints, of_rows: LabelsOfRows) -> Ints | None:
+    return labels if callable(of_rows) else None
 
 
 def _occurring(labels: Ints) -> Ints:
@@ -174,9 +190,11 @@ def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Arra
     return near
 
 
-def _sample_block(rows: RowBlock, state: LabelSampleRequest) -> Partial:
+def _sample_block(
+    rows: RowBlock, state: LabelSampleRequest, held: Ints | None
+) -> tuple[Partial, Ints | None]:
     p = state.n_features
-    whole, labels = _split(rows, state.of_rows)
+    whole, labels = _split(rows, state.of_rows, held)
     counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
         counting &= labels != state.ignored
@@ -210,7 +228,8 @@ def _sample_block(rows: RowBlock, state: LabelSampleRequest) -> Partial:
     sample = np.zeros(len(chosen), _sample_dtype(p))
     sample["label"], sample["key"] = labels[chosen], keys[chosen]
     sample["row"], sample["x"] = rows.numbers(chosen), whole.x[chosen]
-    return {"facts": facts, "sample": fields["sample"].combine(sample, sample[:0])}
+    sample = fields["sample"].combine(sample, sample[:0])
+    return {"facts": facts, "sample": sample}, _kept(labels, state.of_rows)
 
 
 def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample:
@@ -226,7 +245,9 @@ def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample
 
 
 #: Moments, ranges and a sample of the rows of each label that occurs.
-LABEL_SAMPLE = Reduction("label-sample", _sample_fields, _sample_block, _sample_finalize)
+LABEL_SAMPLE = Reduction(
+    "label-sample", _sample_fields, _sample_block, _sample_finalize, carries=True
+)
 
 
 @dataclass(frozen=True)
@@ -257,7 +278,7 @@ class Place:
 class HistogramsRequest:
     """Ask for the histograms of each label, and for its rows nearest to its center.
 
-    `labels` (k,), int64: sorted; rows of other labels do not count. `of_rows` (n,), int64: see
+    `labels` (k,), int64: sorted; rows of other labels do not count. `of_rows`: see
     :class:`LabelSampleRequest`.
     """
 
@@ -265,7 +286,7 @@ class HistogramsRequest:
     bins: Bins
     place: Place
     n_nearest: int
-    of_rows: Ints | None = None
+    of_rows: LabelsOfRows = None
 
 
 class Histograms(NamedTuple):
@@ -291,9 +312,11 @@ def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
     }
 
 
-def _histogram_block(rows: RowBlock, state: HistogramsRequest) -> Partial:
+def _histogram_block(
+    rows: RowBlock, state: HistogramsRequest, held: Ints | None
+) -> tuple[Partial, Ints | None]:
     k = len(state.labels)
-    whole, labels = _split(rows, state.of_rows)
+    whole, labels = _split(rows, state.of_rows, held)
     index = _places(labels, state.labels)
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
@@ -304,7 +327,7 @@ def _histogram_block(rows: RowBlock, state: HistogramsRequest) -> Partial:
         if len(own):
             nearest[c] = pick_rows(whole, keys[own], state.n_nearest, own)
     counts = fill_histograms(rows.x, index, rows.weight, k, state.bins)
-    return {"counts": counts, "nearest": nearest}
+    return {"counts": counts, "nearest": nearest}, _kept(labels, state.of_rows)
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:
@@ -313,5 +336,9 @@ def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histogram
 
 #: Histograms of every feature by label, and the rows nearest to the center of each.
 LABEL_HISTOGRAMS = Reduction(
-    "label-histograms", _histogram_fields, _histogram_block, _histogram_finalize
+    "label-histograms",
+    _histogram_fields,
+    _histogram_block,
+    _histogram_finalize,
+    carries=True,
 )
