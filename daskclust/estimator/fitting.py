@@ -37,7 +37,7 @@ from daskclust.estimator.inputs import (
     check_survey,
     labels_for,
 )
-from daskclust.estimator.parameters import is_partial
+from daskclust.estimator.parameters import check_same_features, is_partial
 from daskclust.persistence.saveable import clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
@@ -210,6 +210,8 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.n_features)
+        start = getattr(getattr(draft, "init", None), "feature_names_in_", None)
+        check_same_features("init and X have", start, data.origin.get("feature_names_in_"))
         n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
         if n_rows == 0:
             raise ValueError(

@@ -296,8 +296,15 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         )
     if not is_dask(weight):
         weight = np.asarray(weight)
-        if weight.dtype.kind not in "fiub":
+    if weight.dtype.kind not in "fiubO":
+        raise ValueError(f"sample_weight has dtype {weight.dtype}; expected numbers.")
+    if not is_dask(weight) and weight.dtype.kind == "O":
+        try:
             weight = weight.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"sample_weight holds a value that is no number ({error}); expected numbers."
+            ) from error
     known = not (np.isnan(n) or np.isnan(weight.shape[:1]).any())
     if weight.ndim != 1 or (known and weight.shape[0] != n):
         raise ValueError(

@@ -47,6 +47,8 @@ def check_real(
     value: Any, name: str, minimum: float, *, boundaries: str = "left", maximum: float | None = None
 ) -> None:
     """Raise unless ``value`` is a finite real number in the interval."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}={value!r}; expected a number.")
     check_scalar(
         value,
         name,
@@ -98,6 +100,21 @@ def data_centers(model: Any) -> Any:
     if hasattr(model, "embedding_dim"):
         return None
     return getattr(model, "cluster_centers_", getattr(model, "means_", None))
+
+
+def check_same_features(what: str, mine: Any, theirs: Any) -> None:
+    """Raise ValueError where two models or tables name their features, and not alike.
+
+    `mine`, `theirs` (p,): names, None where there are none.
+    """
+    if mine is None or theirs is None or list(mine) == list(theirs):
+        return
+    if len(mine) == len(theirs):
+        at = next(i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1])
+        raise ValueError(
+            f"{what} other features, or in another order: number {at} is {mine[at]!r} in one and "
+            f"{theirs[at]!r} in the other. Fit with the same columns."
+        )
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:

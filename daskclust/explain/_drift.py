@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.estimator.base import center_space
-from daskclust.estimator.parameters import data_centers
+from daskclust.estimator.parameters import check_same_features, data_centers
 from daskclust.explain._data import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled
 from daskclust.metrics import contingency_table
@@ -70,6 +70,8 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
         for model in (old, new):
             check_is_fitted(model)
         if X is None:
+            names = (getattr(model, "feature_names_in_", None) for model in (old, new))
+            check_same_features("old and new have", *names)
             cost = _squares(_centers(old, "old"), _centers(new, "new"))
             rows, columns = linear_sum_assignment(cost)
             return _in_order(rows, columns, len(cost), np.arange(cost.shape[1]))

@@ -114,7 +114,9 @@ def _is_abandoned(item: Path, host: str, pid: int, path: Path) -> bool:
         changed = item.stat().st_mtime
         if host == _host():
             return _is_gone(pid, changed)
-        return changed + _SILENT < path.stat().st_mtime
+        # A folder's own time does not tell what is written deep in it.
+        newest = max([changed, *(inner.lstat().st_mtime for inner in item.rglob("*"))])
+        return newest + _SILENT < path.stat().st_mtime
     except OSError:
         # Its owner was quicker, or it is not ours to remove.
         return False

@@ -5,7 +5,8 @@ writes, so that a worker without the store reads and writes something else in
 silence.  An array that travels to workers is therefore wrapped: before its first
 read in a process, and before every write, its metadata must be those that the
 client saw.  A copy of the store may have these and lack chunks: where a chunk has no
-file, the client must have seen none either.
+file, the client must have seen none either; and some files must hold the same bytes, which those
+of an older copy do not.
 
 Chunks in local folders are decoded in the thread that wants them.  Zarr hands each chunk from
 thread to thread, and takes fresh memory for the bytes of its file, for what they decode to, and
@@ -22,7 +23,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -188,6 +189,20 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
     return np.fromiter((key(place) in found for place in places), bool, int(np.prod(counts)))
 
 
+def chunk_files(array: zarr.Array, numbers: Iterable[int]) -> list[str]:
+    """Return the files of chunks (or shards) by their numbers in grid order; none of other stores.
+
+    >>> chunk_files(zarr.zeros((2,), store=zarr.storage.MemoryStore()), [0])
+    []
+    """
+    grid = _grid(array)
+    if grid is None:
+        return []
+    folder, _, counts = grid
+    places = (tuple(map(int, np.unravel_index(at, counts))) if counts else () for at in numbers)
+    return [os.path.join(folder, array.metadata.encode_chunk_key(place)) for place in places]
+
+
 def absent_chunks(array: zarr.Array, selection: Any) -> list[tuple[int, str]]:
     """Return the chunks of a part without a file that this process sees, by number and file."""
     grid, wanted = _grid(array), _ranges(selection, array.shape)
@@ -340,6 +355,8 @@ _DAMAGED = (
     RecursionError,
     TypeError,
 )
+#: Places of a file of which bytes are compared, and how many bytes; files of an array's chunks.
+_PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -377,24 +394,26 @@ class SeenFiles:
 
     Paths that are not files of this machine are left out.
 
-    Sizes are compared, once in each process: a copy that was cut off is shorter.  Times are not:
-    copies have their own.
+    Sizes and some bytes are compared, once in each process: a copy that was cut off is shorter, an
+    older one has other values.  Times are not: copies have their own.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        self._sizes = {
-            path: os.stat(path).st_size
+        self._found = {
+            path: _look(path)
             for path in sorted(map(str, paths))
             if os.path.isabs(path) and os.path.isfile(path)
         }
-        self._key = hashlib.sha256(repr(self._sizes).encode()).hexdigest()
+        self._key = hashlib.sha256(repr(self._found).encode()).hexdigest()
         _seen.add(self._key)
 
-    def check(self) -> None:
-        """Raise where this process sees other files."""
+    def check(self, *, whole: bool = True) -> None:
+        """Raise where this process sees other files; without `whole`, it may lack some."""
         if self._key in _seen:
             return
-        for path, size in self._sizes.items():
+        for path, (size, content) in self._found.items():
+            if not whole and not os.path.exists(path):
+                continue
             here = os.stat(path).st_size
             if here != size:
                 raise unseen(
@@ -402,7 +421,32 @@ class SeenFiles:
                     verb=f"sees {here} bytes at",
                     who=f"of which the client opened {size}",
                 )
+            if _look(path)[1] != content:
+                raise unseen(
+                    repr(path), verb="sees other values in", who="than the client when it opened it"
+                )
         _seen.add(self._key)
+
+    def having_read(self, block: Any) -> Any:
+        """Return a block that was read of the files, after :meth:`check`."""
+        self.check()
+        return block
+
+
+def _look(path: str) -> tuple[int, str]:
+    """Return the size of a file, and a digest of bytes at its start, its end and between."""
+    found = os.stat(path)
+    return found.st_size, _content(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=2**12)
+def _content(path: str, size: int, changed: int) -> str:
+    sha = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        for place in range(_PLACES):
+            file.seek(max(0, size - _SAMPLE) * place // (_PLACES - 1))
+            sha.update(file.read(_SAMPLE))
+    return sha.hexdigest()
 
 
 class StoredArray:
@@ -415,8 +459,8 @@ class StoredArray:
     Opening costs one read of metadata on the client and one in each process that
     reads, whatever the number of blocks; a block that holds nothing but the fill
     value, and every block written, cost one more each.  An array in a local folder
-    that travels to other processes costs a list of the folder's files, once, and each
-    chunk without a file one look.
+    that travels to other processes costs a list of the folder's files and a look into 16, once,
+    and each chunk without a file one look; each process looks into these 16, too.
     """
 
     def __init__(self, array: zarr.Array) -> None:
@@ -436,8 +480,9 @@ class StoredArray:
         self._files = SeenFiles([archive] if type(array.store) is zarr.storage.ZipStore else [])
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name != "_list"}
-        return {**state, "_listed": self._list}
+        own = {"_list", "_sample"}
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return {**state, "_listed": self._list, "_files": self._sample}
 
     @cached_property
     def _list(self) -> bytes | None:
@@ -450,6 +495,15 @@ class StoredArray:
         packed = zlib.compress(np.packbits(found).tobytes())
         return packed if len(packed) <= _MOST_PACKED else None
 
+    @cached_property
+    def _sample(self) -> SeenFiles:
+        """Some files of the chunks, as the client sees them, or the archive."""
+        if self._list is None or self._listed is not None:
+            return self._files
+        found = np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(self._list), np.uint8)))
+        some = found[np.linspace(0, len(found) - 1, min(len(found), _SAMPLED)).astype(int)]
+        return SeenFiles(chunk_files(self.array, some))
+
     def _seen_chunks(self) -> NDArray[np.uint8] | None:
         if self._listed is None:
             return None
@@ -458,8 +512,9 @@ class StoredArray:
     def compare_chunks(self) -> str | None:
         """Say which chunks this process lacks of those that the client has, or None.
 
-        Costs a list of the folder's files.
+        Costs a list of the folder's files, and a look at some.  StoreError: one has other values.
         """
+        self._files.check(whole=False)
         mine, theirs = stored_chunks(self.array), self._seen_chunks()
         if mine is None or theirs is None:
             return None
@@ -531,7 +586,8 @@ class StoredArray:
 
     def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
         self.check()
-        self._files.check()
+        # What is absent may be so for the client.
+        self._files.check(whole=False)
         try:
             found = read_chunks(self.array, selection, out)
             if found is not None:

@@ -303,6 +303,52 @@ def test_a_file_that_is_shorter_on_a_worker(half_blind: Client, place: Path, end
         assert "bytes at" in said
 
 
+@pytest.mark.parametrize(
+    "ending", some_of(".zarr", ".nc", ".npy", rare=(".csv", ".tif", ".zip", ".cdf"))
+)
+def test_a_file_of_the_same_size_with_other_values(
+    half_blind: Client, place: Path, ending: str
+) -> None:
+    values = (np.arange(30 * 30 * 3).reshape(30, 30, 3) % 89 + 10).astype(np.float32)
+
+    def write(path: Path, values: np.ndarray) -> Callable[[], Any]:
+        if ending != ".zarr":
+            return write_scene(path, values)
+        array = zarr.create_array(path, shape=values.shape, chunks=(9, 30, 3), dtype="f4",
+                                  compressors=None, dimension_names=("y", "x", "band"))  # fmt: skip
+        array[:] = values
+        return partial(daskclust.open_cube, path)
+
+    path = place / f"same-{time.monotonic_ns()}{ending}"
+
+    def written(values: np.ndarray) -> tuple[Callable[[], Any], dict[str, bytes]]:
+        opened = write(path, values)
+        files = [f for top in place.glob(f"{path.stem}*") for f in (top, *top.rglob("*"))]
+        return opened, {str(f): f.read_bytes() for f in files if f.is_file()}
+
+    def on_blind(opened: Callable[[], Any]) -> np.ndarray:
+        with dask.config.set(scheduler="synchronous"):
+            samples = opened().samples
+        return np.asarray(half_blind.compute(samples, workers=["blind"]).result())
+
+    opened, older = written(values)
+    copy_there(half_blind, older)
+    # A copy as it should be, but for its times.
+    assert_array_equal(on_blind(opened), values.reshape(-1, 3))
+    for name in older:
+        Path(name).unlink()
+    opened, newer = written(values[::-1, ::-1].copy())
+    assert {f: len(content) for f, content in newer.items()} == {
+        f: len(content) for f, content in older.items()
+    }
+    with pytest.raises(StoreError, match=rf"worker tcp://.* sees other values in '.*{path.stem}"):
+        on_blind(opened)
+    if ending == ".zarr":
+        code, said = diagnosed(half_blind, str(path))
+        assert code == 1
+        assert "sees other values in" in said
+
+
 def test_an_output_that_a_worker_does_not_see(half_blind: Client, place: Path) -> None:
     values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3)
     cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))

@@ -16,6 +16,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust import (
+    DBSCAN,
+    HDBSCAN,
     PCKID,
     COPKMeans,
     DPMeans,
@@ -271,3 +273,24 @@ def test_results_outlive_the_cluster_of_the_fit():
     assert len(later) == len(models) + 1
     for result in later:
         assert len(result.compute(scheduler="sync")) == len(X)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.full(90, "2020-01-01", "M8[D]"), "dtype datetime64.*expected numbers"),
+        (np.ones(90) + 1j, "dtype complex128; expected numbers"),
+        (np.full(90, "1"), "dtype <U1; expected numbers"),
+        (np.array(["heavy"] * 90, object), "no number .*expected numbers"),
+        (da.from_array(np.ones(90) + 1j, chunks=30), "dtype complex128; expected numbers"),
+    ],
+)
+def test_weights_that_are_no_numbers(weight, message):
+    with pytest.raises(ValueError, match=rf"sample_weight .*{message}"):
+        HDBSCAN(5).fit(np.ones((90, 2)), sample_weight=weight)
+
+
+def test_true_is_no_number():
+    for model in (KMeans(2, tol=True), DBSCAN(eps=True)):
+        with pytest.raises(TypeError, match="=True; expected a number"):
+            model.fit(np.ones((90, 2)))

@@ -104,3 +104,19 @@ def test_what_cannot_be_matched_is_refused():
     assert len(match_clusters(model, spectral, X)) == 5
     with pytest.raises(ValueError, match="No row has a label"):
         match_clusters([-1], [0])
+
+
+def test_models_of_columns_in_another_order_are_not_compared():
+    pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+    table = pandas.DataFrame(_rows()[0], columns=list("abc"))
+    old = daskclust.KMeans(5, random_state=0).fit(table)
+    other = table[["b", "a", "c"]]
+    new = daskclust.KMeans(5, random_state=0).fit(other)
+    message = "features, or in another order: number 0 is 'a' in one and 'b' in the other"
+    with pytest.raises(ValueError, match=message):
+        match_clusters(old, new)
+    for kind in (daskclust.KMeans, daskclust.SemiSupervisedKMeans, daskclust.PCKMeans):
+        with pytest.raises(ValueError, match=f"init and X have other {message}"):
+            kind(5, init=old).fit(other)
+    # Rows without names are those of the model.
+    daskclust.KMeans(5, init=old).fit(table.to_numpy())

@@ -75,6 +75,19 @@ def test_only_what_nobody_writes_is_removed(path, owner, age, goes):
     assert path.exists()
 
 
+@pytest.mark.parametrize("age", [1e4, 0])
+def test_a_folder_of_another_host_in_which_something_is_written_stays(path, age):
+    folder = path.with_name(f".{path.name}.elsewhere-1-0123abcd.partial")
+    inner = folder / "labels" / "c"
+    inner.mkdir(parents=True)
+    (inner / "0").write_bytes(b"half")
+    for item in (inner / "0", inner, inner.parent, folder):
+        then = time.time() - (age if item.is_file() else 1e4)
+        os.utime(item, (then, then))
+    remove_stale(path)
+    assert folder.exists() == (age == 0)
+
+
 @pytest.mark.parametrize(
     "name", [".fit.npz.partial", ".fit.npz.mine.partial", ".fat.npz.a-1-0123abcd.partial"]
 )

@@ -16,6 +16,7 @@ from daskclust.cube.bands import in_nm, truth_values
 from daskclust.cube.formats.found import BAD_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
 from daskclust.storage.files import unanswered, url_options
+from daskclust.storage.seen import SeenFiles
 from daskclust.storage.urls import redact
 
 
@@ -26,10 +27,17 @@ class _NpyFile:
         values = _mapped(path)
         self.path = str(path)
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
-        self._seen = _stamp(path)
+        self._seen: tuple[int, int] | None = _stamp(path)
+        self._files = SeenFiles([path])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies of files have times of their own.
+        return {**self.__dict__, "_seen": None}
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        if _stamp(Path(self.path)) != self._seen:
+        self._files.check()
+        found = _stamp(Path(self.path))
+        if (self._seen or found) != found:
             raise OSError(
                 f"{self.path!r} is another file than the one that was opened; expected one that "
                 "stays as it is, and that workers see as the client does. Open it again."
@@ -106,6 +114,13 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
             f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
             "whole?"
         ) from error
+    # Of URLs there is nothing to compare.
+    files = SeenFiles([path])
+    for variable in found.data_vars.values():
+        if dask.is_dask_collection(variable.data):
+            variable.data = variable.data.map_blocks(
+                files.having_read, dtype=variable.dtype, meta=variable.data._meta
+            )
     below = [group for name, group in groups.items() if name != "/"]
     return _with_bands(found, below)
 
