@@ -681,12 +681,8 @@ class Cube:
 
         Parameters
         ----------
-        labels : array of shape (n_valid,)
-            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
-            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
-        classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text; see :meth:`to_map`.  These texts are
-            the names in the map.
+        labels, classes
+            See :meth:`to_map`; texts are the names in the map.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label.
 
@@ -725,14 +721,11 @@ class Cube:
 
         Parameters
         ----------
-        labels : array of shape (n_valid,)
-            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
-            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
+        labels, classes
+            See :meth:`to_map`.
         fill_value : number, default=-1
             Value of masked pixels.
         name : str, default="labels"
-        classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text; see :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.

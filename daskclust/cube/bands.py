@@ -195,16 +195,6 @@ def _nm(number: str, unit: str) -> float:
     return round(float(number) * (1.0 if unit.lower() == "nm" else 1e3), 6)
 
 
-def stated_bad_bands(attributes: Mapping[str, Any], n_bands: int) -> Bools | None:
-    """Bands that the files call bad: ``bad_bands``, or ENVI's ``bbl`` (1 where good)."""
-    for name, bad_if in ((BAD_BANDS, True), ("bbl", False)):
-        if attributes.get(name) is not None:
-            found = truth_values(attributes[name], n_bands)
-            if found is not None:
-                return found == bad_if
-    return None
-
-
 def kept_bands(
     bad_bands: ArrayLike | str | None,
     n_bands: int,
@@ -220,10 +210,14 @@ def kept_bands(
     if bad_bands is None:
         return None
     if isinstance(bad_bands, str) and bad_bands == "auto":
-        stated = stated_bad_bands(attributes, n_bands)
-        if stated is None or not stated.any():
+        for name, good in ((BAD_BANDS, False), ("bbl", True)):
+            # ENVI's `bbl` is 1 where a band is good.
+            found = truth_values(attributes.get(name), n_bands)
+            if found is not None:
+                keep = found == good
+                break
+        if keep.all():
             return None
-        keep = ~stated
         if not keep.any():
             raise ValueError(
                 f"The file calls all {n_bands} bands bad; say which are, by bad_bands= "

@@ -3,11 +3,21 @@
 from daskclust.engine.binding import forecast, is_dask
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, Fitted, check_checkpoint
-from daskclust.engine.computing import Grouping, compute, group_rows, map_independent, row_record
+from daskclust.engine.computing import (
+    Grouping,
+    compute,
+    decide_within_groups,
+    group_rows,
+    labeled_rows,
+    make_rows,
+    map_independent,
+    map_rows,
+    pair_rows,
+    row_record,
+)
 from daskclust.engine.driver import Step, iterate, on_iteration, showing_progress
 from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
-from daskclust.engine.lazy import decide_within_groups, labeled_rows, make_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.rows import Rows, number_type, open_blank, open_rows, unwrap
 from daskclust.engine.tasks import await_workers

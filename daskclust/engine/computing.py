@@ -1,29 +1,46 @@
-"""Work beside the passes: graphs, tasks without the data, and rows put by groups into a store."""
+"""Work that is no pass: graphs, tasks without the data, rows put by groups, results of rows.
+
+Results as long as the data are lazy for Dask input, and chunked by rows like it.  Decisions about
+rows may need the other rows of their group, wherever these lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import dask
+import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
-from daskclust.engine.binding import is_dask
-from daskclust.engine.blocks import Group, Prepare, tiles_of
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.engine.binding import fetch_chunks, is_dask
+from daskclust.engine.blocks import (
+    Group,
+    Prepare,
+    check_shape,
+    check_vector,
+    tiles_of,
+    working_dtype,
+)
 from daskclust.engine.dask_surface import (
     client_behind,
     compute_by,
     itself,
+    on_top_of,
     scheduler_of,
     sending_once,
     task,
 )
+from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import OpenRows, Rows
 from daskclust.engine.tasks import Task, gather, gather_futures
-from daskclust.engine.threads import side_by_side
+from daskclust.engine.threads import side_by_side, threads_pay
 from daskclust.storage.grouped import GroupedRows
 
 
@@ -160,3 +177,379 @@ def group_rows(
         counts += more
         weights += weight
     return Grouping(store, tuple(parts), counts, weights)
+
+
+#: Rows of an array in memory that a thread works on at a time.
+_ROWS = 2**16
+#: Bytes of a function from which on it is in a graph once.
+_LARGE = 2**20
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """Results of some rows of a chunk, as small as they can be.
+
+    They travel inside the graph of the results, which has to live without a client: a byte or two a
+    row, so that a million rows are no large graph. `start` is the chunk's first row, `n_rows` its
+    length, -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers; `values`
+    are one a row, of the smallest type that holds them.
+    """
+
+    start: int
+    rows: NDArray[Any]
+    values: NDArray[Any]
+    n_rows: int
+
+    @classmethod
+    def of(cls, start: int, n: int, rows: Ints, values: NDArray[Any]) -> _Patch:
+        """Pack (local row, value) pairs of a chunk of n rows."""
+        small = values
+        if values.dtype.kind in "iu" and len(values):
+            low, high = np.min_scalar_type(values.min()), np.min_scalar_type(values.max())
+            small = values.astype(np.promote_types(low, high))
+        if n < 0 or n >= 32 * len(rows):
+            return cls(start, rows.astype(np.uint32), small, n)
+        mask = np.zeros(n, dtype=bool)
+        mask[rows] = True
+        return cls(start, np.packbits(mask), small, n)
+
+    def put(self, out: NDArray[Any]) -> None:
+        if not len(self.values):
+            return
+        if self.rows.dtype == np.uint32:
+            out[self.rows] = self.values
+        else:
+            out[np.unpackbits(self.rows, count=self.n_rows).astype(bool)] = self.values
+
+
+def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list[_Patch]:
+    """Cut (row, value) pairs by chunk; a length of -1 is one that is not known."""
+    starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))]).astype(np.int64)
+    bounds = np.searchsorted(rows, starts)
+    return [
+        _Patch.of(int(start), n, rows[first:last] - start, values[first:last])
+        for start, n, first, last in zip(starts, lengths, bounds[:-1], bounds[1:], strict=False)
+    ]
+
+
+def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
+    """Apply a function to rows; to a tile at a time where they are stored in a smaller type."""
+    if x.dtype.itemsize >= working_dtype(x.dtype).itemsize:
+        return function(x, start)
+    out: Any = None
+    for low, high in tiles_of(start, len(x), x.shape[1]):
+        found = function(x[low:high], start + low)
+        if out is None:
+            out = np.empty((len(x), *found.shape[1:]), found.dtype)
+        out[low:high] = found
+    return function(x, start) if out is None else out
+
+
+def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
+    check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
+    out = _by_tiles(x, patch.start, function)
+    patch.put(out)
+    return out
+
+
+def _labels_by(
+    x: list[NDArray[Any]], patch: NDArray[Any], function: Callable[..., Any], width: int
+) -> Any:
+    return _labels_of(x[0], function, patch[0], width)
+
+
+def _map_array(
+    X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
+) -> NDArray[Any]:
+    """Apply a function to an array, on threads where these pay."""
+    if not threads_pay(*X.shape):
+        whole: NDArray[Any] = _by_tiles(X, 0, function)
+        return whole
+    out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)
+
+    def put(start: int) -> None:
+        # Of a few rows at a time: what is not put yet is held beside the result.
+        rows = slice(start, start + _ROWS)
+        np.copyto(out[rows], _by_tiles(X[rows], start, function), casting="equiv")
+
+    side_by_side([partial(put, start) for start in range(0, len(X), _ROWS)])
+    return out
+
+
+def map_rows(
+    X: Any,
+    function: Callable[[NDArray[Any], int], NDArray[Any]],
+    *,
+    dtype: Any,
+    n_columns: int | None = None,
+    lengths: tuple[int, ...] | None = None,
+    patch: tuple[Ints, NDArray[Any]] | None = None,
+    name: str = "labels",
+) -> Any:
+    """Apply a function to the rows of every block; lazy for a Dask array, chunked like X.
+
+    ``function(x, start)`` returns one result a row and is picklable; ``start`` is the number of the
+    block's first row (0 if chunk lengths are unknown and `patch` is not given). A function that
+    says by ``nbytes`` that it is large is in the graph once, not in each task. The result has one
+    dimension unless `n_columns` is given. `lengths` are the rows of each chunk, if the chunks of X
+    have unknown lengths. `patch` are sorted global row numbers and their results, which replace
+    those of `function`. `name` appears in the keys.
+    """
+    if not is_dask(X):
+        out = _map_array(X, function, np.dtype(dtype), n_columns)
+        if patch is not None:
+            out[patch[0]] = patch[1]
+        return out
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    X = read_again(X)
+    dtype = np.dtype(dtype)
+    if lengths is None:
+        known = X.chunks[0]
+        unknown = bool(np.isnan(known).any())
+        lengths = (-1,) * len(known) if unknown else tuple(int(n) for n in known)
+    if patch is None:
+        patch = (np.empty(0, np.int64), np.empty(0, dtype))
+    patches = _patches(lengths, *patch)
+    if hasattr(X, "expr"):
+        return _blockwise(X, patches, function, dtype, n_columns, name)
+    # A patch inside its task, not beside it: then tasks have one input, the read, and are
+    # fused with it.
+    names = f"daskclust-{name}-{uuid4().hex}"
+    last = () if n_columns is None else (0,)
+    label = partial(_labels_of, width=X.shape[1])
+    beside: tuple[str, ...] = ()
+    layer: dict[Any, Any] = {}
+    if getattr(function, "nbytes", 0) < _LARGE:
+        label = partial(label, function=function)
+    else:
+        beside = (f"{names}-function",)
+        layer[beside[0]] = task(partial(itself, function))
+    for i, own in enumerate(patches):
+        layer[(names, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *beside)
+    graph = on_top_of(X, names, layer)
+    chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
+    return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+def make_rows(
+    lengths: tuple[int, ...],
+    function: Callable[[NDArray[Any], int], NDArray[Any]],
+    *,
+    dtype: Any,
+    name: str,
+) -> da.Array:
+    """Return lazy results of rows whose values are not read, in chunks of these lengths.
+
+    `function` is that of :func:`map_rows`; its blocks have no columns.
+    """
+    blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
+    return map_rows(blank, function, dtype=dtype, name=name)
+
+
+def _blockwise(
+    X: Any,
+    patches: list[_Patch],
+    function: Callable[..., Any],
+    dtype: np.dtype[Any],
+    n_columns: int | None,
+    name: str,
+) -> Any:
+    """Apply a function to the rows of an array of expressions, which takes no graphs."""
+    table = np.empty(len(patches), dtype=object)
+    table[:] = patches
+    out_index, new_axes = ("i", {}) if n_columns is None else ("ik", {"k": n_columns})
+    return da.blockwise(
+        _labels_by,
+        out_index,
+        X,
+        "ij",
+        da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}"),
+        "i",
+        function=function,
+        width=X.shape[1],
+        new_axes=new_axes or None,
+        align_arrays=False,
+        # The columns are one chunk: in a list, of any shape.
+        concatenate=False,
+        dtype=dtype,
+        meta=np.empty((0,) * len(out_index), dtype),
+        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        token=f"daskclust-{name}",
+    )
+
+
+def _pairs_of(
+    x: list[NDArray[Any]],
+    x_place: NDArray[Any],
+    y: list[NDArray[Any]],
+    y_place: NDArray[Any],
+    function: Callable[..., Any],
+    widths: tuple[int, int],
+) -> Any:
+    for block, place, width in ((x[0], x_place[0], widths[0]), (y[0], y_place[0], widths[1])):
+        start, n = place
+        check_shape(block, start, width, n)
+    return function(x[0], y[0])
+
+
+def _places(X: Any) -> da.Array:
+    """Return one (first row, rows) a chunk, in chunks of one; rows are None where unknown."""
+    table = np.empty(X.numblocks[0], dtype=object)
+    start = 0
+    for i, n in enumerate(X.chunks[0]):
+        known = None if np.isnan(n) else int(n)
+        table[i] = (start, known)
+        start += known or 0
+    return da.from_array(table, chunks=1, name=f"daskclust-places-{uuid4().hex}")
+
+
+def pair_rows(
+    X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], *, name: str
+) -> Any:
+    """Apply a function to each pair of a block of X and a block of Y.
+
+    The result, of shape (n, m) and float64, is lazy if X or Y is, with the chunks of their rows.
+    `function` is picklable.
+    """
+    if not (is_dask(X) or is_dask(Y)):
+        return function(X, Y)
+    X, Y = (
+        read_again(A.rechunk({1: -1})) if is_dask(A) else da.from_array(A, chunks=A.shape)
+        for A in (X, Y)
+    )
+    return da.blockwise(
+        _pairs_of,
+        "ij",
+        X,
+        "ia",
+        _places(X),
+        "i",
+        Y,
+        "jb",
+        _places(Y),
+        "j",
+        function=function,
+        widths=(X.shape[1], Y.shape[1]),
+        align_arrays=False,
+        concatenate=False,
+        dtype=np.dtype(np.float64),
+        meta=np.empty((0, 0)),
+        token=f"daskclust-{name}",
+    )
+
+
+def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
+    check_vector(labels, "y")
+    # One object a chunk: how many labels there are is not known beforehand.
+    out = np.empty(1, dtype=object)
+    n = len(labels)
+    rows = np.arange(n)
+    if np.ma.isMaskedArray(labels):
+        # A masked value has no label, whatever lies below the mask.
+        rows = rows[~np.ma.getmaskarray(labels)]
+        labels = labels.compressed()
+    places, values = pick(np.asarray(labels))
+    out[0] = (n, rows[places], values)
+    return out
+
+
+def labeled_rows(
+    y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+) -> tuple[Ints, NDArray[Any], int]:
+    """Return the numbers and labels of the labeled rows of a Dask array, and its length.
+
+    Chunks are any; those of unknown length are counted in the same pass. ``pick(labels)`` is
+    picklable, and returns the positions of the labeled rows in a chunk, and their labels. The
+    client holds no array of the length of y.
+    """
+    found = y.map_blocks(
+        _labeled,
+        pick=pick,
+        dtype=object,
+        chunks=((1,) * y.numblocks[0],),
+        meta=np.empty(0, object),
+        token="daskclust-labeled",
+    )
+    parts = [part[0] for part in fetch_chunks(found, "the reading of y")]
+    lengths = [length for length, _, _ in parts]
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = [places + start for (_, places, _), start in zip(parts, starts, strict=False)]
+    labels = [values for _, _, values in parts]
+    return np.concatenate(rows), np.concatenate(labels), int(starts[-1])
+
+
+def _decided(groups: Ints, x: Array, decide: Callable[[Array], Bools]) -> Bools:
+    """Decide about rows, given in their order, each group by itself."""
+    out = np.empty(len(x), bool)
+    order = np.argsort(groups, kind="stable")
+    ends = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
+    places = [order[first:last] for first, last in pairwise(ends)]
+
+    def put(at: Ints) -> None:
+        out[at] = decide(x[at])
+
+    side_by_side([partial(put, at) for at in places])
+    return out
+
+
+def _split(x: Array, groups: Ints, n_parts: int) -> list[tuple[Ints, Ints, Array]]:
+    """Return the places, groups and values of a block's rows, by the parts of their groups."""
+    parts = groups % n_parts
+    places = [np.flatnonzero(parts == part) for part in range(n_parts)]
+    return [(at, groups[at], x[at]) for at in places]
+
+
+def _decide_part(
+    blocks: Sequence[tuple[Ints, Ints, Array]], decide: Callable[[Array], Bools]
+) -> list[tuple[Ints, Bools]]:
+    """Decide about the rows of some groups; return what was decided, by blocks."""
+    groups = np.concatenate([groups for _, groups, _ in blocks])
+    found = _decided(groups, np.concatenate([x for _, _, x in blocks]), decide)
+    ends = np.cumsum([len(places) for places, _, _ in blocks])[:-1]
+    return [(b[0], part) for b, part in zip(blocks, np.split(found, ends), strict=True)]
+
+
+def _joined(n_rows: int, parts: Sequence[tuple[Ints, Bools]]) -> Bools:
+    out = np.empty(n_rows, bool)
+    for places, found in parts:
+        out[places] = found
+    return out
+
+
+def decide_within_groups(
+    X: Any,
+    group: Callable[[NDArray[Any], int], Ints],
+    decide: Callable[[Array], Bools],
+    *,
+    lengths: tuple[int, ...],
+    n_parts: int,
+    name: str,
+) -> Any:
+    """Decide about each row by the rows of its group; lazy for a Dask array, chunked like X.
+
+    ``group(x, start)`` returns the group of each row of a block, and ``decide(x)`` a bool for each
+    row of one group, in their order; both are picklable. Groups are shared out among `n_parts`
+    tasks, each of which holds the rows of its groups: each row goes to one task.
+    """
+    labels = map_rows(X, group, dtype=np.int32, lengths=lengths, name=name)
+    if not is_dask(X):
+        return _decided(labels, X, decide)
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    token = uuid4().hex
+    split = dask.delayed(_split, nout=n_parts)
+    blocks = [
+        split(x, y, n_parts, dask_key_name=f"daskclust-{name}-split-{token}-{i}")
+        for i, (x, y) in enumerate(
+            zip(X.to_delayed().ravel(), labels.to_delayed().ravel(), strict=True)
+        )
+    ]
+    whole = dask.delayed(_decide_part, nout=len(blocks))
+    parts = [whole([block[part] for block in blocks], decide) for part in range(n_parts)]
+    joined = dask.delayed(_joined)
+    chunks = [
+        da.from_delayed(joined(n, [part[i] for part in parts]), (n,), meta=np.empty(0, bool))
+        for i, n in enumerate(lengths)
+    ]
+    return da.concatenate(chunks)

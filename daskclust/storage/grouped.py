@@ -102,10 +102,9 @@ class TemporaryFolder:
         """
         if isinstance(checkpoint, str | os.PathLike):
             return cls(Path(f"{os.fspath(checkpoint)}.rows").absolute())
-        base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+        base = remove_remains() or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
-        remove_stale(base / "daskclust-rows")
-        return cls(hidden_sibling(base.absolute() / "daskclust-rows", "partial"))
+        return cls(hidden_sibling(base / "daskclust-rows", "partial"))
 
     def make(self, part: str) -> str:
         """Return the path of a part of the folder, which is there then."""

@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 
 import daskclust
 from daskclust.engine import read_again
+from daskclust.engine.computing import map_rows
 from daskclust.engine.dask_surface import graph_of, keys_of, needed, optimized
-from daskclust.engine.lazy import map_rows
 
 BANDS = [np.arange(12.0) + 100 * band for band in range(3)]
 

@@ -9,7 +9,7 @@ import os
 import re
 import zipfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -231,9 +231,10 @@ def _attributes(file: Any) -> dict[str, Any]:
         found[BAD_BANDS] = (~good).tolist()
     if any(file.descriptions):
         found[BAND_NAMES] = [name or "" for name in file.descriptions]
-    colors = _colormap(file)
-    if colors:
-        found["flag_colors"] = colors
+    if n == 1:
+        with suppress(ValueError):  # there is none
+            table = file.colormap(1)
+            found["flag_colors"] = {str(code): list(color[:3]) for code, color in table.items()}
     alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
     if any(alpha) and not all(alpha):
         # Hidden pixels are masked; the mask itself is not a feature.
@@ -263,16 +264,6 @@ def _categories(file: Any) -> dict[str, str] | None:
     names = re.findall("<Category>(.*?)</Category>|<Category */>", listed[1], flags=re.DOTALL)
     found = {str(code): html.unescape(name).strip() for code, name in enumerate(names)}
     return {code: name for code, name in found.items() if name} or None
-
-
-def _colormap(file: Any) -> dict[str, list[int]] | None:
-    if file.count != 1:
-        return None
-    try:
-        table = file.colormap(1)
-    except ValueError:
-        return None
-    return {str(value): list(color[:3]) for value, color in table.items()}
 
 
 def open_raster(path: str | os.PathLike[str]) -> Any:
