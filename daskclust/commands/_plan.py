@@ -15,23 +15,7 @@ from dask.utils import format_bytes, parse_bytes
 from daskclust.commands.console import counted
 from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError
-
-
-def _start_passes(params: Mapping[str, Any]) -> int | None:
-    init = params.get("init", params.get("init_params"))
-    k = params.get("n_clusters", params.get("n_components", 1))
-    rounds = int(params.get("init_rounds", 5)) + 1
-    known = {"k-means||": rounds, "k-means++": k - 1, "random": 0, "maximin": k, "kmeans": rounds}
-    known |= {"ss-k-means++": k, "seeded-random": 0}
-    algorithm = params.get("algorithm")
-    if algorithm == "nested" or (algorithm == "auto" and init == "k-means||"):
-        # The sample, and the farthest rows.
-        known = {name: passes + 2 for name, passes in known.items()}
-    if not isinstance(init, str):
-        return 0
-    if init in ("auto", "neighborhoods", "ss-k-means||"):
-        return rounds
-    return known.get(init)
+from daskclust.starts.sampled import passes_of_start
 
 
 def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
@@ -40,7 +24,7 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
     return {
         "survey": 1,
         "fetch_labeled_rows": int(constrained),
-        "start": _start_passes(params),
+        "start": passes_of_start(params),
         "iterations_at_most": inner * int(params.get("max_outer_iter", 1)),
         "last_assignment": 1,
     }

@@ -7,7 +7,7 @@ Some draw from a sample that lies with the client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -465,3 +465,23 @@ def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) ->
     """Note in the first record how many rows the start compared."""
     if history and isinstance(init, str) and init in DENSITY_INITS:
         history[0]["init_rows"] = min(n_rows, row_budget(k))
+
+
+def passes_of_start(params: Mapping[str, Any]) -> int | None:
+    """Return the passes of a start at most, from an estimator's parameters; None if unknown.
+
+    Here lies what is foreseen: what is made is counted by ``Rows.passes``.
+    """
+    init = params.get("init", params.get("init_params"))
+    if not isinstance(init, str):
+        return 0
+    k = params.get("n_clusters", params.get("n_components", 1))
+    rounds = int(params.get("init_rounds", 5)) + 1
+    algorithm = params.get("algorithm")
+    is_nested = algorithm == "nested" or (algorithm == "auto" and init == "k-means||")
+    drawn = dict.fromkeys(("auto", "neighborhoods", "ss-k-means||"), rounds)
+    known = dict.fromkeys(("k-means||", "kmeans"), rounds) | dict.fromkeys(DENSITY_INITS, 1)
+    known |= {"k-means++": k - 1, "ss-k-means++": k, "maximin": k, "random": 0, "seeded-random": 0}
+    # The sample, and the farthest rows.
+    more = 2 if is_nested else 0
+    return drawn.get(init, known[init] + more if init in known else None)

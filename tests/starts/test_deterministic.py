@@ -24,6 +24,7 @@ from daskclust.starts.deterministic import (
     maximin_centers,
     robin_rows,
 )
+from daskclust.starts.sampled import passes_of_start
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
@@ -249,6 +250,13 @@ def test_passes_of_the_starts(init, start, lazy):
         model = KMeans(5, init=init, max_iter=1).fit(x)
     assert model.history_[-1]["passes"] == 1 + start + 1
     assert scheduler.calls <= 1 + start + 2
+
+
+@pytest.mark.parametrize("init", ["k-means||", "k-means++", "random", *INITS])
+def test_passes_of_a_start_are_foreseen(init):
+    model = KMeans(5, init=init, n_init=1, max_iter=1, algorithm="lloyd", random_state=0).fit(X)
+    foreseen = passes_of_start(model.get_params())
+    assert model.history_[-1]["passes"] == 1 + foreseen + 1
 
 
 @pytest.mark.parametrize("init", ["dkm++", "robin"])
