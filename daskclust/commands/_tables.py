@@ -194,7 +194,7 @@ class TableJob(Job):
             known = _outputs.untold(self._known_classes(model), model)
             _outputs.add_agreements(found, known, codes, None, legend, model)
         if options.report is not None:
-            self._write_report(model, legend, found, progress)
+            self._write_report(model, labels, legend, found, progress)
 
     def _more_columns(self, model: Any) -> dict[str, Any]:
         made: dict[str, Callable[[Any], Any]] = {
@@ -218,13 +218,13 @@ class TableJob(Job):
         return found
 
     def _write_report(
-        self, model: Any, legend: Legend, found: dict[str, Any], progress: Progress
+        self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
     ) -> None:
         from daskclust.explain import explained
         from daskclust.report import write_table_report
 
         with progress.task("Profiles"):
-            profiles, rules = explained(model, self.data, feature_names(self.table))
+            profiles, rules = explained(model, self.data, feature_names(self.table), labels)
         codes = legend.encode(profiles.labels)
         names = [legend.by_code[int(code)] for code in codes]
         with progress.task("Report"):

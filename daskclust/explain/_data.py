@@ -189,9 +189,9 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
     return as_label_vector(y, "y", masked=True), None
 
 
-def _predicted(model: Any, X: Any) -> tuple[Any, Array | None]:
-    """Return the labels that a model gives, as numbers, and their names if they are text."""
-    found, names = _numbered(model, model.predict(X))
+def _as_found(model: Any, labels: Any) -> tuple[Any, Array | None]:
+    """Return labels of a model as numbers, and their names if they are text."""
+    found, names = _numbered(model, labels)
     into = merged_classes_of(model)
     if not into or hasattr(model, "cluster_classes_"):
         return found, names
@@ -216,9 +216,16 @@ def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
 
 
 def open_labeled(
-    model: Any, X: Any, y: Any = None, features: Sequence[str] | None = None
+    model: Any,
+    X: Any,
+    y: Any = None,
+    features: Sequence[str] | None = None,
+    found: Any = None,
 ) -> Labeled:
-    """Bind rows with the labels that a model gives them, or with labels that are given."""
+    """Bind rows with the labels that a model gives them, or with labels that are given.
+
+    `found` are labels of the model where they are known already: a fit keeps given labels.
+    """
     if model is None and y is None:
         raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
     if model is not None and not hasattr(model, "predict"):
@@ -255,11 +262,15 @@ def open_labeled(
         )
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
-    labels, classes = _predicted(model, asked) if y is None else _labels(y)
+    if y is None:
+        labels, classes = _as_found(model, model.predict(asked) if found is None else found)
+    else:
+        labels, classes = _labels(y)
     ignored = None if y is None else NONE
     owner = model if y is None else None
     of_rows: LabelsOfRows = None
-    if y is None and is_dask(data) and not hasattr(X, "columns") and not merged_classes_of(model):
+    predicts = y is None and found is None and not merged_classes_of(model)
+    if predicts and is_dask(data) and not hasattr(X, "columns"):
         of_rows = label_function(model, data.dtype)
     if of_rows is not None:
         # Each block is labeled where it lies, once.

@@ -274,10 +274,13 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
 
 
 def explained(
-    model: Any, X: Any, features: Sequence[str] | None = None
+    model: Any, X: Any, features: Sequence[str] | None = None, labels: Any = None
 ) -> tuple[Profiles, Rules | None]:
-    """Find profiles and rules (None for one cluster) together, in three passes."""
-    data = open_labeled(model, X, features=features)
+    """Find profiles and rules (None for one cluster) together, in three passes.
+
+    `labels` are those of the model for X, where they are not what it predicts.
+    """
+    data = open_labeled(model, X, features=features, found=labels)
     sample = sample_labeled(data)
     told = rules_of(data, sample) if len(sample.labels) > 1 else None
     return profiles_of(data, sample), told

@@ -4,6 +4,9 @@ import re
 from html import unescape
 
 import numpy as np
+import pandas
+import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import (
     adjusted_rand_score,
     cohen_kappa_score,
@@ -14,8 +17,11 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 from sklearn.metrics.cluster import pair_confusion_matrix
+from sklearn.neighbors import KNeighborsClassifier
 
 import daskclust
+from daskclust import cli
+from daskclust.commands._job import hold_out
 from daskclust.explain import profiles
 from daskclust.report import write_report
 
@@ -28,10 +34,101 @@ def figures(html):
     return FIGURE.findall(unescape(re.sub("<[^>]*>", " ", text)))
 
 
+def sections(path):
+    page = path.read_text(encoding="utf-8")
+    parts = re.findall(r"<section[^>]*>.*?</section>", page, re.DOTALL)
+    heads = [
+        re.search("<h2>(.*?)</h2>", part) or re.search("<summary>(.*?)<", part) or [0, "Facts"]
+        for part in parts
+    ]
+    return {head[1]: part for head, part in zip(heads, parts, strict=True)}
+
+
 def wilson(share, n, z=1.959963984540054):
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return middle - half, middle + half
+
+
+def of_classes(known, labels):
+    codes = np.unique(known)
+    scores = [
+        score(known, labels, labels=codes, average=None)
+        for score in (recall_score, precision_score, f1_score)
+    ]
+    said = []
+    for at, code in enumerate(codes):
+        said += [*figures(str(code)), f"{(known == code).sum()}", f"{(labels == code).sum()}"]
+        said += [f"{values[at]:.3f}" for values in scores]
+    return said
+
+
+def agreement(known, labels):
+    n, codes, right = len(known), np.unique(known), known == labels
+    said = [f"{n}"]
+    for code in codes:
+        own = labels[known == code]
+        shares = [(own == other).mean() for other in codes]
+        said += [*figures(str(code)), f"{len(own)}", *(f"{share:.0%}" for share in shares if share)]
+    pairs = pair_confusion_matrix(known, labels)
+    f_pairs = 2 * pairs[1, 1] / (2 * pairs[1, 1] + pairs[0, 1] + pairs[1, 0])
+    low, high = wilson(right.mean(), n)
+    said += [f"{adjusted_rand_score(known, labels):.4f}"]
+    said += [f"{normalized_mutual_info_score(known, labels):.4f}"]
+    said += [f"{f_pairs:.4f}", f"{right.mean():.4f}", "95", f"{low:.4f}", f"{high:.4f}"]
+    return [*said, f"{cohen_kappa_score(known, labels):.4f}", *of_classes(known, labels)]
+
+
+def check_profiles(found, X, labels, features, spot, nearest=None):
+    """Check the two sections of profiles, of few rows: each value has a bin of its own."""
+    numbers, told = found.pop("Each cluster in numbers"), found.pop("What sets the clusters apart")
+    heads = ["5", "95"]
+    for code in np.unique(labels):
+        own = labels == code
+        inside, rest = X[own], X[~own]
+        areas = [roc_auc_score(own, X[:, j]) for j in range(X.shape[1])]
+        apart = inside.mean(0) - rest.mean(0)
+        apart /= np.sqrt((inside.var(0) + rest.var(0)) / 2)
+        order = np.lexsort((-abs(apart), -abs(np.array(areas) - 0.5).round(6)))
+        head = [*figures(str(code)), f"{own.sum()}", f"{own.mean():.1%}"]
+        assert numbers[: len(head) + 2] == [*head, *heads]
+        numbers = numbers[len(head) + 2 :]
+        assert told[: len(head)] == head
+        told = told[len(head) :]
+        for j in order:
+            q = np.quantile(inside[:, j], [0.05, 0.5, 0.95])
+            mean, outside = inside[:, j].mean(), rest[:, j].mean()
+            values = [mean, inside[:, j].std(), *q, outside, apart[j], areas[j]]
+            line = [*figures(features[j]), *(f"{value:.4g}" for value in values), "0"]
+            assert numbers[: len(line)] == line
+            numbers = numbers[len(line) :]
+            line = [*figures(features[j]), f"{mean:.4g}", f"{outside:.4g}", f"{areas[j]:.3f}"]
+            assert told[: len(line)] == line
+            told = told[len(line) :]
+        if nearest is None:
+            away = (((X - inside.mean(0)) / X.std(0)) ** 2).sum(1)
+        else:
+            away = nearest
+        spots = [spot(int(row)) for row in np.argsort(np.where(own, away, np.inf))[:5]]
+        spots = [f"{number}" for at in spots for number in np.atleast_1d(at)]
+        assert told[: len(spots)] == spots
+        told = told[len(spots) :]
+    assert not told
+    assert not numbers
+
+
+def check_rules(part, table, labels):
+    """Apply the rules as they are written, of clusters such as ``oak (2)``, and count the rows."""
+    lines = re.findall("<tr>" + "<td.*?>(.*?)</td>" * 4, unescape(part))
+    n_right = 0
+    for name, rule, rows, precision in lines:
+        inside = table.eval(re.sub(r"([^ ]+) < (\w+) <= ([^ ]+)", r"(\1 < \2) & (\2 <= \3)", rule))
+        own = labels[inside] == name.split(" (")[0]
+        assert [rows, precision] == [f"{inside.sum()}", f"{own.mean():.1%}"]
+        n_right += own.sum()
+    assert sorted({name.split(" (")[0] for name, *_ in lines}) == np.unique(labels).tolist()
+    said = [text for line in lines for text in FIGURE.findall(" ; ".join(line))]
+    assert figures(part) == [*said, f"{n_right / len(table):.1%}"]
 
 
 def test_all_figures_of_a_scene(tmp_path):
@@ -58,18 +155,10 @@ def test_all_figures_of_a_scene(tmp_path):
         title="Fields",
         profiles=profiles(None, cube, labels),
     )
-    page = path.read_text(encoding="utf-8")
-    sections = re.findall(r"<section[^>]*>.*?</section>", page, re.DOTALL)
-    found = {
-        (re.search("<h2>(.*?)</h2>", part) or re.search("<summary>(.*?)<", part) or [0, "Facts"])[
-            1
-        ]: figures(part)
-        for part in sections
-    }
+    found = {name: figures(part) for name, part in sections(path).items()}
     X, known = image.reshape(-1, 2)[1:], truth.ravel()[1:]
     codes, sizes = np.unique(labels, return_counts=True)
     right = labels == known
-    pairs = pair_confusion_matrix(known, labels)
     score = adjusted_rand_score(known, labels)
     gaps = X - model.cluster_centers_[np.asarray(model.labels_)]
     seconds = sum(record["seconds"] for record in model.history_)
@@ -101,60 +190,71 @@ def test_all_figures_of_a_scene(tmp_path):
         f"{(~right).mean():.1%}",
         "119",
     ]
-    table = np.array([[((known == a) & (labels == b)).sum() for b in codes] for a in codes])
-    shares = table / table.sum(axis=1, keepdims=True)
-    agreed = ["119"]
-    for code, line, own in zip(codes, table, shares, strict=True):
-        agreed += [f"{code}", f"{line.sum()}", *(f"{share:.0%}" for share in own if share)]
-    f_pairs = 2 * pairs[1, 1] / (2 * pairs[1, 1] + pairs[0, 1] + pairs[1, 0])
-    low, high = wilson(right.mean(), 119)
-    agreed += [f"{score:.4f}", f"{normalized_mutual_info_score(known, labels):.4f}"]
-    agreed += [f"{f_pairs:.4f}", f"{right.mean():.4f}", "95", f"{low:.4f}", f"{high:.4f}"]
-    agreed += [f"{cohen_kappa_score(known, labels):.4f}"]
-    of_class = [
-        score(known, labels, labels=codes, average=None)
-        for score in (recall_score, precision_score, f1_score)
-    ]
-    for at, code in enumerate(codes):
-        agreed += [f"{code}", f"{(known == code).sum()}", f"{sizes[at]}"]
-        agreed += [f"{values[at]:.3f}" for values in of_class]
-    assert found.pop("Agreement with truth") == agreed
+    assert found.pop("Agreement with truth") == agreement(known, labels)
     wrong = ["3", "39", "0", "5", "40", "0", "8", "30", "10", "10", "109", "10"]
     assert found.pop("Errors of the map") == wrong
-    numbers = found.pop("Each cluster in numbers")
-    heads = ["5", "95"]
-    for code in codes:
-        own, rest = X[labels == code], X[labels != code]
-        areas = [roc_auc_score(labels == code, X[:, j]) for j in range(2)]
-        apart = (own.mean(0) - rest.mean(0)) / np.sqrt((own.var(0) + rest.var(0)) / 2)
-        order = np.lexsort((-abs(apart), -abs(np.array(areas) - 0.5).round(6)))
-        assert numbers[:2] == [f"{code}", f"{len(own)}"]
-        assert numbers[2:5] == [f"{len(own) / 119:.1%}", *heads]
-        numbers = numbers[5:]
-        for j in order:
-            q = np.quantile(own[:, j], [0.05, 0.5, 0.95])
-            values = [own[:, j].mean(), own[:, j].std(), *q, rest[:, j].mean(), apart[j], areas[j]]
-            assert numbers[:10] == [f"{j}", *(f"{value:.4g}" for value in values), "0"]
-            numbers = numbers[10:]
-    assert not numbers
-    apart = found.pop("What sets the clusters apart")
-    for code in codes:
-        own = labels == code
-        areas = [roc_auc_score(own, X[:, j]) for j in range(2)]
-        lines = {
-            str(j): [f"{X[own, j].mean():.4g}", f"{X[~own, j].mean():.4g}", f"{areas[j]:.3f}"]
-            for j in range(2)
-        }
-        assert apart[:3] == [f"{code}", f"{own.sum()}", f"{own.mean():.1%}"]
-        assert apart[4:7] == lines[apart[3]]
-        assert apart[8:11] == lines[apart[7]]
-        assert {apart[3], apart[7]} == {"0", "1"}
-        centers = X[own].mean(0), X.std(0)
-        order = np.argsort((((X - centers[0]) / centers[1]) ** 2).sum(1) * np.where(own, 1, np.inf))
-        spots = [spot for row in order[:5] for spot in divmod(int(row) + 1, 10)]
-        assert apart[11:21] == [f"{spot}" for spot in spots]
-        apart = apart[21:]
-    assert not apart
+    check_profiles(found, X, labels, ["0", "1"], lambda row: divmod(row + 1, 10))
     # Pictures alone, and settings.
     left = {name for name, values in found.items() if values}
     assert left <= {"Configuration", "Cube", "Versions"}
+
+
+def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    kind = np.array(["ash", "elm", "oak"])[np.arange(120) % 3]
+    table = pandas.DataFrame(rng.normal(size=(120, 2)), columns=["a", "b"])
+    table += 2.0 * (np.arange(120) % 3)[:, None]
+    table["place"] = np.arange(120) // 12
+    table["kind"] = np.where(table.place < 5, kind, None)
+    table["truth"] = np.where(table.place < 5, None, kind)
+    table.to_csv("t.csv", index=False)
+    words = ["--truth", "truth", "--json", "--scheduler", address]
+    learn = "--estimator semisupervisedkmeans --n-clusters 3 --label-column kind --columns a,b"
+    learn += " --groups place --hold-out 0.4 --baseline --output o --model m.zarr --report fit.html"
+    assert cli.main(["fit", "t.csv", *learn.split(), *words]) == 0
+    assert cli.main(["predict", "t.csv", "--model", "m.zarr", "--report", "p.html", *words]) == 0
+    model = daskclust.load("m.zarr")
+    labels = pandas.read_parquet("o").label.to_numpy().astype(str)
+    X, learned = table[["a", "b"]].to_numpy(), np.flatnonzero(table.place < 5)
+    apart = hold_out(learned, kind[learned], table["place"][learned], 0.4, unit="places", seed=0)
+    names = model.classes_[model.cluster_classes_]
+    assert sorted(names) == ["ash", "elm", "oak"]
+    rows, known = apart.y
+    assert labels[rows].tolist() == known.tolist()
+    gaps = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2)
+    predicted = names[gaps.argmin(axis=1)]
+    assert (predicted != labels).any()
+    of_clusters = dict(zip(names, gaps.T, strict=True))
+    inertia = sum(own[labels == name].sum() for name, own in of_clusters.items())
+    score = adjusted_rand_score(kind[60:], labels[60:])
+    seconds = sum(record["seconds"] for record in model.history_)
+    for name, own in (("fit.html", labels), ("p.html", predicted)):
+        away = np.array([of_clusters[label][row] for row, label in enumerate(own)])
+        parts = sections(tmp_path / name)
+        found = {title: figures(part) for title, part in parts.items()}
+        facts = found.pop("Facts")
+        assert facts[:2] == ["120", "2"]
+        assert float(facts[2]) == pytest.approx(inertia, rel=1e-3)
+        assert facts[3:5] == [f"{model.n_iter_}", f"{model.history_[-1]['passes']}"]
+        assert facts[5:] == [f"{seconds:.1f}", f"{score:.3f}"]
+        assert found.pop("Agreement with truth") == agreement(kind[60:], own[60:])
+        check_profiles(found, X, own, ["a", "b"], lambda row: row, away)
+        check_rules(parts["Rules"], table[["a", "b"]], own)
+        del found["Rules"]
+        held = found.pop("Accuracy on labels kept apart", None)
+        assert (held is None) == (name == "p.html")
+        if held is not None:
+            guess = labels[apart.rows]
+            right = (guess == apart.labels).mean()
+            said = [f"{len(guess)}", f"{apart.n_held}", "5", "95", f"{right:.3f}"]
+            said += [f"{bound:.3f}" for bound in wilson(right, len(guess))]
+            said += [f"{cohen_kappa_score(apart.labels, guess):.3f}"]
+            x, z = X[rows], X[apart.rows]
+            scaled = [(part - x.mean(0)) / x.std(0) for part in (x, z)]
+            near = KNeighborsClassifier(1).fit(scaled[0], known).score(scaled[1], apart.labels)
+            forest = RandomForestClassifier(100, random_state=0).fit(x, known)
+            said += ["1", f"{near:.3f}", "100", f"{forest.score(z, apart.labels):.3f}"]
+            assert held == said + of_classes(apart.labels, guess)
+        left = {title for title, values in found.items() if values}
+        assert left <= {"Configuration", "Table", "Versions"}
