@@ -289,11 +289,13 @@ def select_clusters(
     method: Method,
     epsilon: float,
     allow_single_cluster: bool,
+    later: float = 1.0,
 ) -> Selection:
     """Choose clusters from a condensed tree of m points.
 
     By excess of mass (Campello et al. 2013), or the leaves of the tree.  Below the distance
-    `epsilon` clusters are not split (Malzer and Baum 2020).
+    `epsilon` clusters are not split (Malzer and Baum 2020).  Chosen clusters are born at `later`
+    times the density at which they part; those that end before that are noise.
     """
     stability, births = stabilities(condensed, m)
     k = len(stability)
@@ -307,17 +309,19 @@ def select_clusters(
         chosen[parents[1:]] = False
     if epsilon > 0.0 and k > 1 and not chosen[0]:
         chosen = _merged_below(chosen, parents, births, epsilon, allow_single_cluster)
+    ends = np.zeros(k)
+    np.maximum.at(ends, condensed["parent"] - m, condensed["lambda_val"])
+    ends_of_own = ends.copy()
+    for c in range(k - 1, 0, -1):
+        ends[parents[c]] = max(ends[parents[c]], ends[c])
+    births = births * later
+    chosen &= births <= ends
     # The chosen cluster above each cluster, itself included; parents have lower numbers.
     above = np.where(chosen, np.arange(k), -1)
     for c in range(1, k):
         if above[parents[c]] >= 0:
             above[c] = above[parents[c]]
     chosen &= above == np.arange(k)
-    ends = np.zeros(k)
-    np.maximum.at(ends, condensed["parent"] - m, condensed["lambda_val"])
-    ends_of_own = ends.copy()
-    for c in range(k - 1, 0, -1):
-        ends[parents[c]] = max(ends[parents[c]], ends[c])
     points = condensed[condensed["child"] < m]
     owner, falls, of_points = np.empty(m, np.int64), np.empty(m), points["child"]
     owner[of_points], falls[of_points] = points["parent"] - m, points["lambda_val"]
@@ -331,7 +335,7 @@ def select_clusters(
     number = np.full(k + 1, -1)
     number[order] = np.arange(len(order))
     labels = number[above[owner]]
-    births, deaths = births.copy(), ends_of_own[order]
+    deaths = ends_of_own[order]
     if chosen[0]:
         # All in one: its noise are rows less dense than the last split, or than epsilon.
         births[0] = 1.0 / epsilon if epsilon > 0.0 else deaths[0]

@@ -30,6 +30,10 @@ from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Records
 from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows
 
+#: Density at which a cluster of bubbles is born, beside that at which it parts from others: bubbles
+#: bridge gaps that rows do not, and part at a lower density (docs/which-estimator.md).
+_BIRTH = 1.08
+
 
 @dataclass(frozen=True)
 class _Membership:
@@ -146,7 +150,8 @@ class HDBSCAN(TreeEstimator):
     -----
     A row is noise when its core distance exceeds the distance at which its cluster was born: that
     of its bubble, or, where the row is farther out, that of the bubble if it were just so large
-    that it reached the row.
+    that it reached the row.  Clusters of bubbles are born at 1.08 times the density at which they
+    part from others; one that ends before is noise.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
     them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
@@ -242,11 +247,13 @@ class HDBSCAN(TreeEstimator):
         return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> None:
-        least = 1 if self.min_samples is None else int(self.min_samples)
-        if data.n_rows < max(least, 2):
+        n = int(data.n_rows)
+        if n < 2:
+            raise ValueError(f"X has n_samples={n}; expected 2 or more, of which a tree can grow.")
+        if self.min_samples is not None and n < self.min_samples:
             raise ValueError(
-                f"min_samples ({self.min_samples}) must be at most the number of samples in X, and "
-                f"there must be 2 or more: n_samples={int(data.n_rows)}. Lower min_samples."
+                f"min_samples ({self.min_samples}) must be at most the number of samples in X, "
+                f"n_samples={n}. Lower min_samples."
             )
 
     def _check_sizes(self) -> None:
@@ -275,6 +282,7 @@ class HDBSCAN(TreeEstimator):
             self.cluster_selection_method,
             float(self.cluster_selection_epsilon),
             bool(self.allow_single_cluster),
+            later=1.0 if problem.n_lloyd == 0 else _BIRTH ** (1.0 / leaves.centers.shape[1]),
         )
         self._labels, self._falls, self._ends = chosen.labels, chosen.falls, chosen.ends
         self._births = np.append(chosen.births, np.inf)

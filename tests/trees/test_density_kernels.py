@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust.kernels.density_cells import cluster_box, grow_boxes
 from daskclust.kernels.density_tree import (
+    CONDENSED,
     Bubbles,
     condense,
     core_distances,
@@ -141,6 +142,20 @@ def test_rows_are_in_one_box_and_near_others(seed):
     found[places, boxes] = True
     assert len(places) == near.sum()
     assert_array_equal(found, near)
+
+
+def test_clusters_born_later_end_as_noise_by_hand():
+    # Two clusters part at density 1; one ends at 1.03, before 1.04.
+    lines = [(4, 5, 1.0, 2.0), (4, 6, 1.0, 2.0), (5, 0, 1.0, 1.0), (5, 1, 1.03, 1.0)]
+    lines += [(6, 2, 1.02, 1.0), (6, 3, 2.0, 1.0)]
+    condensed = np.array(lines, CONDENSED)
+    both = select_clusters(condensed, 4, "eom", 0.0, False)
+    assert_array_equal(both.labels, [0, 0, 1, 1])
+    assert_array_equal(both.births, [1.0, 1.0])
+    one = select_clusters(condensed, 4, "eom", 0.0, False, later=1.04)
+    assert_array_equal(one.labels, [-1, -1, 0, 0])
+    assert_array_equal(one.births, [1.04])
+    assert_array_equal(one.deaths, [2.0])
 
 
 def test_a_box_by_hand():
