@@ -391,7 +391,9 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
 def _with_params(
     kind: type, params: Mapping[str, Any], omitted: Mapping[str, Any], arrays: Arrays
 ) -> Any:
-    given = {key: from_json(value) for key, value in params.items()}
+    # JSON has no tuples; parameters of several values are such.
+    read = {key: from_json(value) for key, value in params.items()}
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in read.items()}
     for key in [key for key in arrays if key.startswith(_PARAMS)]:
         given[key.removeprefix(_PARAMS)] = arrays.pop(key)
     expected = kind().get_params(deep=False).keys() - set(_NEVER_SAVED)

@@ -216,6 +216,7 @@ def test_save_and_load(tmp_path: Path):
         path = tmp_path / f"{n_clusters}.zarr"
         model.save(path)
         loaded = daskclust.load(path)
+        assert loaded.get_params() == model.get_params()
         np.testing.assert_array_equal(loaded.predict(X), model.labels_)
         np.testing.assert_array_equal(loaded.predict(X, level=0), model.predict(X, level=0))
         assert loaded.cluster_centers_.dtype == np.float32
