@@ -8,7 +8,7 @@ which row stands for them, and the choice is made on the client.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_of_fit
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
-from daskclust.prototypes.posterior import Posterior, margins
+from daskclust.prototypes.posterior import Posterior, margins, sharpened
 from daskclust.prototypes.state import draw_sample, find_prototypes, sample_size
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
@@ -198,17 +198,25 @@ DOUBTS = 2
 
 @dataclass(frozen=True)
 class Doubt:
-    """How doubtful rows are; travels to the workers."""
+    """How doubtful rows are; travels to the workers.
+
+    Margins are those of the mixture with weights that add up to 1.  How sharp the mixture is, which
+    a few labels left out decide, changes no class, but it would draw the questions to rows between
+    known classes, away from those where nothing is known.
+    """
 
     posterior: Posterior
 
     def __call__(self, x: Array) -> Floats:
         """Return (n, 2 + c): 1 less the margin, 1 less the best probability, probabilities."""
-        found = self.posterior(x)
+        one, other = self.posterior.weights
+        sharpness = (one + other) or 1.0
+        even = replace(self.posterior, weights=(one / sharpness, other / sharpness))(x)
+        found = sharpened(even, sharpness)
         if found.shape[1] == 1:
             # Nothing is known of other classes: all rows are alike.
             return np.column_stack([np.ones(len(x)), np.zeros(len(x)), found])
-        return np.column_stack([1 - margins(found), 1 - found.max(axis=1), found])
+        return np.column_stack([1 - margins(even), 1 - found.max(axis=1), found])
 
 
 @dataclass(frozen=True)

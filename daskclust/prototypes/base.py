@@ -19,17 +19,18 @@ from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
-from daskclust.prototypes.gaps import (
+from daskclust.prototypes.posterior import Nearness, RowFunction
+from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
+from daskclust.prototypes.views import (
     GAP_ENTRIES,
+    Space,
     check_gaps,
     check_survey_of_gaps,
+    check_views,
     keep_gaps,
     kept_gaps,
     takes_gaps,
 )
-from daskclust.prototypes.posterior import Nearness, RowFunction
-from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
-from daskclust.prototypes.views import Space, check_views
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
 #: The number of prototypes is at most the number of rows by this.

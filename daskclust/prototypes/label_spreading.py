@@ -21,7 +21,6 @@ from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.gaps import takes_gaps, views_of_gaps
 from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
 from daskclust.prototypes.learners import as_classifier, check_classifier, takes_missing
 from daskclust.prototypes.posterior import (
@@ -43,7 +42,7 @@ from daskclust.prototypes.spreading import (
     with_references,
 )
 from daskclust.prototypes.state import PrototypeState
-from daskclust.prototypes.views import Space, check_views
+from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
 
 #: Nearest nodes of a row that count as connected.
 CONNECTED = 2

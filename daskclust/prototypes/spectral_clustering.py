@@ -26,7 +26,6 @@ from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.gaps import views_of_gaps
 from daskclust.prototypes.graph import Embedding, embed, normalized, propagate_pairs
 from daskclust.prototypes.labeled import (
     NODES_A_PROTOTYPE,
@@ -37,7 +36,7 @@ from daskclust.prototypes.labeled import (
 )
 from daskclust.prototypes.posterior import RowFunction, near_values
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState
-from daskclust.prototypes.views import Space, check_views
+from daskclust.prototypes.views import Space, check_views, views_of_gaps
 from daskclust.starts.sampled import recluster
 
 

@@ -16,8 +16,14 @@ from daskclust.estimator.inputs import Data
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers
 from daskclust.kernels.starts.d2_sampling import draw_apart
-from daskclust.prototypes.gaps import GAP_VIEWS, GapView, find_gap_views
-from daskclust.prototypes.views import SampleRows, Space, find_views
+from daskclust.prototypes.views import (
+    GAP_VIEWS,
+    GapView,
+    SampleRows,
+    Space,
+    find_gap_views,
+    find_views,
+)
 from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 

@@ -68,7 +68,13 @@ def asked(data: Data, seed: int, classifier: str | None = "trees") -> list[dict[
     for target in ASKED:
         while (data.y[listed] >= 0).sum() < target:
             missing = int(target - (data.y[listed] >= 0).sum())
-            more = suggest_labels(data.rows, missing, y=known, model=model, random_state=seed)
+            if model is None and (data.y[listed] >= 0).any():
+                # Before 20 labels, too, the classifier that is tried has its say.
+                asking = LabelSpreading(random_state=seed, classifier=classifier)
+                asking.fit(data.rows, known)
+            else:
+                asking = model
+            more = suggest_labels(data.rows, missing, y=known, model=asking, random_state=seed)
             listed = np.concatenate([listed, more])
             known = listed, data.y[listed]
         rows = np.sort(listed[data.y[listed] >= 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from daskclust.prototypes import spreading
 from daskclust.prototypes.asking import Doubt
 from daskclust.prototypes.labeled import LabelPlan
 from daskclust.prototypes.learners import Linear, Trees, as_classifier, teach
-from daskclust.prototypes.posterior import mixed
+from daskclust.prototypes.posterior import margins, mixed
 
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
 
@@ -334,11 +335,24 @@ def test_equal_rows_are_in_one_fold() -> None:
     assert sum(fold.rows.astype(int) for fold in lesson.folds).tolist() == [1] * 40
 
 
-def test_questions_go_by_the_margin_of_the_mixture() -> None:
+def test_questions_go_by_the_margin_of_the_mixture_however_sharp_it_is() -> None:
     X, truth = noisy()
     model = LabelSpreading(30, random_state=0).fit(X, some(truth, 80))
-    assert model.mixing_weights_[1] > 0
-    assert_allclose(Doubt(model._posterior())(X)[:, 0], 1 - model.margin(X))
+    posterior = model._posterior()
+    one, other = posterior.weights
+    assert other > 0
+    graph = replace(posterior, weights=(1.0, 0.0))
+    share = other / (one + other)
+    even = mixed((1 - share, share), graph(X), model._classifier.predict_proba(X))
+    for sharpness in (0.5, 1.0, 3.0):
+        sharper = replace(posterior, weights=(sharpness * one, sharpness * other))
+        found = Doubt(sharper)(X)
+        assert_allclose(found[:, 0], 1 - margins(even), atol=1e-9)
+        assert_allclose(found[:, 2:], sharper(X), atol=1e-9)
+        assert_allclose(found[:, 1], 1 - sharper(X).max(axis=1), atol=1e-9)
+    # Trees without a say change no question.
+    blind = Doubt(replace(posterior, weights=(1.8, 0.0)))(X)
+    assert_array_equal(blind[:, 0], Doubt(graph)(X)[:, 0])
 
 
 def test_trees_that_lead_nowhere_are_refused() -> None:

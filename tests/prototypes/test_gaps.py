@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering
 from daskclust.exceptions import ConstraintError, ConstraintWarning, MissingValuesWarning
-from daskclust.prototypes.gaps import GAP_VIEWS, find_gap_views, views_of_gaps
+from daskclust.prototypes.views import GAP_VIEWS, find_gap_views, views_of_gaps
 
 #: A few rows may hang together with no labeled one.
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
