@@ -230,10 +230,9 @@ def write_answers(
     file: AnswersFile, labels: Sequence[Label], grid: Any, about: dict[str, Any]
 ) -> None:
     """Write labels; the file is whole, or what it was before."""
-    a, b, c, d, e, f = grid.transform
     east = np.array([label.column + 0.5 for label in labels])
     south = np.array([label.row + 0.5 for label in labels])
-    x, y = a * east + b * south + c, d * east + e * south + f
+    x, y = grid.positions(east, south)
     items = [asdict(label) for label in labels]
     for item in items:
         item["class"] = item.pop("name")

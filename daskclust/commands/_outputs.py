@@ -59,6 +59,15 @@ def job_of(path: str) -> dict[str, Any]:
     return {} if found is None else found.job
 
 
+def refuse_model_of_table(path: str) -> None:
+    """Refuse a model that was fitted to columns, for the data are a cube."""
+    columns = job_of(path).get("columns")
+    if columns is not None:
+        raise ValueError(
+            f"The model was fitted to the columns {columns} of a table; expected a table with them."
+        )
+
+
 def places_of(options: argparse.Namespace) -> dict[str, str]:
     """Return the outputs that were asked for, as results tell them."""
     given = {name: getattr(options, name, None) for name in OUTPUTS}

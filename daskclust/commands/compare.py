@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import local_name, store_and_variable
-from daskclust.commands._outputs import check_outputs, places_of
+from daskclust.commands._outputs import check_outputs, outputs_of, places_of
 from daskclust.commands.console import Progress, add_cluster_arguments, one_of, open_client
 from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
 from daskclust.cube.label_map import compare_maps
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
-from daskclust.storage.outputs import JOB, Output
+from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -108,15 +108,10 @@ def _mark(options: argparse.Namespace) -> str:
 
 
 def _check_outputs(options: argparse.Namespace, inputs: list[str], mark: str) -> dict[str, bool]:
-    outputs: dict[str, Output] = {}
-    if options.output is not None:
-        outputs["--output"] = map_at(options.output, LABEL_MAP)
-    if options.report is not None:
-        outputs["--report"] = Report(options.report)
     given = dict(zip(("FIRST", "SECOND"), inputs, strict=True))
     if inputs[0] == inputs[1]:
         given.pop("SECOND")
-    return check_outputs(outputs, given, mark=mark, overwrite=options.overwrite)
+    return check_outputs(outputs_of(options), given, mark=mark, overwrite=options.overwrite)
 
 
 def _model_of(place: str) -> str | None:

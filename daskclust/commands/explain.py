@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
-from daskclust.commands._outputs import check_writable, job_of
+from daskclust.commands._outputs import check_writable, refuse_model_of_table
 from daskclust.commands._tables import (
     add_table_arguments,
     feature_names,
@@ -65,12 +65,7 @@ def _run(options: argparse.Namespace) -> int:
         table, model = table_for(options, model), without_names(model)
         columns, blocks = feature_names(table), table.frame.npartitions
     else:
-        said = job_of(options.model).get("columns")
-        if said is not None:
-            raise ValueError(
-                f"The model was fitted to the columns {said} of a table; expected a table with "
-                "them."
-            )
+        refuse_model_of_table(options.model)
         cube = open_cube_of(options, scale="none", model=model)
         blocks = cube.blocks.count
     with open_client(options, useful_workers=blocks, progress=progress):

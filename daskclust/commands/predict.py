@@ -74,12 +74,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace, model: Any) -> CubeJob:
-    job_of_model = _outputs.job_of(options.model)
-    if "columns" in job_of_model:
-        raise ValueError(
-            f"The model was fitted to the columns {job_of_model['columns']} of a table; expected a "
-            "table with them."
-        )
+    _outputs.refuse_model_of_table(options.model)
     _outputs.check_margin(options, model)
     _outputs.check_smoothing(options, model)
     _cubes.check_named(options, "truth")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from daskclust._types import Floats
 from daskclust.storage.seen import values_of
 from daskclust.storage.stores import array_of
 
@@ -287,6 +288,21 @@ class PixelGrid:
         'WGS 84 / UTM zone 10N (EPSG:32610)'
         """
         return None if self.crs is None else system_name(self.crs)
+
+    def positions(self, columns: Any, rows: Any) -> tuple[Any, Any]:
+        """Return x and y of places in pixels; the first pixel reaches from 0 to 1."""
+        a, b, c, d, e, f = self.transform
+        return a * columns + b * rows + c, d * columns + e * rows + f
+
+    def places(self, x: Floats, y: Floats) -> Floats:
+        """Return columns and rows in pixels, (2, ...), of positions.
+
+        >>> grid = PixelGrid((2, 3), (30.0, 0.0, 600.0, 0.0, -30.0, 90.0), None)
+        >>> grid.places(*grid.positions(np.array([0.5]), np.array([1.5]))).tolist()
+        [[0.5], [1.5]]
+        """
+        a, b, c, d, e, f = self.transform
+        return np.asarray(np.linalg.solve([[a, b], [d, e]], [x - c, y - f]), np.float64)
 
     @property
     def axes(self) -> MapAxes:

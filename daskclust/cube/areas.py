@@ -242,11 +242,9 @@ def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
     """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
     assert grid.crs is not None
     to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
-    a, b, c, d, e, f = grid.transform
 
     def degrees(down: float, across: float) -> Floats:
-        y, x = rows + down, cols + across
-        x, y = np.broadcast_arrays(a * x + b * y + c, d * x + e * y + f)
+        x, y = np.broadcast_arrays(*grid.positions(cols + across, rows + down))
         return np.radians(np.asarray(to_degrees.transform(x, y)))
 
     down = degrees(0.5, 0.0) - degrees(-0.5, 0.0)

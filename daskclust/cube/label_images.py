@@ -120,15 +120,13 @@ def _pick(
 
 def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints, Ints]:
     """Rows and columns of the map where places of the cube lie; -1 where there are none."""
-    a, b, c, d, e, f = grid.transform
-    east, north = a * x + b * y + c, d * x + e * y + f
+    east, north = grid.positions(x, y)
     assert own.crs is not None
     assert grid.crs is not None
     to_own = _transformer(grid.crs, own.crs)
     if to_own is not None:
         east, north = to_own.transform(east, north)
-    a, b, c, d, e, f = own.transform
-    columns, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east - c, north - f]))
+    columns, rows = own.places(east, north)
     here = np.isfinite(rows) & np.isfinite(columns)
     return (
         np.where(here, np.floor(np.where(here, rows, 0)), -1).astype(np.int64),
@@ -169,11 +167,9 @@ def _window(
 
 
 def _bounds(grid: PixelGrid) -> list[float]:
-    a, b, c, d, e, f = grid.transform
     height, width = grid.shape
-    x = [c, c + a * width + b * height]
-    y = [f, f + d * width + e * height]
-    return [round(value, 3) for value in (min(x), min(y), max(x), max(y))]
+    x, y = grid.positions(np.array([0, width]), np.array([0, height]))
+    return [round(float(value), 3) for value in (min(x), min(y), max(x), max(y))]
 
 
 #: Value of pixels without a class.

@@ -251,8 +251,7 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
     places, spectra = _find_pixels(cube, rows, plain)
     lines, columns = np.divmod(places, cube.shape[1])
     grid = cube.pixel_grid
-    a, b, c, d, e, f = grid.transform
-    east, south = columns + 0.5, lines + 0.5
+    x, y = grid.positions(columns + 0.5, lines + 0.5)
     if cube.wavelengths is None:
         names = [f"band_{number}" for number in cube.bands.tolist()]
     else:
@@ -261,8 +260,8 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
         rows,
         lines,
         columns,
-        a * east + b * south + c,
-        d * east + e * south + f,
+        x,
+        y,
         grid.crs,
         spectra,
         names,

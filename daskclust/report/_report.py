@@ -9,7 +9,6 @@ import platform
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -415,10 +414,7 @@ def write_report(
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
     kind = "clusters" if legend.is_of_clusters else "classes"
-    page.lead(
-        f"{type(model).__name__}, {k} {kind}. Written "
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
-    )
+    page.written(f"{type(model).__name__}, {k} {kind}. ")
     page.facts(_facts(cube, model, agreement, summary, legend))
     _add_advice(page, model)
     judged = known_classes_of(summary, agreement, legend)
@@ -459,10 +455,7 @@ def write_table_report(
     """
     n, columns = found["rows"], found["columns"]
     page = Page(redact(title or f"{type(model).__name__} of {n:,} rows"))
-    page.lead(
-        f"{type(model).__name__} of {len(columns)} columns. Written "
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
-    )
+    page.written(f"{type(model).__name__} of {len(columns)} columns. ")
     facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
     page.facts(facts + _facts_of_fit(model, agreement))
     _add_advice(page, model)

@@ -8,6 +8,7 @@ import html
 import io
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from daskclust import plotting
 from daskclust._types import Array, Floats
+from daskclust._version import __version__
 from daskclust.colors import drawn, rgb_bands, stretch
 from daskclust.engine import compute
 from daskclust.storage.files import is_folder_at_url, read_start
@@ -168,6 +170,12 @@ class Page:
     def lead(self, text: str) -> None:
         """Add a line below the title."""
         self._parts.append(f'<p class="lead">{escape(text)}</p>')
+
+    def written(self, text: str) -> None:
+        """Add a line below the title that ends by when and by whom the page was written."""
+        self.lead(
+            f"{text}Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {__version__}."
+        )
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Add numbers with what they are."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from daskclust._types import Array, Ints
-from daskclust._version import __version__
 from daskclust.colors import Legend
 from daskclust.engine import compute
 from daskclust.plotting import label_colors
@@ -254,7 +252,7 @@ _FEATURES, _CLUSTERS = 8, 60
 def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str:
     """Return a page about profiles and rules, with the mark of its job."""
     page = Page(title)
-    page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {__version__}.")
+    page.written("")
     worst = float(np.nan_to_num(profiles.auc_errors).max(initial=0.0))
     page.facts(
         [
@@ -337,10 +335,7 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     """Return a page about the changes, with the mark of its job."""
     legend, pixels = changes.legend, changes.pixels
     page = Page(title)
-    page.lead(
-        f"{_WAYS[changes.compared_by]}. Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by "
-        f"daskclust {__version__}."
-    )
+    page.written(f"{_WAYS[changes.compared_by]}. ")
     page.facts(
         [
             (f"{changes.unchanged:.1%}", "of the pixels kept their class"),

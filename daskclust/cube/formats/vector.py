@@ -301,7 +301,6 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
             f"{name!r} has the columns {list(table)}; expected row and column, "
             "or x and y, or lon and lat, and a class."
         )
-    a, b, c, d, e, f = grid.transform
     east, north = _numbers(table[x], x, name), _numbers(table[y], y, name)
     if {x.strip().lower(), y.strip().lower()} <= _DEGREES:
         if grid.crs is None:
@@ -311,8 +310,7 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
                 "column."
             )
         east, north = _of_degrees(east, north, grid)
-    east, north = east - c, north - f
-    cols, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east, north]))
+    cols, rows = grid.places(east, north)
     return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
 
 
@@ -514,10 +512,9 @@ def _refuse_cut(shapes: Any, moved: Any, to_grid: Any, shown: str, target: str) 
 def _outline(grid: PixelGrid) -> Any:
     import shapely
 
-    a, b, c, d, e, f = grid.transform
     rows, cols = grid.shape
     corners = [(0, 0), (cols, 0), (cols, rows), (0, rows)]
-    return shapely.Polygon([(a * x + b * y + c, d * x + e * y + f) for x, y in corners])
+    return shapely.Polygon([grid.positions(*corner) for corner in corners])
 
 
 def _burn(
