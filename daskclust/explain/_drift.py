@@ -169,7 +169,10 @@ class Drift:
     spread: float
 
     def __repr__(self) -> str:
-        return f"Drift of {len(self.labels)} clusters: psi {self.psi:.3f}, spread {self.spread:.3f}"
+        psi, spread = (
+            "not known" if np.isnan(value) else f"{value:.3f}" for value in (self.psi, self.spread)
+        )
+        return f"Drift of {len(self.labels)} clusters: psi {psi}, spread {spread}"
 
     def to_frame(self) -> Any:
         """Return one line for each cluster.

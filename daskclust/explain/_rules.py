@@ -183,7 +183,7 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     k = len(sample.labels)
     if k < 2:
         raise ValueError("X holds rows of one cluster only; rules tell at least 2 apart.")
-    most = max(_LEAVES * k, _FEWEST) if max_leaves is None else int(max_leaves)
+    most = max(_LEAVES * k, _FEWEST) if max_leaves is None else min(max_leaves, len(sample.rows))
     tree = DecisionTreeClassifier(max_leaf_nodes=most, random_state=0)
     index = np.searchsorted(sample.labels, sample.rows["label"])
     uniform = sample.rows["key"] <= drawn_share(data)

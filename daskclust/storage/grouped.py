@@ -7,7 +7,7 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from daskclust._types import Ints
 from daskclust.exceptions import StoreError
-from daskclust.storage.atomic import discard, hidden_sibling, naming, new_place, remove_stale
+from daskclust.storage.atomic import (
+    discard,
+    hidden_sibling,
+    naming,
+    new_place,
+    remove_stale,
+    reserved,
+)
 from daskclust.storage.files import read_range, remove, write_whole
 from daskclust.storage.reads import unseen
 from daskclust.storage.stores import check_protocol, local_path
@@ -89,9 +96,14 @@ class TemporaryFolder:
     False
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, is_own: bool = True) -> None:
+        self.path, self._is_own = path, is_own
         self._end: Any = None
+
+    @staticmethod
+    def for_one(checkpoint: Any) -> AbstractContextManager[None]:
+        """Keep the folder beside a checkpoint for one fit; FileExistsError: another has it."""
+        return reserved(_beside(checkpoint))
 
     @classmethod
     def beside(cls, checkpoint: Any) -> TemporaryFolder:
@@ -100,8 +112,9 @@ class TemporaryFolder:
         Without a checkpoint it is in Dask's ``temporary-directory``, or that of the system,
         under a name of its own; what killed processes left there is removed.
         """
-        if isinstance(checkpoint, str | os.PathLike):
-            return cls(Path(f"{os.fspath(checkpoint)}.rows").absolute())
+        for path in _beside(checkpoint):
+            remove_stale(path)
+            return cls(path, is_own=False)
         base = remove_remains() or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         return cls(hidden_sibling(base / "daskclust-rows", "partial"))
@@ -114,6 +127,17 @@ class TemporaryFolder:
         with naming(place):
             place.mkdir(parents=True, exist_ok=True)
         return str(place)
+
+    def take(self) -> TemporaryFolder:
+        """Return the folder under a name of its own, at which no later fit writes."""
+        if self._is_own:
+            return self
+        mine = TemporaryFolder(hidden_sibling(self.path, "partial"))
+        self.path.rename(mine.path)
+        mine._end = weakref.finalize(mine, discard, mine.path)
+        if self._end is not None:
+            self._end.detach()
+        return mine
 
     def has(self, part: str) -> bool:
         return (self.path / part).is_dir()
@@ -128,6 +152,13 @@ class TemporaryFolder:
     def __reduce__(self) -> Any:
         """Pickle the path."""
         return type(self), (self.path,)
+
+
+def _beside(checkpoint: Any) -> list[Path]:
+    """Return the folder beside a checkpoint, if that is a path."""
+    if not isinstance(checkpoint, str | os.PathLike):
+        return []
+    return [Path(f"{os.fspath(checkpoint)}.rows").absolute()]
 
 
 @dataclass(frozen=True)

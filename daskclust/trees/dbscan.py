@@ -369,6 +369,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         tells neighbors, or so large that one box holds more rows than a task can.
     StoreError
         If a worker does not see the temporary folder.
+    FileExistsError
+        If another fit with the same checkpoint is running.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
@@ -465,7 +467,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         -------
         self
         """
-        return fit(self, X, sample_weight)
+        with TemporaryFolder.for_one(self.checkpoint):
+            return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> bool:
         """Return whether rows have weights."""
@@ -531,6 +534,9 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))
             problem.folder.remove()
             return
+        # Lazy labels outlive the fit, and another may begin beside the same checkpoint.
+        folder = problem.folder.take()
+        found = replace(found, folder=folder, store=GroupedRows(folder.make("named"), _NAMED))
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
             of_rows = partial(_block_of, clusters=found, core=kind is np.bool_)
             self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")

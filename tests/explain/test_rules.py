@@ -19,6 +19,8 @@ def test_fidelity_is_that_of_the_tree_over_all_rows():
     np.testing.assert_allclose(found.recalls, [np.mean(given[labels == c] == c) for c in range(3)])
     assert sum(rule.rows for rule in found.rules) == len(X)
     assert len(rules(model, X, max_leaves=2).rules) == 2
+    # No more leaves than rows can be wanted, or have room.
+    assert len(rules(model, X, max_leaves=10**9).rules) <= len(X)
     lazy = rules(model, da.from_array(X, chunks=(50, -1)))
     assert str(lazy) == str(found)
 

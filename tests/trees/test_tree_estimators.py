@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.density_tree import Bubbles, core_distances
 from daskclust.kernels.linkage import LINKAGES
+from daskclust.storage.atomic import reserved
 from daskclust.testing.strategies import row_chunks
 from daskclust.trees import dbscan
 from daskclust.trees.hdbscan import _Membership
@@ -392,6 +394,27 @@ def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
     assert_array_equal(again.labels_.compute(), labels)
 
 
+def test_lazy_labels_stay_when_another_fit_begins_beside_the_checkpoint(tmp_path, small_boxes):
+    path, (X, other) = tmp_path / "fit", (blobs(500, p=2, seed=seed)[0] for seed in (0, 1))
+    model = DBSCAN(0.5, checkpoint=path).fit(chunked(X, (100,) * 5))
+    path.unlink()
+    later = DBSCAN(0.5, checkpoint=path).fit(chunked(other, (100,) * 5))
+    for fitted, rows in ((model, X), (later, other)):
+        assert_array_equal(fitted.labels_.compute(), peers.DBSCAN(eps=0.5).fit(rows).labels_)
+    del model, later, fitted
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_two_fits_do_not_share_a_folder(tmp_path):
+    with (
+        reserved([tmp_path / "fit.rows"]),  # as another fit has it
+        pytest.raises(FileExistsError, match=r"fit\.rows' is being written by process \d+"),
+    ):
+        DBSCAN(0.5, checkpoint=tmp_path / "fit").fit(blobs(500, p=2)[0])
+    DBSCAN(0.5, checkpoint=tmp_path / "fit").fit(blobs(500, p=2)[0])
+
+
 @pytest.mark.parametrize(
     ("eps", "X", "match"),
     [
@@ -442,7 +465,7 @@ def test_noise_is_a_class_of_its_own():
 def test_a_model_without_predict_is_refused_by_the_command(tmp_path, capsys):
     from daskclust.cli import main
 
-    DBSCAN(3.0).fit(blobs(50, p=2)[0]).save(tmp_path / "m.zarr")
+    DBSCAN(3.0).fit(blobs(500, p=2)[0]).save(tmp_path / "m.zarr")
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     arguments = ["predict", str(tmp_path / "t.csv"), "--model", str(tmp_path / "m.zarr")]
     assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 1
