@@ -56,20 +56,24 @@ def estimators(k: int) -> dict[str, daskclust.KMeans]:
     }
 
 
+#: Points of names and figures.
+FONT = 9
+
+
 def main() -> None:
-    """Draw a row for each set, a column for each estimator."""
-    columns = len(estimators(2))
+    """Draw a column for each set, a row for each estimator: names stay legible at 500 pixels."""
+    rows_drawn = len(estimators(2))
     figure, axes = plt.subplots(
-        len(SETS), columns, figsize=(22, 11.8), dpi=70, layout="constrained"
+        rows_drawn, len(SETS), figsize=(6.6, 11.5), dpi=150, layout="constrained"
     )
-    for at, (row, (title, (X, y))) in enumerate(zip(axes, SETS.items(), strict=True)):
+    for at, (column, (title, (X, y))) in enumerate(zip(axes.T, SETS.items(), strict=True)):
         X = StandardScaler().fit_transform(X)
         k = len(np.unique(y)) if y.any() else 3
         known = y if y.any() else np.arange(N) % 3
         # Five labels of each class, and the pairs among them.
         rows = np.concatenate([np.flatnonzero(known == c)[:5] for c in range(k)])
         must_link, cannot_link = daskclust.pairs_from_labels((rows, known[rows]))
-        for axis, (name, model) in zip(row, estimators(k).items(), strict=True):
+        for axis, (name, model) in zip(column, estimators(k).items(), strict=True):
             if name.startswith("labels"):
                 model.fit(X, (rows, known[rows]))
             elif name.startswith("pairs"):
@@ -78,7 +82,7 @@ def main() -> None:
                 model.fit(X)
             labels = np.asarray(model.labels_)
             colors = np.array([*label_colors(max(labels.max() + 1, 1)), "#bdbdbd"])
-            axis.scatter(*X.T, s=5, color=colors[labels], linewidths=0)
+            axis.scatter(*X.T, s=1, color=colors[labels], linewidths=0)
             axis.set(xticks=(), yticks=())
             if y.any():
                 axis.text(
@@ -87,11 +91,11 @@ def main() -> None:
                     f"{adjusted_rand_score(y, labels):.2f}",
                     transform=axis.transAxes,
                     ha="right",
-                    fontsize=11,
+                    fontsize=FONT,
                 )
             if at == 0:
-                axis.set_title(name, fontsize=12)
-        row[0].set_ylabel(title, fontsize=12)
+                axis.set_ylabel(name, fontsize=FONT, rotation=0, ha="right", va="center")
+        column[0].set_title(title, fontsize=FONT)
     figure.canvas.draw()
     picture = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
     picture.quantize(64).save(Path(sys.argv[1]) / "estimators.png", optimize=True)

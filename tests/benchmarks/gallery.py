@@ -18,6 +18,8 @@ from daskclust.colors import label_colors
 from daskclust.metrics import adjusted_rand_score
 from daskclust.plotting import draw_label_map
 
+#: Inches, points and dots of an inch: a page of 500 pixels shows a point as a pixel or so.
+SIZE, FONT, DPI = (6.6, 2.9), 11, 150
 SCENES = {"salinas": "hsi_salinas_a", "jasper": "hsi_jasper_ridge"}
 
 
@@ -45,7 +47,7 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
     kmeans = daskclust.KMeans(n_clusters=n_classes, random_state=0).fit(cube)
     spread = daskclust.LabelSpreading(random_state=0).fit(cube, cube.rows_of(few))
     known = truth >= 0
-    figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=SIZE, layout="constrained")
     draw_label_map(axes[0], truth, title="known classes")
     for axis, title, labels in (
         (axes[1], "k-means, no labels", kmeans.labels_),
@@ -53,8 +55,8 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
     ):
         label_map = np.asarray(cube.to_map(labels))
         score = adjusted_rand_score(truth[known], label_map[known])
-        draw_label_map(axis, label_map, like=truth, title=f"{title}: ARI {score:.2f}")
-    figure.savefig(path / f"{name}.png", dpi=110, bbox_inches="tight", pad_inches=0.04)
+        draw_label_map(axis, label_map, like=truth, title=f"{title}\nARI {score:.2f}")
+    figure.savefig(path / f"{name}.png", dpi=DPI, bbox_inches="tight", pad_inches=0.04)
     plt.close(figure)
 
 
@@ -69,24 +71,31 @@ def draw_first_map(path: Path) -> None:
     lines, columns = np.divmod(np.asarray(y[0]), cube.shape[1])
     known[lines, columns] = np.searchsorted(names, y[1])
     classes = np.searchsorted(names, np.asarray(model.labels_).astype(str))
-    figure, axes = plt.subplots(1, 4, figsize=(12.4, 3.5), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(SIZE[0], 2 * SIZE[1]), layout="constrained")
+    axes = grid.ravel()
     image = np.asarray(cube.samples).reshape(cube.shape)
     axes[0].imshow(image[:, :, 3], cmap="YlGn")
-    axes[0].set_title("scene.tif: NDVI of July")
+    axes[0].set_title("scene.tif: NDVI of July", loc="left", fontsize=FONT)
     draw_label_map(axes[1], known, n_labels=len(names), title="fields.geojson")
     label_map = classes.reshape(cube.shape[:2])
     draw_label_map(axes[2], label_map, n_labels=len(names), title="map.tif")
     margin = np.asarray(model.margin(cube)).reshape(cube.shape[:2])
     axes[3].imshow(margin, cmap="gray", vmin=0, vmax=1)
-    axes[3].set_title("doubt.tif: dark is uncertain")
+    axes[3].set_title("doubt.tif: dark is uncertain", loc="left", fontsize=FONT)
     for axis in axes:
         axis.set(xticks=(), yticks=())
     marks = [
         plt.Line2D([], [], marker="s", linestyle="", color=color, label=name)
         for name, color in zip(names, label_colors(len(names)), strict=True)
     ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(names), frameon=False)
-    figure.savefig(path / "first-map.png", dpi=80)
+    figure.legend(
+        handles=marks,
+        loc="outside lower center",
+        ncols=-(-len(names) // 2),
+        fontsize=FONT,
+        frameon=False,
+    )
+    figure.savefig(path / "first-map.png", dpi=DPI)
     plt.close(figure)
 
 
