@@ -472,6 +472,12 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
     def _read(self, data: Data) -> bool:
         """Return whether rows have weights."""
+        names = [str(name) for name in data.origin.get("feature_names_in_", ())]
+        if self.metric == "haversine" and names and names[0].lower().startswith(("lon", "lng")):
+            raise ValueError(
+                f"X has the columns {names}; metric='haversine' takes latitude, then longitude. "
+                "Put the columns in this order."
+            )
         return data.weight is not None
 
     def _first_pass(self, data: Data, read: bool) -> FirstPass:

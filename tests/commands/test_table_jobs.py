@@ -300,3 +300,40 @@ def test_wrong_inputs_are_one_line(
     assert ".." not in err.strip()[-3:]
     assert code == 2 or err.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.filterwarnings("ignore:All rows are noise")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("heads.csv --estimator hdbscan", 1, "The table has no rows"),
+        ("words.parquet --estimator dbscan", 1, "no columns of numbers"),
+        ("one.csv --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
+        ("gap.parquet --estimator dbscan", 1, "NaN: the first at row 3, column 1"),
+        ("gap.csv --estimator ward --n-clusters 2", 1, "NaN: the first at row 3, column 1"),
+        ("far.csv --estimator dbscan --metric haversine", 1, "A longitude of X is 7"),
+        ("far.csv --estimator dbscan --eps 1e-3 --min-samples 9", 0, "0 clustered, 12 noise"),
+        ("far.csv --estimator hdbscan --min-cluster-size 99", 0, "0 clustered, 12 noise"),
+        ("far.csv --estimator dbscan --eps 1e9", 0, "12 clustered, 0 noise"),
+        ("same.parquet --estimator hdbscan --min-cluster-size 6", 0, "24 clustered, 0 noise"),
+        ("same.parquet --estimator ward --n-clusters 2", 0, "AgglomerativeClustering, 2 clusters"),
+    ],
+)
+def test_trees_and_density_of_awkward_tables(
+    said: Said, tmp_path: Path, address: str, words: str, code: int, message: str
+) -> None:
+    values = np.linspace(0.0, 1.5, 24).reshape(12, 2) * [1.0, 7 / 1.5]
+    far = pandas.DataFrame(values, columns=["latitude", "longitude"])
+    far.to_csv(tmp_path / "far.csv", index=False)
+    same = pandas.DataFrame(np.repeat([[0.0, 0.0], [9.0, 9.0]], 12, axis=0), columns=["a", "b"])
+    same.to_parquet(tmp_path / "same.parquet", index=False)
+    pandas.DataFrame({"a": KINDS}).to_parquet(tmp_path / "words.parquet", index=False)
+    values[3, 1] = np.nan
+    gap = pandas.DataFrame(values, columns=["a", "b"])
+    gap.to_csv(tmp_path / "gap.csv", index=False)
+    gap.to_parquet(tmp_path / "gap.parquet", index=False)
+    gap[:1].to_csv(tmp_path / "one.csv", index=False)
+    (tmp_path / "heads.csv").write_text("a,b\n")
+    found, out, err = said("fit", *words.split(), "--output", "o", "--scheduler", address)
+    assert found == code, err
+    assert message in " ".join((out + err).split())

@@ -429,6 +429,14 @@ def test_bad_input_of_dbscan(eps, X, match):
         DBSCAN(eps).fit(X)
 
 
+def test_longitude_before_latitude():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(np.zeros((9, 2)), columns=["Longitude", "lat"])
+    with pytest.raises(ValueError, match="takes latitude, then longitude"):
+        DBSCAN(0.1, metric="haversine").fit(X)
+    assert not DBSCAN(0.1, metric="haversine").fit(X[["lat", "Longitude"]]).labels_.any()
+
+
 def test_one_box_that_no_task_holds(monkeypatch):
     X = blobs(500, p=2)[0]
     monkeypatch.setattr(dbscan, "_MOST_ROWS", 400)
