@@ -1,8 +1,9 @@
-"""How long work goes on: a line that moves on terminals and in notebooks, lines elsewhere."""
+"""How long work goes on: who is told of iterations, and a line that moves where it can."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -14,7 +15,10 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, TextIO
 
+from daskclust.config import setting
 from daskclust.storage.urls import redact
+
+logger = logging.getLogger("daskclust")
 
 #: Seconds that a fit takes before anything is shown, and between two looks.
 _DELAY, _PAUSE = 2.0, 0.5
@@ -218,41 +222,66 @@ class Progress:
             self._output.show(text)
 
 
+Listener = Callable[[Mapping[str, Any]], None]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
 #: Fits that share their passes run side by side: the first one shows itself.
 _one = threading.Lock()
-_shown: ContextVar[Progress | None] = ContextVar("daskclust_progress", default=None)
 #: The innermost piece of work.
 _current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=None)
 
 
 @contextmanager
-def showing(
-    name: str, total: int | None, passes: Callable[[], int], link: Callable[[], str | None]
-) -> Iterator[None]:
-    """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
+def on_iteration(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` with each record of ``history_`` while fits run in this context.
 
-    Nothing is shown on anything but a terminal or a notebook, in continuous integration (the
-    variable ``CI``), and inside of another fit.
+    Parameters
+    ----------
+    listener : callable(record)
+        ``record`` is a mapping with ``iteration``, ``objective``,
+        ``center_shift``, ``moved``, ``seconds`` and ``passes``.
+
+    Notes
+    -----
+    Without a listener, a fit that takes longer than two seconds shows a progress bar on a
+    terminal or in a notebook, with the address of the dashboard.  Logs contain no bar.
+    The setting ``daskclust.progress: false`` of Dask's configuration switches it off.
+
+    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit, and so does any
+    exception that a listener raises.  The estimator is as it was before ``fit``.  A
+    ``checkpoint`` keeps the last iteration; the same fit continues from there.  A file
+    that was being written does not exist, or is as it was before.  On a cluster, waiting
+    tasks of the pass are canceled; workers are free when their running tasks have ended.
+
+    Examples
+    --------
+    >>> import numpy as np, daskclust
+    >>> seen = []
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> with daskclust.on_iteration(seen.append):
+    ...     model = daskclust.KMeans(2, random_state=0).fit(X)
+    >>> len(seen) == model.n_iter_
+    True
     """
-    output = None if os.environ.get("CI") else _place()
-    if output is None or _shown.get() is not None or not _one.acquire(blocking=False):
-        yield
-        return
-    progress = Progress(output)
-    token = _shown.set(progress)
+    token = _listeners.set((*_listeners.get(), listener))
     try:
-        with progress.task(name, after=_DELAY, total=total, passes=passes, link=link):
-            yield
+        yield
     finally:
-        _shown.reset(token)
-        _one.release()
+        _listeners.reset(token)
 
 
-def advance(record: Mapping[str, Any]) -> None:
-    """Tell the line of this fit, if it has one, of an iteration."""
-    progress = _shown.get()
-    if progress is not None:
-        progress.iteration(record)
+def announce(name: str, record: Mapping[str, Any]) -> None:
+    """Log a record of a fit's history, and hand it to the listeners."""
+    logger.info(
+        "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
+        name,
+        record["iteration"],
+        record["objective"],
+        record["center_shift"],
+        record["passes"],
+        record["seconds"],
+    )
+    for listener in _listeners.get():
+        listener(record)
 
 
 def begin_pass(name: str, number: int) -> None:
@@ -260,6 +289,44 @@ def begin_pass(name: str, number: int) -> None:
     progress = _current.get()
     if progress is not None:
         progress.begin_pass(name, number)
+
+
+@contextmanager
+def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
+    """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
+
+    `rows` gives the rows, which know the passes so far and the dashboard, or None before they are
+    open.  Nothing is shown where there are listeners, as inside of another fit that is shown;
+    where no line can move; and in continuous integration (the variable ``CI``).
+    """
+    wanted = setting("progress") and not os.environ.get("CI")
+    output = None if _listeners.get() or not wanted else _place()
+    if output is None or not _one.acquire(blocking=False):
+        yield
+        return
+
+    def passes() -> int:
+        opened = rows()
+        return 0 if opened is None else opened.passes
+
+    def dashboard() -> str | None:
+        opened = rows()
+        return None if opened is None else opened.dashboard
+
+    progress, most = Progress(output), getattr(estimator, "max_iter", None)
+    token = _listeners.set((progress.iteration,))
+    try:
+        with progress.task(
+            type(estimator).__name__,
+            after=_DELAY,
+            total=int(most) if isinstance(most, int) else None,
+            passes=passes,
+            link=dashboard,
+        ):
+            yield
+    finally:
+        _listeners.reset(token)
+        _one.release()
 
 
 def _place() -> Any:

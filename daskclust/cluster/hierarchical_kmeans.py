@@ -270,7 +270,7 @@ class HierarchyProblem(DataAlone):
     _held: dict[int, Grouping] = field(default_factory=dict)
 
     @property
-    def rows(self) -> Rows:  # type: ignore[override]
+    def rows(self) -> Rows:
         """The rows, in the metric's space."""
         return self.top.rows
 
@@ -281,8 +281,8 @@ class HierarchyProblem(DataAlone):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Columns of the rows in the metric's space."""
-        return {**self.top.sizes, "one": 1}
+        """One number says what has been done."""
+        return {"one": 1}
 
     def begin(self) -> HierarchyState:
         """Find the start of the parents."""

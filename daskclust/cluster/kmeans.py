@@ -23,8 +23,8 @@ from sklearn.utils.metaestimators import available_if
 
 from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.engine import Rows, map_rows, open_rows, working_dtype
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, misses_values
+from daskclust.engine import map_rows, open_rows, working_dtype
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
 from daskclust.estimator.inputs import Data, check_rows, check_survey, check_weight
 from daskclust.estimator.parameters import (
     Init,
@@ -223,14 +223,13 @@ def _settled(
         stats = level.rows.reduce(ASSIGN, state)
         still = []
         for at, s in enumerate(moving):
-            moved, _ = level.moved(points[s], stats, at)
+            moved, _, before = level.moved(points[s], centers[s], stats, at)
             squared = ((moved - points[s]) ** 2).sum(axis=1)
             noise = spread * stats.inertia[at] / np.maximum(stats.counts[at], _TINY) ** 2
             # Each cluster by its own noise: that of a few far rows would hide all the others.
             share = np.divide(
                 squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
             )
-            before = level.behind(points[s], centers[s], moved, stats.counts[at])
             centers[s], inertia[s] = moved, stats.inertia[at].sum()
             points[s] = level.ahead(before, moved, n_iter)
             if share.mean() > _SHARE and squared.sum() > level.tolerance:
@@ -318,6 +317,7 @@ def nested_start(
 Algorithm = Literal["auto", "lloyd", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
+_ANGULAR = {"cosine": UnitSphere(), "sam": UnitSphere()}
 
 
 class KMeans(LloydClusterer):
@@ -535,19 +535,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
 
-    @property
-    def _is_angular(self) -> bool:
-        return self.metric in ("cosine", "sam")
-
-    def _n_restarts(self) -> int:
-        chance = isinstance(self.init, str) and self.init not in DETERMINISTIC_INITS
-        if chance or callable(self.init):
-            if self.n_init == "auto":
-                return 10 if callable(self.init) or self.init == "random" else 1
-            return int(self.n_init)
-        # The same centers every time: one start is all starts.
-        return 1
-
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
@@ -602,70 +589,68 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         return follow(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
+        # Of starts without chance one is all starts.
+        init, n_restarts = self.init, 1
+        if callable(init) or (isinstance(init, str) and init not in DETERMINISTIC_INITS):
+            auto = 10 if callable(init) or init == "random" else 1
+            n_restarts = auto if self.n_init == "auto" else int(self.n_init)
         return FirstPass(
-            draw_seeds(self.random_state, self._n_restarts()),
-            n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
-            transform=UnitSphere() if self._is_angular else None,
+            draw_seeds(self.random_state, n_restarts),
+            n_survey_picks(init, self.n_clusters, data.X.shape[0]),
+            transform=_ANGULAR.get(self.metric),
         )
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
-        survey, rows = data.survey, data.rows
-        metric: Metric = EUCLIDEAN
+        survey, k = data.survey, self.n_clusters
+        metric: Metric = _ANGULAR.get(self.metric, EUCLIDEAN)
         tolerance = float(self.tol * survey.variance.mean())
-        if self._is_angular:
-            metric = UnitSphere()
-        elif self.metric == "mahalanobis":
-            covariance = rows.reduce(COVARIANCE, MeanState(survey.mean))
+        if self.metric == "mahalanobis":
+            covariance = data.rows.reduce(COVARIANCE, MeanState(survey.mean))
             metric = Whitened.from_covariance(survey.mean, covariance)
             # Whitened features have variance 1.
-            rows, tolerance = rows.transformed(metric), float(self.tol)
+            tolerance = float(self.tol)
+            data = replace(
+                data, rows=data.rows.transformed(metric), survey=_whitened(survey, metric)
+            )
         shift = survey.mean if metric.is_identity else None
         problem = LloydProblem(
-            rows,
-            partial(self._start, data, rows, metric, shift),
+            data.rows,
+            partial(self._start, data, metric, shift),
             int(self.max_iter),
             tolerance,
             metric,
             shift,
-            missing=misses_values(survey),
+            missing=survey.misses_values,
         )
-        if not self._is_nested(rows):
-            return problem
-        problem = replace(problem, momentum=MOMENTUM)
-        if self.algorithm == "auto" and not grows(rows, self.n_clusters):
-            return problem
-        return replace(problem, start=partial(self._nested_start, data, problem))
-
-    def _is_nested(self, rows: Rows) -> bool:
-        """Whether samples come first."""
-        if self.algorithm != "auto":
-            return self.algorithm == "nested"
         drawn = isinstance(self.init, str) and self.init == "k-means||"
-        return drawn and pays(rows, self.n_clusters)
+        nested = self.algorithm == "nested"
+        if nested or (self.algorithm == "auto" and drawn and pays(data.rows, k)):
+            problem = replace(problem, momentum=MOMENTUM)
+            if nested or grows(data.rows, k):
+                problem = replace(problem, start=partial(self._nested_start, data, problem))
+        return problem
 
-    def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Floats:
+    def _start(self, data: OpenData, metric: Metric, shift: Floats | None) -> Floats:
         """Find the starting centers of all restarts, in the metric's space."""
-        k, p = self.n_clusters, data.rows.n_features
+        k = self.n_clusters
         if not isinstance(self.init, str):
-            given = given_centers(self.init, data.X, k, p, data.seeds)
+            given = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
             return np.stack([metric(centers) for centers in given])
-        survey = _in_space(data.survey, metric)
         return sample_centers(
-            rows,
-            survey,
+            data.rows,
+            data.survey,
             self.init,
             k,
             data.seeds,
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=shift,
-            missing=misses_values(survey),
+            missing=data.survey.misses_values,
         )
 
     def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:
         """Find the starting centers of all restarts on samples that grow."""
-        k, seeds, rows = self.n_clusters, data.seeds, problem.rows
-        survey = _in_space(data.survey, problem.metric)
+        k, seeds, rows, survey = self.n_clusters, data.seeds, data.rows, data.survey
         start = partial(nested_start, problem, k, survey.mean, total=survey.weight, seed=seeds[0])
         if not (isinstance(self.init, str) and self.init == "k-means||"):
             given = problem.start()
@@ -702,10 +687,8 @@ def _alone(starts: list[Floats] | None) -> list[Floats] | None:
     return None if starts is None else [start[None] for start in starts]
 
 
-def _in_space(survey: Any, metric: Metric) -> Any:
+def _whitened(survey: Any, metric: Whitened) -> Any:
     """Return the survey with the rows that it drew in the metric's space."""
-    if not isinstance(metric, Whitened):
-        return survey
     picks, (p, q) = survey.picks, metric.forward.shape
     white = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
     white["key"], white["row"] = picks["key"], picks["row"]

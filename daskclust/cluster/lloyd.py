@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import numpy as np
 
 from daskclust._types import Bools, Floats, Ints
-from daskclust.engine import Rows, Step
+from daskclust.engine import Carry, Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, OpenData, best_restart, row_labels
 from daskclust.estimator.parameters import (
@@ -164,33 +164,14 @@ class ClassClusters(Protocol):
         """Return the cluster of each labeled row, for one set of centers."""
 
 
-class _Passes:
-    """The assignment passes of a fit, each with the help of the one before where that pays."""
+@dataclass
+class _LastPass:
+    """What helps the next assignment pass: what blocks kept, and the centers by which they did."""
 
-    def __init__(self) -> None:
-        self._carry: Any = None
-        self._before: Floats | None = None
-        self._left = 0
-
-    def assign(self, rows: Rows, sets: CenterSets) -> ClusterStatistics:
-        """Make a pass."""
-        r, k, p = sets.centers.shape
-        many = k >= _KEPT_CENTERS and p >= _KEPT_WIDTH
-        pays = many or (p >= _KEPT_FEATURES and is_large(k, p))
-        able = r == 1 and CAN_KEEP and not sets.missing
-        if not (pays and able and rows.can_keep(BYTES_A_ROW)):
-            self._carry = None
-            found: ClusterStatistics = rows.reduce(ASSIGN, sets)
-            return found
-        if not self._left:
-            self._carry, self._left = None, max(_PASSES, _AGAIN // sets.centers.nbytes)
-        moves = None
-        if self._carry is not None and self._before is not None:
-            moves = moves_of(self._before, sets.centers[0], sets.shift, rows.dtype)
-        state = MovedCenters(sets, moves)
-        found, self._carry = rows.scan(ASSIGN_KEPT, state, self._carry)
-        self._before, self._left = sets.centers[0], self._left - 1
-        return found
+    carry: Carry = field(default_factory=Carry)
+    centers: Floats | None = None
+    #: Passes that may follow before a lost worker would have too many to make again.
+    n_left: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,7 +217,7 @@ class LloydProblem(DataAlone):
     missing: bool = False
     momentum: float = 0.0
     n_plain: int = _PLAIN
-    _passes: _Passes = field(default_factory=_Passes, init=False, compare=False, repr=False)
+    _last: _LastPass = field(default_factory=_LastPass, init=False, compare=False, repr=False)
 
     def identity(self) -> Mapping[str, Any]:
         return {} if self.classes is None else {"labels": self.classes.labels.digest()}
@@ -245,30 +226,48 @@ class LloydProblem(DataAlone):
         return LloydState.begin(self.start())
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
+        """Make a pass, with the help of the one before where that pays."""
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
-        stats = self._passes.assign(self.rows, sets)
+        r, k, p = centers.shape
+        rows, last = self.rows, self._last
+        many = k >= _KEPT_CENTERS and p >= _KEPT_WIDTH
+        pays = many or (p >= _KEPT_FEATURES and is_large(k, p))
+        able = r == 1 and CAN_KEEP and not self.missing
+        stats: ClusterStatistics
+        if pays and able and rows.can_keep(BYTES_A_ROW):
+            if not last.n_left:
+                last.carry, last.n_left = Carry(), max(_PASSES, _AGAIN // centers.nbytes)
+            moves = None
+            if last.carry.held is not None and last.centers is not None:
+                moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)
+            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, moves), last.carry)
+            last.centers, last.n_left = centers[0], last.n_left - 1
+        else:
+            last.carry = Carry()
+            stats = rows.reduce(ASSIGN, sets)
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
-    def moved(self, centers: Floats, stats: ClusterStatistics, at: int) -> tuple[Floats, Floats]:
-        """Return means and weights of one of the assigned sets, its empty clusters refilled."""
-        found = relocate_empty(self.rows, centers, stats.of(at), shift=self.shift)
-        return self.metric.project(found.means(centers)), found.counts
+    def moved(
+        self, points: Floats, before: Floats, stats: ClusterStatistics, at: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return means and weights of one of the assigned sets, and from where momentum counts.
+
+        `points`, `before` (k, p): what rows were assigned to, and the means before. Empty clusters
+        are refilled. Momentum counts from the means before, or begins anew at the new ones: where
+        these turn back, and for clusters that were refilled.
+        """
+        clusters = stats.of(at)
+        found = relocate_empty(self.rows, points, clusters, shift=self.shift)
+        means = self.metric.project(found.means(points))
+        filled = clusters.counts[:, None]
+        turned = (filled * (points - means) * (means - before)).sum() > 0
+        return means, found.counts, means if turned else np.where(filled > 0, before, means)
 
     def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
         """Return the points to which rows are assigned after so many iterations."""
         if self.momentum == 0.0 or n_iter < self.n_plain:
             return means
         return self.metric.project(means + self.momentum * (means - before))
-
-    def behind(self, points: Floats, before: Floats, means: Floats, counts: Floats) -> Floats:
-        """Return from where momentum is counted: the centers before, or the means to begin anew.
-
-        `points`, `before`, `means` (k, p): what rows were assigned to, the means before, and those
-        of the assigned rows. `counts` (k,): weights of the assigned rows; clusters without any were
-        refilled, and begin anew.
-        """
-        turned = (counts[:, None] * (points - means) * (means - before)).sum() > 0
-        return means if turned else np.where(counts[:, None] > 0, before, means)
 
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
@@ -283,8 +282,7 @@ class LloydProblem(DataAlone):
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            centers[r], counts[r] = self.moved(points[at], stats, at)
-            before[r] = self.behind(points[at], state.centers[r], centers[r], stats.counts[at])
+            centers[r], counts[r], before[r] = self.moved(points[at], state.centers[r], stats, at)
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)

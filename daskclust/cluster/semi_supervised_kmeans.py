@@ -19,7 +19,7 @@ from daskclust.cluster.lloyd import (
     found_clusters,
 )
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, misses_values
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import (
     InitWithLabels,
@@ -330,7 +330,7 @@ callable, default="ss-k-means||"
             shift=survey.mean,
             classes=classes,
             clamped=classes if self.clamp else None,
-            missing=misses_values(survey),
+            missing=survey.misses_values,
         )
 
     def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
@@ -349,7 +349,7 @@ callable, default="ss-k-means||"
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
             fixed=fixed,
-            missing=misses_values(data.survey),
+            missing=data.survey.misses_values,
         )
 
     def _finish(

@@ -1,5 +1,6 @@
 """The only part of the package that runs Dask."""
 
+from daskclust._progress import on_iteration, showing_progress
 from daskclust.engine.binding import forecast, is_dask
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, Fitted, check_checkpoint
@@ -15,21 +16,23 @@ from daskclust.engine.computing import (
     pair_rows,
     row_record,
 )
-from daskclust.engine.driver import Step, iterate, on_iteration, showing_progress
+from daskclust.engine.driver import Problem, Step, iterate
 from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lockstep import Job, run_together
-from daskclust.engine.rows import Rows, number_type, open_blank, open_rows, unwrap
+from daskclust.engine.rows import Carry, Rows, number_type, open_blank, open_rows, unwrap
 from daskclust.engine.tasks import await_workers
 from daskclust.engine.threads import side_by_side
 from daskclust.engine.workers import on_notice
 
 __all__ = [
+    "Carry",
     "Checkpoint",
     "Fingerprint",
     "Fitted",
     "Grouping",
     "Job",
+    "Problem",
     "Rows",
     "Step",
     "as_label_vector",

@@ -1,28 +1,18 @@
-"""The loop that every iterative fit shares, and the listeners that it calls."""
+"""The loop that every iterative fit shares."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-import dask
-
-from daskclust._progress import advance, showing
+from daskclust._progress import announce
 from daskclust.engine.checkpoint import Checkpoint, Fitted
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
 S = TypeVar("S")
-
-logger = logging.getLogger("daskclust")
-
-Listener = Callable[[Mapping[str, Any]], None]
-_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
 
 
 @dataclass(frozen=True)
@@ -42,49 +32,70 @@ class Step(Generic[S]):
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def iterate(
-    rows: Rows,
-    start: Callable[[], S],
-    step: Callable[[S], Step[S]],
-    *,
-    kind: type[S],
-    max_iter: int,
-    name: str,
-    checkpoint: Checkpoint | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> Fitted[S]:
-    """Iterate ``step`` from ``start`` until it is finished or ``max_iter`` is reached.
+class Problem(Protocol):
+    """The iterated problem: everything about a fit that does not change."""
+
+    @property
+    def kind(self) -> type:
+        """The dataclass of the state."""
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that are compared, in the space in which they are."""
+
+    @property
+    def max_iter(self) -> int:
+        """Maximum number of iterations."""
+
+    def begin(self) -> Any:
+        """Find the start; not called where a checkpoint is continued."""
+
+    def step(self, state: Any) -> Step[Any]:
+        """Make one iteration: any number of passes."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of axes that a stored state must have, by their names in its annotations.
+
+        Beside n and p, those of the rows.
+        """
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what a checkpoint belongs to, besides the data and the parameters."""
+
+
+def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -> Fitted[Any]:
+    """Iterate a problem until it is finished or ``max_iter`` is reached.
 
     Manages what every fit shares: the state, the records of ``history_``, the count of
     passes, progress, and the checkpoint (written after every pass of the start and after
     every iteration, and read before anything is computed).  An error that ends a fit
     names the checkpoint that holds it.
-
-    `start` makes the first state, unless a checkpoint is continued; `step` is one iteration, of any
-    number of passes. `sizes` are lengths of axes that a stored state must have, by their names in
-    the annotations of ``kind``; p is always the number of features, n the number of rows.
     """
+    rows = problem.rows
     # A loop inside a start is kept in the record of the start, as a whole.
     log = rows.pass_record.log
     keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
-    known = {"n": rows.n_rows, "p": rows.n_features, **(sizes or {})}
     history: list[dict[str, Any]] = []
     finished = False
     try:
         with rows.logged(None):
-            stored = None if keeper is None else keeper.load(kind, known)
+            stored = None
+            if keeper is not None:
+                known = {"n": rows.n_rows, "p": rows.n_features, **problem.sizes}
+                stored = keeper.load(problem.kind, known)
             if stored is None:
                 with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
-                    state = start()
+                    state = problem.begin()
                 if keeper is not None:
                     keeper.save(state, history, finished=False, passes=rows.passes)
             else:
                 state, history, finished = stored.state, stored.history, stored.finished
                 # The passes of this process so far only looked at the data again.
                 rows.passes = max(rows.passes, stored.passes)
-            while not finished and len(history) < max_iter:
+            while not finished and len(history) < problem.max_iter:
                 began = time.perf_counter()
-                done = step(state)
+                done = problem.step(state)
                 state, finished = done.state, done.finished
                 record = {
                     "iteration": len(history) + 1,
@@ -98,7 +109,7 @@ def iterate(
                 history.append(record)
                 if keeper is not None:
                     keeper.save(state, history, finished=finished, passes=rows.passes)
-                _announce(name, record)
+                announce(name, record)
     except CheckpointError:
         raise
     except BaseException as error:
@@ -116,84 +127,3 @@ def iterate(
     if checkpoint is not None:
         checkpoint.close()
     return Fitted(state, history, finished, rows.passes)
-
-
-@contextmanager
-def on_iteration(listener: Listener) -> Iterator[None]:
-    """Call ``listener`` with each record of ``history_`` while fits run in this context.
-
-    Parameters
-    ----------
-    listener : callable(record)
-        ``record`` is a mapping with ``iteration``, ``objective``,
-        ``center_shift``, ``moved``, ``seconds`` and ``passes``.
-
-    Notes
-    -----
-    Without a listener, a fit that takes longer than two seconds shows a progress bar on a
-    terminal or in a notebook, with the address of the dashboard.  Logs contain no bar.
-    The setting ``daskclust.progress: false`` of Dask's configuration switches it off.
-
-    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit, and so does any
-    exception that a listener raises.  The estimator is as it was before ``fit``.  A
-    ``checkpoint`` keeps the last iteration; the same fit continues from there.  A file
-    that was being written does not exist, or is as it was before.  On a cluster, waiting
-    tasks of the pass are canceled; workers are free when their running tasks have ended.
-
-    Examples
-    --------
-    >>> import numpy as np, daskclust
-    >>> seen = []
-    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
-    >>> with daskclust.on_iteration(seen.append):
-    ...     model = daskclust.KMeans(2, random_state=0).fit(X)
-    >>> len(seen) == model.n_iter_
-    True
-    """
-    token = _listeners.set((*_listeners.get(), listener))
-    try:
-        yield
-    finally:
-        _listeners.reset(token)
-
-
-@contextmanager
-def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterator[None]:
-    """Show the progress while an estimator is fitted, unless there is a listener.
-
-    `rows` gives the number of passes and the address of the dashboard.
-    """
-    if _listeners.get() or not dask.config.get("daskclust.progress"):
-        yield
-        return
-
-    def passes() -> int:
-        opened = rows()
-        return 0 if opened is None else opened.passes
-
-    def dashboard() -> str | None:
-        opened = rows()
-        return None if opened is None else opened.dashboard
-
-    total = getattr(estimator, "max_iter", None)
-    most = int(total) if isinstance(total, int) else None
-    with showing(type(estimator).__name__, most, passes, dashboard):
-        yield
-
-
-def _announce(estimator: str, record: Mapping[str, Any]) -> None:
-    """Log a record and hand it to the listeners."""
-    logger.info(
-        "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
-        estimator,
-        record["iteration"],
-        record["objective"],
-        record["center_shift"],
-        record["passes"],
-        record["seconds"],
-    )
-    listeners = _listeners.get()
-    if not listeners:
-        advance(record)
-    for listener in listeners:
-        listener(record)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine.rows import PassRecord, Rows
+from daskclust.engine.rows import Carry, PassRecord, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.views import BATCH, Request, Transformed, View, WithoutRows, digest
 
@@ -89,13 +89,11 @@ class _SharedRows(Rows):
         """Nothing: what rows kept would have to be kept for each fit."""
         return False
 
-    def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        if carry is not None:
-            raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
+    def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
         self.pass_record.passes += 1
         if reduction.carries:
             reduction = reduction.without_carry()
-        return self._ask(Request(reduction, state, self._views)), None
+        return self._ask(Request(reduction, state, self._views))
 
     def map(self, name: str, function: Callable[[RowBlock], Array]) -> Array:
         """Make one pass for one result a row; only equal ones are shared."""

@@ -49,6 +49,16 @@ class PassRecord:
     log: StartLog | None = None
 
 
+@dataclass
+class Carry:
+    """What blocks keep from one pass for the next, where it lies: it only saves work.
+
+    None where nothing is kept, and where the answer was that of an earlier process.
+    """
+
+    held: Any = None
+
+
 class Rows(ABC):
     """A handle to the rows of a data set.
 
@@ -113,16 +123,11 @@ class Rows(ABC):
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes."""
 
-    def reduce(self, reduction: Reduction, state: Any) -> Any:
-        """Make one pass and return the finalized result."""
-        return self.scan(reduction, state, None)[0]
-
     @abstractmethod
-    def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass with what each block kept from the last; return (result, carry).
+    def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
+        """Make one pass and return the finalized result.
 
-        A carry only saves work.  It is None where nothing is kept, and where the answer
-        is that of an earlier process.
+        `carry`: where the reduction carries: what blocks kept from the last pass, and from this.
         """
 
     @abstractmethod
@@ -222,16 +227,18 @@ class OpenRows(Rows):
         self.pass_record.passes += 1
         begin_pass(name, self.pass_record.passes)
 
-    def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
+    def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
+        carry = Carry() if carry is None else carry
         self._begin(reduction.name)
         log = self.pass_record.log
         known = None if log is None else log.recall(reduction, state)
         if known is not None:
-            return reduction.finalize(known, state), None
-        partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
+            carry.held = None
+            return reduction.finalize(known, state)
+        partial, carry.held = self._executor.reduce(self._prepare, reduction, state, carry.held)
         if log is not None:
             log.note(reduction, state, partial)
-        return reduction.finalize(partial, state), kept
+        return reduction.finalize(partial, state)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         self._begin(name)

@@ -13,7 +13,8 @@ reason, leaves it as it was.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -23,8 +24,8 @@ from daskclust._types import Floats
 from daskclust.engine import (
     Checkpoint,
     Fingerprint,
+    Problem,
     Rows,
-    Step,
     iterate,
     map_rows,
     showing_progress,
@@ -39,8 +40,8 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.estimator.parameters import check_same_features, is_partial
 from daskclust.persistence.saveable import clusters_are_classes, name_classes
-from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
-from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
+from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
+from daskclust.reduction.survey import PARTIAL_SURVEY
 
 E = TypeVar("E", bound="Fittable")
 
@@ -77,44 +78,12 @@ class OpenData:
     seeds: tuple[int, ...]
 
 
-def misses_values(survey: Survey) -> bool:
-    return isinstance(survey, PartialSurvey) and survey.n_incomplete > 0
-
-
-class Problem(Protocol):
-    """The iterated problem: everything about a fit that does not change."""
-
-    @property
-    def kind(self) -> type:
-        """The dataclass of the state."""
-
-    @property
-    def max_iter(self) -> int:
-        """Maximum number of iterations."""
-
-    def begin(self) -> Any:
-        """Find the start; not called where a checkpoint is continued."""
-
-    def step(self, state: Any) -> Step[Any]:
-        """Make one iteration: any number of passes."""
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return what a checkpoint belongs to, besides the data and the parameters."""
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Lengths of axes that a stored state must have, see :func:`iterate`."""
-
-
 class DataAlone:
     """Part of a problem whose checkpoint belongs to the data and the parameters alone."""
 
-    rows: Rows
-
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Columns of the rows that are compared, which a metric may have changed."""
-        return {"p": self.rows.n_features}
+        return {}
 
     def identity(self) -> Mapping[str, Any]:
         return {}
@@ -164,41 +133,37 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
 
     The estimator is unchanged where anything is raised.
     """
-    draft = _draft(estimator)
-    draft._check_parameters()
-    data = check_data(X, sample_weight, draft)
-    opened = None
-    if "y" in given:
-        given["y"], opened = labels_for(X, given["y"])
-    _fit(draft, data, given)
-    if opened is not None and not opened.by_name and clusters_are_classes(draft):
-        name_classes(draft, opened.meanings, opened.colors)
-    _adopt(estimator, draft)
+    with _draft(estimator) as draft:
+        draft._check_parameters()
+        data = check_data(X, sample_weight, draft)
+        opened = None
+        if "y" in given:
+            given["y"], opened = labels_for(X, given["y"])
+        _fit(draft, data, given)
+        if opened is not None and not opened.by_name and clusters_are_classes(draft):
+            name_classes(draft, opened.meanings, opened.colors)
     return estimator
 
 
 def fit_opened(estimator: E, data: Data, **given: Any) -> E:
     """Fit an estimator to data that are checked and open; else as :func:`fit`."""
-    draft = _draft(estimator)
-    draft._check_parameters()
-    fitted = vars(draft)
-    fitted["n_features_in_"] = data.n_features
-    for name in ORIGIN:
-        fitted.pop(name, None)
-    fitted.update(data.origin)
-    _fit(draft, data, given)
-    _adopt(estimator, draft)
+    with _draft(estimator) as draft:
+        draft._check_parameters()
+        fitted = vars(draft)
+        fitted["n_features_in_"] = data.n_features
+        for name in ORIGIN:
+            fitted.pop(name, None)
+        fitted.update(data.origin)
+        _fit(draft, data, given)
     return estimator
 
 
-def _draft(estimator: E) -> E:
-    """Return a copy that the fit may change; no deep one, and not without lazy results."""
+@contextmanager
+def _draft(estimator: E) -> Iterator[E]:
+    """Give a copy to fit, no deep one, whose attributes are the estimator's when all went well."""
     draft = object.__new__(type(estimator))
     vars(draft).update(vars(estimator))
-    return draft
-
-
-def _adopt(estimator: Fittable, draft: Fittable) -> None:
+    yield draft
     fitted, now = vars(draft), vars(estimator)
     for name in now.keys() - fitted.keys():
         del now[name]
@@ -221,16 +186,8 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
         read = draft._read(data, **given)
         opened = _look(draft, data, read, hashed=draft.checkpoint is not None)
         problem = draft._problem(opened, read)
-        fitted = iterate(
-            opened.rows,
-            problem.begin,
-            problem.step,
-            kind=problem.kind,
-            max_iter=problem.max_iter,
-            name=type(draft).__name__,
-            checkpoint=open_checkpoint(draft, opened, problem.identity),
-            sizes=problem.sizes,
-        )
+        checkpoint = open_checkpoint(draft, opened, problem.identity)
+        fitted = iterate(problem, type(draft).__name__, checkpoint)
         draft._finish(opened, problem, fitted.state, fitted.history)
 
 
@@ -254,7 +211,7 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
     first = estimator._first_pass(data, read)
     if is_partial(estimator):
         first = replace(first, reduction=PARTIAL_SURVEY, check=check_partial_survey)
-    rows = data.rows.transformed(first.transform)
+    rows = data.rows if first.transform is None else data.rows.transformed(first.transform)
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)
     first.check(survey)

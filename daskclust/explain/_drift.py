@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Bools, Floats, Ints
 from daskclust.estimator.base import center_space
 from daskclust.estimator.parameters import check_same_features, data_centers
+from daskclust.estimator.spaces import UnitSphere
 from daskclust.explain._data import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled
 from daskclust.metrics import contingency_table
@@ -295,7 +296,7 @@ def _fit_means(model: Any) -> Floats | None:
     if space is None:
         found = getattr(model, "means_", None)
         return None if found is None else np.asarray(found, dtype=np.float64)
-    return None if getattr(model, "_is_angular", False) else model.cluster_centers_
+    return None if isinstance(space.metric, UnitSphere) else model.cluster_centers_
 
 
 def _spread(model: Any, data: Labeled, found: Any) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, qr, svd
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, Step, map_independent, open_rows
+from daskclust.engine import Carry, Rows, Step, map_independent, open_rows
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
@@ -253,7 +253,7 @@ class Spectrum(DataAlone):
     n_iter: int
     begin: Callable[[], SpectrumState]
     kmeans_seed: int
-    _carry: Any = None
+    _carry: Carry = field(default_factory=Carry)
 
     @property
     def max_iter(self) -> int:
@@ -303,13 +303,13 @@ class Spectrum(DataAlone):
         rows = self.rows
         size = self.dtype.itemsize * len(state.basis)
         room = rows.can_keep(size) and size * rows.n_rows <= _MOST_KEPT
-        image, self._carry = rows.scan(
+        image = rows.reduce(
             GRAM_KEPT if room else GRAM, self._request(state, state.basis), self._carry
         )
         basis, values, sine, left = _turned(state.basis, image, self.n_wanted)
         finished = left <= _TURN or state.n_iter + 1 == self.n_iter
         if finished:
-            self._carry = None
+            self._carry = Carry()
             least = _NOTHING[self.dtype.itemsize]
             basis, values = _eigenpairs(state.basis, image, self.n_wanted, least)
             basis = _oriented(basis)

@@ -408,15 +408,8 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
         return found
     tolerance = float(_TOL * survey.variance.mean())
     problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
-    fitted = iterate(
-        filled,
-        problem.begin,
-        problem.step,
-        kind=problem.kind,
-        max_iter=problem.max_iter,
-        name="GaussianMixture (k-means start)",
-    )
-    return fitted.state.centers
+    centers: Floats = iterate(problem, "GaussianMixture (k-means start)").state.centers
+    return centers
 
 
 def start_models(

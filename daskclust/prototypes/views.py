@@ -21,7 +21,6 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats
 from daskclust._warnings import warn
-from daskclust.estimator.fitting import misses_values
 from daskclust.estimator.inputs import check_survey
 from daskclust.estimator.parameters import check_choice
 from daskclust.exceptions import MissingValuesWarning
@@ -310,7 +309,7 @@ def views_of_gaps(
     ``names`` are the ``views`` asked for, of complete rows; ``joined`` views count side by side, in
     one space.  ValueError if values are missing, and a view that was asked for needs complete rows.
     """
-    if not misses_values(survey):
+    if not survey.misses_values:
         return names
     if isinstance(views, str) and views == "auto":
         return _JOINED if joined else GAP_VIEWS

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,6 +204,8 @@ class Survey:
     (:func:`daskclust.kernels.survey.row_hash`), where it was asked for.
     """
 
+    misses_values: ClassVar[bool] = False
+
     weight: float
     mean: Floats
     variance: Floats
@@ -382,6 +384,10 @@ class PartialSurvey(Survey):
     first_unobserved: int | None
     informed: float
     n_informed: int
+
+    @property
+    def misses_values(self) -> bool:  # type: ignore[override]
+        return self.n_incomplete > 0
 
 
 def _partial_fields(state: SurveyRequest) -> Mapping[str, Field]:

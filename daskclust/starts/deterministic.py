@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.config import setting
-from daskclust.engine import Rows
+from daskclust.engine import Carry, Rows
 from daskclust.kernels.nearest.assign import direct_distances
 from daskclust.kernels.starts.density import local_densities, local_outlier_factors
 from daskclust.reduction import (
@@ -170,9 +170,9 @@ def maximin_centers(
     found = rows.reduce(FARTHEST_FIRST.without_carry(), request)
     # Rows of norm 0 are not found; where all rows are such, one of them is the start.
     centers = chosen(found) if len(found) else origin
-    search, carry = _search(rows), None
+    search, carry = _search(rows), Carry()
     while len(centers) < k:
-        found, carry = rows.scan(search, replace(request, points=centers), carry)
+        found = rows.reduce(search, replace(request, points=centers), carry)
         if not len(found):
             break
         centers = np.concatenate([centers, chosen(found)])
@@ -195,9 +195,9 @@ def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
     ``n_clusters`` passes, each of which measures one more point; 8 bytes a row
     are kept between them where they fit, else all points are measured again.
     """
-    search, points, carry, delta = _search(rows), mean[None], None, 0.0
+    search, points, carry, delta = _search(rows), mean[None], Carry(), 0.0
     for _ in range(n_clusters):
-        found, carry = rows.scan(search, FarthestFirst(points, mean), carry)
+        found = rows.reduce(search, FarthestFirst(points, mean), carry)
         if not len(found):
             return 0.0
         delta = -float(found["key"][0])

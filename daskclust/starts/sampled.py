@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Floats
-from daskclust.engine import Rows, side_by_side
+from daskclust.engine import Carry, Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
 from daskclust.kernels.nearest.assign import cluster_points
 from daskclust.kernels.rng import draw_numbers
@@ -361,7 +361,7 @@ class Candidates:
         self._shift, self._missing = shift, missing
         keep = rows.can_keep(CARRY_BYTES * len(seeds))
         self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
-        self._carry: Any = None
+        self._carry = Carry()
 
     def draw(self, n_picks: int) -> bool:
         """Draw rows for each restart by ``w D^2``; return whether there were any left."""
@@ -375,7 +375,7 @@ class Candidates:
             shift=self._shift,
             missing=self._missing,
         )
-        found, self._carry = self._rows.scan(self._sampling, state, self._carry)
+        found = self._rows.reduce(self._sampling, state, self._carry)
         drawn = [_picked(picks, self._survey.mean) for picks in found]
         self.points = [np.concatenate(pair) for pair in zip(self.points, drawn, strict=True)]
         return any(len(d) for d in drawn)

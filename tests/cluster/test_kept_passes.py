@@ -41,13 +41,13 @@ def same(model: KMeans, other: KMeans) -> None:
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Names of the passes, and whether they were handed what the one before left."""
-    seen, scan = [], OpenRows.scan
+    seen, reduce = [], OpenRows.reduce
 
-    def noted(self, reduction, state, carry):
-        seen.append((reduction.name, carry is not None))
-        return scan(self, reduction, state, carry)
+    def noted(self, reduction, state, carry=None):
+        seen.append((reduction.name, carry is not None and carry.held is not None))
+        return reduce(self, reduction, state, carry)
 
-    monkeypatch.setattr(OpenRows, "scan", noted)
+    monkeypatch.setattr(OpenRows, "reduce", noted)
     return seen
 
 

@@ -55,13 +55,13 @@ INIT = X[:6]
 def states(monkeypatch):
     """Reduction and state of each pass."""
     made = []
-    scan = OpenRows.scan
+    reduce = OpenRows.reduce
 
-    def noting(self, reduction, state, carry):
+    def noting(self, reduction, state, carry=None):
         made.append((reduction.name, state))
-        return scan(self, reduction, state, carry)
+        return reduce(self, reduction, state, carry)
 
-    monkeypatch.setattr(OpenRows, "scan", noting)
+    monkeypatch.setattr(OpenRows, "reduce", noting)
     return made
 
 

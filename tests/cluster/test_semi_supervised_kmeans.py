@@ -220,15 +220,15 @@ def test_ss_kmeans_plus_plus_draws_by_d2_from_unlabeled_rows_only():
 
 def test_candidates_are_weighted_by_unlabeled_rows_only(monkeypatch):
     seen = []
-    scan = OpenRows.scan
+    reduce = OpenRows.reduce
 
-    def noting(self, reduction, state, carry):
-        result, carry = scan(self, reduction, state, carry)
+    def noting(self, reduction, state, carry=None):
+        result = reduce(self, reduction, state, carry)
         if reduction.name in ("candidates", "attracted"):
             seen.append((state, result))
-        return result, carry
+        return result
 
-    monkeypatch.setattr(OpenRows, "scan", noting)
+    monkeypatch.setattr(OpenRows, "reduce", noting)
     SemiSupervisedKMeans(6, max_iter=0, random_state=0).fit(X, Y)
     # Twice the two centers that are missing, in each of five rounds.
     assert [state.n_picks for state, _ in seen[:-1]] == [4] * 5

@@ -23,6 +23,7 @@ from daskclust import KMeans
 from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
 from daskclust.engine.driver import Step
 from daskclust.engine.rows import OpenRows
+from daskclust.estimator.fitting import DataAlone
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
 
@@ -71,13 +72,13 @@ def path(tmp_path):
 def passes(monkeypatch):
     """Names of the passes made since the list was cleared."""
     made: list[str] = []
-    scan = OpenRows.scan
+    reduce = OpenRows.reduce
 
-    def counting(self, reduction, state, carry):
+    def counting(self, reduction, state, carry=None):
         made.append(reduction.name)
-        return scan(self, reduction, state, carry)
+        return reduce(self, reduction, state, carry)
 
-    monkeypatch.setattr(OpenRows, "scan", counting)
+    monkeypatch.setattr(OpenRows, "reduce", counting)
     return made
 
 
@@ -399,19 +400,26 @@ def test_a_state_comes_back_as_it_was(note, path):
 def test_the_driver_stops_when_finished_or_at_max_iter():
     rows = open_rows(X)
 
-    def step(state):
-        rows.reduce(SURVEY, SurveyRequest(3))
-        return Step(Counter(state.value + 1), 10.0 - state.value, 0.5, state.value == 3, moved=2)
+    class Counting(DataAlone):
+        kind = Counter
 
-    def run(max_iter):
-        return iterate(rows, lambda: Counter(0), step, kind=Counter, max_iter=max_iter, name="Test")
+        def __init__(self, max_iter):
+            self.rows, self.max_iter = rows, max_iter
 
-    done = run(99)
+        def begin(self):
+            return Counter(0)
+
+        def step(self, state):
+            rows.reduce(SURVEY, SurveyRequest(3))
+            after = Counter(state.value + 1)
+            return Step(after, 10.0 - state.value, 0.5, state.value == 3, moved=2)
+
+    done = iterate(Counting(99), "Test")
     assert (done.state.value, len(done.history)) == (4, 4)
     assert [record["objective"] for record in done.history] == [10.0, 9.0, 8.0, 7.0]
     assert [record["passes"] for record in done.history] == [1, 2, 3, 4]
     assert {record["moved"] for record in done.history} == {2}
-    cut = run(2)
+    cut = iterate(Counting(2), "Test")
     assert (cut.state.value, len(cut.history)) == (2, 2)
 
 
@@ -502,14 +510,14 @@ def test_what_ends_a_fit_names_the_checkpoint(error, path):
 
 def test_rows_are_hashed_only_for_a_checkpoint(path, monkeypatch):
     asked = []
-    scan = OpenRows.scan
+    reduce = OpenRows.reduce
 
-    def watching(self, reduction, state, carry):
+    def watching(self, reduction, state, carry=None):
         if reduction is SURVEY:
             asked.append(state.hashed)
-        return scan(self, reduction, state, carry)
+        return reduce(self, reduction, state, carry)
 
-    monkeypatch.setattr(OpenRows, "scan", watching)
+    monkeypatch.setattr(OpenRows, "reduce", watching)
     KMeans(**OPTIONS).fit(X)
     KMeans(**OPTIONS, checkpoint=path).fit(X)
     assert asked == [False, True]
@@ -536,17 +544,17 @@ def test_a_start_without_a_seed_begins_again(path):
     def stop_at(count):
         passes = []
 
-        def scan(self, reduction, state, carry):
+        def reduce(self, reduction, state, carry=None):
             passes.append(reduction.name)
             if len(passes) > count:
                 raise Interruption
-            return real_scan(self, reduction, state, carry)
+            return real_reduce(self, reduction, state, carry)
 
-        return scan
+        return reduce
 
-    real_scan = OpenRows.scan
+    real_reduce = OpenRows.reduce
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpenRows, "scan", stop_at(4))
+        patch.setattr(OpenRows, "reduce", stop_at(4))
         with pytest.raises(Interruption):
             KMeans(5, checkpoint=path).fit(X)
     model = KMeans(5, checkpoint=path).fit(X)

@@ -64,11 +64,11 @@ def stopped(case, path, monkeypatch):
         passes.append(1)
         if len(passes) == at:
             raise Stop
-        return scan(self, *args)
+        return reduce(self, *args)
 
     with monkeypatch.context() as patch:
-        scan = OpenRows.scan
-        patch.setattr(OpenRows, "scan", counting)
+        reduce = OpenRows.reduce
+        patch.setattr(OpenRows, "reduce", counting)
         with pytest.raises(Stop):
             make(path).fit(X, **given)
     return path

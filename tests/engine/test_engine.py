@@ -707,21 +707,21 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
     n = 40_000
     data = da.random.default_rng(0).random((n, 4), chunks=(2000, 4)).persist()
     gathered, allowed = [], []
-    gather, scan = Client.gather, OpenRows.scan
+    gather, reduce = Client.gather, OpenRows.reduce
 
     def counting_gather(self, futures, *args, **kwargs):
         results = gather(self, futures, *args, **kwargs)
         gathered.append(sum(sizeof(result) for result in results))
         return results
 
-    def noting_scan(self, reduction, state, carry):
+    def noting_reduce(self, reduction, state, carry=None):
         n_groups = len(self._executor.groups)
         # Records of arrays: some hundred bytes of Python objects each.
         allowed.append(n_groups * (reduction.nbytes(state) + 2000))
-        return scan(self, reduction, state, carry)
+        return reduce(self, reduction, state, carry)
 
     monkeypatch.setattr(Client, "gather", counting_gather)
-    monkeypatch.setattr(OpenRows, "scan", noting_scan)
+    monkeypatch.setattr(OpenRows, "reduce", noting_reduce)
     model = KMeans(3, algorithm="lloyd", random_state=0, max_iter=3).fit(data)
     # Before the passes, each worker tells how much memory it has left.
     measured, *gathered = gathered
@@ -786,13 +786,13 @@ def test_killing_a_worker_between_passes_does_not_change_a_bit(
         with daskclust.on_iteration(lambda record: kill_once(record["iteration"])):
             model = fit(data)
     else:
-        scan = OpenRows.scan
+        reduce = OpenRows.reduce
 
-        def killing_scan(self, reduction, state, carry):
+        def killing_reduce(self, reduction, state, carry=None):
             kill_once(self.passes)
-            return scan(self, reduction, state, carry)
+            return reduce(self, reduction, state, carry)
 
-        monkeypatch.setattr(OpenRows, "scan", killing_scan)
+        monkeypatch.setattr(OpenRows, "reduce", killing_reduce)
         model = fit(data)
     assert killed
     assert digest(model) == reference[EVEN]

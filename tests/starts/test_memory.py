@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskclust import KMeans
-from daskclust.engine import open_rows
+from daskclust.engine import Carry, open_rows
 from daskclust.reduction import CANDIDATES, CandidateRound
 
 X = np.random.default_rng(0).normal(size=(2000, 6))
@@ -36,8 +36,9 @@ def test_room_for_two_generations_of_what_is_kept_is_asked_for() -> None:
 def test_without_carry_nothing_is_kept() -> None:
     state = CandidateRound((X[:3],), (5,), 1, 4)
     rows = open_rows(X)
-    kept, carry = rows.scan(CANDIDATES, state, None)
-    anew, nothing = rows.scan(CANDIDATES.without_carry(), state, None)
-    assert all(part is None for part in nothing)
-    assert any(part is not None for part in carry)
+    carry, nothing = Carry(), Carry()
+    kept = rows.reduce(CANDIDATES, state, carry)
+    anew = rows.reduce(CANDIDATES.without_carry(), state, nothing)
+    assert all(part is None for part in nothing.held)
+    assert any(part is not None for part in carry.held)
     np.testing.assert_array_equal(anew, kept)

@@ -27,7 +27,6 @@ from daskclust.estimator.fitting import (
     best_restart,
     draw_seeds,
     fit,
-    misses_values,
     row_labels,
 )
 from daskclust.estimator.inputs import Data, check_enough_rows
@@ -157,7 +156,7 @@ class ConstrainedClusterer(BaseClusterer):
             start,
             mean,
             int(self.max_iter),
-            misses_values(data.survey),
+            data.survey.misses_values,
         )
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
@@ -181,7 +180,7 @@ class ConstrainedClusterer(BaseClusterer):
             init_rounds=_ROUNDS,
             shift=data.survey.mean,
             fixed=known,
-            missing=misses_values(data.survey),
+            missing=data.survey.misses_values,
         )
 
     def _prediction_weights(self) -> Floats | None:
