@@ -50,15 +50,14 @@ def check_settings() -> None:
             raise ValueError(f"daskclust.{name} is {value!r}; expected {expected}.")
 
 
-def _is_time(value: Any) -> bool:
-    return value is None or float(parse_timedelta(value)) > 0
-
-
 def _is_count(low: int) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, bool) and int(value) == float(value) >= low
 
 
-_TIME = "a time above 0, such as '2 minutes', or null for no limit"
+_TIME: tuple[str, Callable[[Any], bool]] = (
+    "a time above 0, such as '2 minutes', or null for no limit",
+    lambda value: value is None or float(parse_timedelta(value)) > 0,
+)
 #: Valid settings: in words, and as a test.
 _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "persist": (
@@ -71,11 +70,11 @@ _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: value is None or _is_count(1)(value),
     ),
     "init-rows": ("a whole number of 1 or more", _is_count(1)),
-    "worker-timeout": (_TIME, _is_time),
+    "worker-timeout": _TIME,
     "read-retries": ("a whole number of 0 or more", _is_count(0)),
     "read-backoff": (
         "a time of 0 or more, such as '100 ms'",
         lambda value: float(parse_timedelta(value)) >= 0,
     ),
-    "read-timeout": (_TIME, _is_time),
+    "read-timeout": _TIME,
 }

@@ -13,7 +13,6 @@ from daskclust.engine import Carry, Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, OpenData, best_restart, row_labels
 from daskclust.estimator.parameters import (
-    check_given_centers,
     check_integer,
     check_missing,
     check_real,
@@ -64,19 +63,6 @@ class LloydState:
     counts: Annotated[Floats, "f r k"]
     before: Annotated[Floats, "f r k p"]
 
-    @classmethod
-    def begin(cls, centers: Floats) -> LloydState:
-        r = len(centers)
-        return cls(
-            centers,
-            np.full(r, np.inf),
-            np.zeros(r, bool),
-            np.zeros(r, bool),
-            np.zeros(r, np.int64),
-            np.zeros(centers.shape[:2]),
-            centers,
-        )
-
 
 def relocate_empty(
     rows: Rows,
@@ -86,7 +72,7 @@ def relocate_empty(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> Clusters:
-    """Give empty clusters the rows farthest from their centers.
+    """Give empty clusters, of which there are some, the rows farthest from their centers.
 
     `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment.
     `feature_weights`, `shift`: as in :class:`daskclust.reduction.CenterSets`.
@@ -95,13 +81,11 @@ def relocate_empty(
     was in.  A cluster stays empty where every row lies on its center: there are fewer distinct rows
     than clusters.
 
-    One pass, only when a cluster is empty.
+    One pass.
     """
-    empty = np.flatnonzero(clusters.counts <= 0)
-    if not len(empty):
-        return clusters
+    n_empty = int((clusters.counts <= 0).sum())
     missing = clusters.masses is not None
-    request = FarthestRequest(centers, _SPARE * len(empty), feature_weights, shift, missing)
+    request = FarthestRequest(centers, _SPARE * n_empty, feature_weights, shift, missing)
     far = rows.reduce(FARTHEST, request)["x"]
     founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
     return found_clusters(clusters, founders, centers)
@@ -223,7 +207,17 @@ class LloydProblem(DataAlone):
         return {} if self.classes is None else {"labels": self.classes.labels.digest()}
 
     def begin(self) -> LloydState:
-        return LloydState.begin(self.start())
+        centers = self.start()
+        r = len(centers)
+        return LloydState(
+            centers,
+            np.full(r, np.inf),
+            np.zeros(r, bool),
+            np.zeros(r, bool),
+            np.zeros(r, np.int64),
+            np.zeros(centers.shape[:2]),
+            centers,
+        )
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
         """Make a pass, with the help of the one before where that pays."""
@@ -256,8 +250,9 @@ class LloydProblem(DataAlone):
         are refilled. Momentum counts from the means before, or begins anew at the new ones: where
         these turn back, and for clusters that were refilled.
         """
-        clusters = stats.of(at)
-        found = relocate_empty(self.rows, points, clusters, shift=self.shift)
+        found = clusters = stats.of(at)
+        if (clusters.counts <= 0).any():
+            found = relocate_empty(self.rows, points, clusters, shift=self.shift)
         means = self.metric.project(found.means(points))
         filled = clusters.counts[:, None]
         turned = (filled * (points - means) * (means - before)).sum() > 0
@@ -325,9 +320,6 @@ class LloydClusterer(BaseClusterer):
         if self.n_init != "auto":
             check_integer(self.n_init, "n_init", 1)
         check_missing(self)
-
-    def _check_features(self, n_features: int) -> None:
-        check_given_centers(self.init, self.n_clusters, n_features)
 
     def _finish(
         self,

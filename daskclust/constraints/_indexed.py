@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,37 +129,28 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
     return np.full(n_pairs, float(array)) if array.ndim == 0 else array
 
 
-def scalar_or_one(weight: float | ArrayLike | None) -> float:
-    """Weight of implied pairs: a scalar weight, and 1 where weights are per explicit pair."""
-    if weight is None or np.ndim(weight) > 0:
-        return 1.0
-    return float(np.asarray(weight, dtype=np.float64))
-
-
-def must_link_graph(left: Ints, right: Ints, classes: Ints, n_classes: int) -> csr_array:
-    """Must-links as a graph of the m constrained rows and, after them, one node a class.
+def must_link_components(
+    left: Ints, right: Ints, classes: Ints, n_classes: int
+) -> tuple[csr_array, Ints]:
+    """Return must-links as a graph of the m constrained rows and, after them, one node a class.
 
     A class is a star around its node, not a clique: L edges instead of L^2 / 2.
+
+    Returns the component of each node, too, numbered in the order of their smallest node.
     """
     m = classes.size
     labeled = np.flatnonzero(classes >= 0)
     start = np.concatenate([left, labeled])
     end = np.concatenate([right, m + classes[labeled]])
-    size = m + n_classes
     # Entries of repeated pairs add up: floats cannot wrap round to 0, "no edge".
-    return csr_array((np.ones(start.size), (start, end)), shape=(size, size))
-
-
-def components(graph: csr_array) -> Ints:
-    """Component of each node of a :func:`must_link_graph`, in the order of their smallest node."""
+    graph = csr_array((np.ones(start.size), (start, end)), shape=(m + n_classes, m + n_classes))
     count, component = connected_components(graph, directed=False)
     # The last assignment counts: the smallest node of each.
     first = np.empty(count, dtype=np.int64)
     first[component[::-1]] = np.arange(component.size)[::-1]
     rank = np.empty(count, dtype=np.int64)
     rank[np.argsort(first)] = np.arange(count)
-    found: Ints = rank[component]
-    return found
+    return graph, rank[component]
 
 
 def contradictions(
@@ -173,8 +165,8 @@ def contradictions(
 ) -> tuple[int, str]:
     """Count the contradictions, and put the first of them into words.
 
-    `graph`: of :func:`must_link_graph`. `component`: of :func:`components`. `rows`, `left`,
-    `right`, `kinds`, `classes`, `values`: see :class:`PairwiseConstraints`.
+    `graph`, `component`: of :func:`must_link_components`. The others: see
+    :class:`PairwiseConstraints`.
     """
     m, n_classes = rows.size, values.size
     inside = np.flatnonzero(~kinds & (component[left] == component[right]))
@@ -543,7 +535,11 @@ class PairwiseConstraints:
             given.rows,
             given.codes.astype(np.int64),
             given.classes,
-            implied=(scalar_or_one(must_link_weight), scalar_or_one(cannot_link_weight)),
+            implied=[
+                # Where weights are those of explicit pairs, implied ones have none of their own.
+                1.0 if weight is None or np.ndim(weight) else float(np.asarray(weight, float))
+                for weight in (must_link_weight, cannot_link_weight)
+            ],
         )
 
     def warn_of_contradictions(self) -> None:
@@ -585,7 +581,7 @@ class PairwiseConstraints:
         codes: Ints,
         values: Array,
         *,
-        implied: tuple[float, float],
+        implied: Sequence[float],
     ) -> PairwiseConstraints:
         """Index checked constraints; ``values[codes]`` are the labels."""
         rows = _distinct(np.concatenate([pairs.ravel(), label_rows]))
@@ -593,8 +589,7 @@ class PairwiseConstraints:
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
 
-        graph = must_link_graph(left[kinds], right[kinds], classes, values.size)
-        component = components(graph)
+        graph, component = must_link_components(left[kinds], right[kinds], classes, values.size)
         count, contradiction = contradictions(
             graph, component, rows, left, right, kinds, classes, values
         )

@@ -1,7 +1,14 @@
 """The only part of the package that runs Dask."""
 
 from daskclust._progress import on_iteration, showing_progress
-from daskclust.engine.binding import forecast, is_dask
+from daskclust.engine.binding import (
+    forecast,
+    is_dask,
+    number_type,
+    open_blank,
+    open_rows,
+    unwrap,
+)
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, Fitted, check_checkpoint
 from daskclust.engine.computing import (
@@ -20,7 +27,7 @@ from daskclust.engine.driver import Problem, Step, iterate
 from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lockstep import Job, run_together
-from daskclust.engine.rows import Carry, Rows, number_type, open_blank, open_rows, unwrap
+from daskclust.engine.rows import Carry, Rows
 from daskclust.engine.tasks import await_workers
 from daskclust.engine.threads import side_by_side
 from daskclust.engine.workers import on_notice

@@ -1,10 +1,10 @@
-"""From a Dask array to bound groups of blocks, on whatever scheduler is the user's."""
+"""Opening data: from whatever holds the rows to bound groups of blocks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -14,8 +14,11 @@ import dask.array as da
 import numpy as np
 import psutil
 from dask.system import CPU_COUNT
+from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
+from daskclust.config import check_settings
 from daskclust.engine.blocks import Block, Group, LazyChunk, joined_ranges, share_out, tile_bytes
 from daskclust.engine.dask_surface import (
     client_behind,
@@ -29,6 +32,7 @@ from daskclust.engine.executors import (
     Executor,
     GraphExecutor,
     LocalExecutor,
+    ThreadExecutor,
     bind_group,
 )
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
@@ -42,6 +46,7 @@ from daskclust.engine.memory import (
     measure,
     planned,
 )
+from daskclust.engine.rows import OpenRows, Rows
 from daskclust.engine.tasks import (
     Slot,
     Task,
@@ -52,6 +57,7 @@ from daskclust.engine.tasks import (
     discard,
     gather_futures,
 )
+from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 
@@ -68,16 +74,36 @@ def is_dask(X: Any) -> bool:
     return isinstance(X, da.Array)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Data where their passes will run.
+def number_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers.
 
-    `lengths` are the rows of each chunk, `keepable` the bytes that may be kept between passes.
+    pandas' extension types (nullable and Arrow columns) may lack values.
     """
+    if not isinstance(kind, np.dtype):
+        from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    executor: Executor
-    lengths: tuple[int, ...]
-    keepable: float
+        if not (is_numeric_dtype(kind) or is_bool_dtype(kind)):
+            return None
+        kind = getattr(kind, "numpy_dtype", kind)
+        if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
+            return np.dtype(np.float64)  # decimals
+    return kind if kind.kind in "iufb" else None
+
+
+def unwrap(X: Any) -> Any:
+    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
+    if hasattr(X, "to_dask_array"):
+        kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
+        plain = all(isinstance(kind, np.dtype) for kind in kinds)
+        if not plain or len({kind.kind == "b" for kind in kinds}) > 1:
+            # Of these pandas makes objects.
+            numbers = [number_type(kind) for kind in kinds]
+            if all(number is not None for number in numbers):
+                X = X.astype(np.result_type(np.float32, *numbers))
+        return X.to_dask_array()
+    if hasattr(X, "dims") and hasattr(X, "data"):
+        return X.data
+    return X
 
 
 def _blocks(lengths: tuple[int, ...]) -> list[Block]:
@@ -97,19 +123,6 @@ def fetch_chunks(array: Any, what: str) -> list[Any]:
     if client is None:
         return list(get(graph, behind.keys))
     return gather_futures(client, what, submit_graph(client, graph, behind.keys))
-
-
-def _check_layout(X: Any) -> Any:
-    if X.numblocks[1] > 1:
-        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
-        warn(
-            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
-            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
-            "Use X = X.rechunk({1: -1}) before persisting.",
-            PerformanceWarning,
-        )
-        X = X.rechunk({1: -1})
-    return X
 
 
 def _one(block: Any) -> Any:
@@ -199,9 +212,17 @@ def spare_memory() -> float:
     return float(dask.config.get("daskclust.persist-fraction")) * free
 
 
-def bind(X: Any, weight: Any) -> Bound:
+def _open_dask(X: Any, weight: Any) -> OpenRows:
     """Bind a Dask array, and weights, to groups on the user's scheduler."""
-    X = _check_layout(X)
+    if X.numblocks[1] > 1:
+        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
+        warn(
+            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
+            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
+            "Use X = X.rechunk({1: -1}) before persisting.",
+            PerformanceWarning,
+        )
+        X = X.rechunk({1: -1})
     get = scheduler_of(X)
     client = client_behind(get)
     lengths = _row_lengths(X)
@@ -209,13 +230,16 @@ def bind(X: Any, weight: Any) -> Bound:
     if weight is not None:
         weight = graph_behind(_aligned_weight(weight, lengths))
     behind = graph_behind(X)
+    executor: Executor
     if client is not None:
-        return _bind_cluster(X, behind, weight, lengths, n_bytes, client)
-    # Other processes would be sent the values again in every pass.
-    sends = get is not dask.threaded.get
-    keepable = spare_memory()
-    kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
-    return Bound(_bind_local(behind, weight, lengths, get, kept), lengths, keepable)
+        executor, keepable = _bind_cluster(X, behind, weight, lengths, n_bytes, client)
+    else:
+        # Other processes would be sent the values again in every pass.
+        sends = get is not dask.threaded.get
+        keepable = spare_memory()
+        kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
+        executor = _bind_local(behind, weight, lengths, get, kept)
+    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
 
 
 def _bind_local(
@@ -307,7 +331,9 @@ def _bind_cluster(
     lengths: tuple[int, ...],
     n_bytes: float,
     client: Any,
-) -> Bound:
+) -> tuple[Executor, float]:
+    """Return groups on a cluster, and the bytes that may be kept between passes."""
+
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
 
@@ -347,7 +373,7 @@ def _bind_cluster(
         largest, n_present = max(lengths, default=0), sum(1 for n in lengths if n)
         read, tile = largest_read([behind.graph]), tile_bytes(X.dtype, largest, X.shape[1])
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, n_present, read)
-        return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, keepable)
+        return _whole_graph(behind, named, lengths, client.get, client), keepable
 
     held: list[Any]
     if futures is not None:
@@ -389,7 +415,7 @@ def _bind_cluster(
     # Kept blocks are counted with the memory that is taken.
     block = 0 if futures is not None else max(lengths) * X.shape[1] * X.dtype.itemsize
     plan = MemoryPlan(workers, len(groups), block)
-    return Bound(ClusterExecutor(worker_slots, groups, ranges, plan), lengths, keepable)
+    return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:
@@ -403,3 +429,45 @@ def _arrived(client: Any, futures: list[Any]) -> None:
             failed[0].result()
         time.sleep(pause or 0.0)
         client.retry(failed)
+
+
+def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:
+    n, p = X.shape
+    block = Block(0, n, X, weight)
+    n_threads = cpu_threads() if side_by_side else 1
+    groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
+    return OpenRows(ThreadExecutor(groups), X.dtype, (n,), p, spare_memory())
+
+
+def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
+    """Bind data to the place where their passes will run; values are not checked.
+
+    `n_clusters` are centers with which passes compare each row of an array in memory: where there
+    are many, threads pay for few rows already.
+
+    NumPy arrays run on threads of this process without Dask.  Dask arrays run on
+    the user's scheduler: blocks that are in memory are bound into one group a
+    worker thread; a lazy array is kept in memory for the fit if it takes no more
+    than ``daskclust.persist-fraction`` of what is free, and is otherwise read
+    again in every pass, one block a thread at a time.
+    """
+    check_settings()
+    if is_dask(X):
+        return _open_dask(X, sample_weight)
+    n, p = X.shape
+    return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
+
+
+def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
+    """Bind as many rows as X has without their values, for fits of made-up data.
+
+    Returns rows with the chunks of X, whose blocks have no columns, so that no data are read or
+    stored; and the X that a fit receives, lazy, so that labels are only computed if they are used.
+    """
+    n, p = like.n_rows, like.n_features
+    if is_dask(X):
+        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+    else:
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
+    blank.n_features = p
+    return blank, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

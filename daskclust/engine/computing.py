@@ -200,19 +200,6 @@ class _Patch:
     values: NDArray[Any]
     n_rows: int
 
-    @classmethod
-    def of(cls, start: int, n: int, rows: Ints, values: NDArray[Any]) -> _Patch:
-        """Pack (local row, value) pairs of a chunk of n rows."""
-        small = values
-        if values.dtype.kind in "iu" and len(values):
-            low, high = np.min_scalar_type(values.min()), np.min_scalar_type(values.max())
-            small = values.astype(np.promote_types(low, high))
-        if n < 0 or n >= 32 * len(rows):
-            return cls(start, rows.astype(np.uint32), small, n)
-        mask = np.zeros(n, dtype=bool)
-        mask[rows] = True
-        return cls(start, np.packbits(mask), small, n)
-
     def put(self, out: NDArray[Any]) -> None:
         if not len(self.values):
             return
@@ -225,11 +212,22 @@ class _Patch:
 def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list[_Patch]:
     """Cut (row, value) pairs by chunk; a length of -1 is one that is not known."""
     starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))]).astype(np.int64)
-    bounds = np.searchsorted(rows, starts)
-    return [
-        _Patch.of(int(start), n, rows[first:last] - start, values[first:last])
-        for start, n, first, last in zip(starts, lengths, bounds[:-1], bounds[1:], strict=False)
-    ]
+    patches = []
+    for start, n, (first, last) in zip(
+        starts.tolist(), lengths, pairwise(np.searchsorted(rows, starts)), strict=False
+    ):
+        local, small = rows[first:last] - start, values[first:last]
+        if small.dtype.kind in "iu" and len(small):
+            low, high = np.min_scalar_type(small.min()), np.min_scalar_type(small.max())
+            small = small.astype(np.promote_types(low, high))
+        if n < 0 or n >= 32 * len(local):
+            packed = local.astype(np.uint32)
+        else:
+            mask = np.zeros(n, dtype=bool)
+            mask[local] = True
+            packed = np.packbits(mask)
+        patches.append(_Patch(start, packed, small, n))
+    return patches
 
 
 def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:

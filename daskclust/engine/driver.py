@@ -74,7 +74,8 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
     """
     rows = problem.rows
     # A loop inside a start is kept in the record of the start, as a whole.
-    log = rows.pass_record.log
+    made = rows.pass_record
+    log = made.log
     keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
     history: list[dict[str, Any]] = []
     finished = False
@@ -88,11 +89,11 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
                 with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
                     state = problem.begin()
                 if keeper is not None:
-                    keeper.save(state, history, finished=False, passes=rows.passes)
+                    keeper.save(state, history, finished=False, passes=made.passes)
             else:
                 state, history, finished = stored.state, stored.history, stored.finished
                 # The passes of this process so far only looked at the data again.
-                rows.passes = max(rows.passes, stored.passes)
+                made.passes = max(made.passes, stored.passes)
             while not finished and len(history) < problem.max_iter:
                 began = time.perf_counter()
                 done = problem.step(state)
@@ -103,12 +104,12 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
                     "center_shift": float(done.center_shift),
                     "moved": done.moved,
                     "seconds": time.perf_counter() - began,
-                    "passes": rows.passes,
+                    "passes": made.passes,
                     **done.extra,
                 }
                 history.append(record)
                 if keeper is not None:
-                    keeper.save(state, history, finished=finished, passes=rows.passes)
+                    keeper.save(state, history, finished=finished, passes=made.passes)
                 announce(name, record)
     except CheckpointError:
         raise
@@ -126,4 +127,4 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
         raise
     if checkpoint is not None:
         checkpoint.close()
-    return Fitted(state, history, finished, rows.passes)
+    return Fitted(state, history, finished, made.passes)

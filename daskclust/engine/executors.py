@@ -52,18 +52,15 @@ class Executor(ABC):
         """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
 
 
+@dataclass(frozen=True, eq=False)
 class _GroupExecutor(Executor):
     """Groups in this process; a call for each group."""
 
-    def __init__(self, groups: list[Group]) -> None:
-        self.groups = groups
+    groups: list[Group]
 
     @abstractmethod
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Make all calls; results in order."""
-
-    def _of(self, groups: list[Group]) -> Self:
-        return type(self)(groups)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         return self._run(name, [partial(function, group, *arguments) for group in self.groups])
@@ -82,11 +79,11 @@ class _GroupExecutor(Executor):
         ]
 
     def excluding(self, rows: Ints) -> Self:
-        return self._of([group.excluding(rows) for group in self.groups])
+        return replace(self, groups=[group.excluding(rows) for group in self.groups])
 
     def only(self, ranges: Sequence[Range]) -> Self:
         parts = [group.only(ranges) for group in self.groups]
-        return self._of([part for part in parts if part.blocks])
+        return replace(self, groups=[part for part in parts if part.blocks])
 
 
 class ThreadExecutor(_GroupExecutor):
@@ -96,20 +93,16 @@ class ThreadExecutor(_GroupExecutor):
         return side_by_side(calls)
 
 
+@dataclass(frozen=True, eq=False)
 class LocalExecutor(_GroupExecutor):
     """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
 
-    def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
-        super().__init__(groups)
-        self._get = get
-
-    def _of(self, groups: list[Group]) -> Self:
-        return type(self)(groups, self._get)
+    get: Callable[..., Any]
 
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         token = uuid4().hex
         graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
-        return list(self._get(graph, list(graph)))
+        return list(self.get(graph, list(graph)))
 
 
 def _fold_chunk(

@@ -13,9 +13,9 @@ import dask.array as da
 import numpy as np
 
 from daskclust._types import Array, Bools
-from daskclust.engine.binding import is_dask
+from daskclust.engine.binding import is_dask, open_rows, unwrap
 from daskclust.engine.blocks import as_matrix, check_shape, check_vector, working_dtype
-from daskclust.engine.rows import Rows, open_rows, unwrap
+from daskclust.engine.rows import Rows
 from daskclust.exceptions import ChunkError
 
 #: Values that mean no label.

@@ -54,8 +54,7 @@ class MadeRows(OpenRows):
             groups.append(Task("make", _make, arguments, slot).submit(client))
             ranges.append([(i * size, (i + 1) * size)])
         executor = ClusterExecutor(WorkerSlots(client, slots, workers_of(client)), groups, ranges)
-        prepare = Prepare(np.dtype(np.float32), n_columns=n_features)
-        super().__init__(executor, prepare, (size,) * len(slots), n_features)
+        super().__init__(executor, np.dtype(np.float32), (size,) * len(slots), n_features)
 
     def alone(self, reduction: Reduction, state: Any, repeats: int) -> list[list[float]]:
         """Return the seconds of passes over each group by itself, all workers at once.

@@ -1,7 +1,4 @@
-"""Opening data: from whatever holds the rows to bound groups of blocks.
-
-:class:`~daskclust.engine.rows.Rows` is what estimators see of it.
-"""
+"""The rows of a data set as estimators see them: a handle through which passes are made."""
 
 from __future__ import annotations
 
@@ -10,30 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._progress import begin_pass
 from daskclust._types import Floats, Ints
-from daskclust.config import check_settings
-from daskclust.engine.binding import bind, is_dask, spare_memory
 from daskclust.engine.blocks import (
-    Block,
-    Group,
     Prepare,
     collect_rows,
     in_row_order,
     joined_ranges,
     over_blocks,
-    share_out,
     working_dtype,
 )
 from daskclust.engine.checkpoint import StartLog, content_hash
-from daskclust.engine.executors import Executor, ThreadExecutor
-from daskclust.engine.threads import cpu_threads, threads_pay
+from daskclust.engine.executors import Executor
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock
 
@@ -158,58 +148,23 @@ class Rows(ABC):
         """
 
 
-T = TypeVar("T")
-
-
-def number_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers.
-
-    pandas' extension types (nullable and Arrow columns) may lack values.
-    """
-    if not isinstance(kind, np.dtype):
-        from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-        if not (is_numeric_dtype(kind) or is_bool_dtype(kind)):
-            return None
-        kind = getattr(kind, "numpy_dtype", kind)
-        if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
-            return np.dtype(np.float64)  # decimals
-    return kind if kind.kind in "iufb" else None
-
-
-def unwrap(X: Any) -> Any:
-    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
-    if hasattr(X, "to_dask_array"):
-        kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
-        plain = all(isinstance(kind, np.dtype) for kind in kinds)
-        if not plain or len({kind.kind == "b" for kind in kinds}) > 1:
-            # Of these pandas makes objects.
-            numbers = [number_type(kind) for kind in kinds]
-            if all(number is not None for number in numbers):
-                X = X.astype(np.result_type(np.float32, *numbers))
-        return X.to_dask_array()
-    if hasattr(X, "dims") and hasattr(X, "data"):
-        return X.data
-    return X
-
-
 class OpenRows(Rows):
     """Row blocks of a data set, bound to where their passes run."""
 
     def __init__(
         self,
         executor: Executor,
-        prepare: Prepare,
+        dtype: np.dtype[Any],
         lengths: tuple[int, ...],
         n_features: int,
         keepable: float = np.inf,
     ) -> None:
         self._executor = executor
-        self._prepare = prepare
+        self._prepare = Prepare(working_dtype(dtype), n_columns=n_features)
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self.dtype = prepare.dtype
+        self.dtype = self._prepare.dtype
         self.pass_record = PassRecord()
         self._keepable = keepable
 
@@ -311,52 +266,3 @@ class OpenRows(Rows):
         view = copy(self)
         vars(view).update(changes)
         return view
-
-
-def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> OpenRows:
-    n, p = X.shape
-    prepare = Prepare(working_dtype(X.dtype), n_columns=p)
-    block = Block(0, n, X, weight)
-    n_threads = cpu_threads() if threads_pay else 1
-    groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return OpenRows(ThreadExecutor(groups), prepare, (n,), p, keepable=spare_memory())
-
-
-def _open_dask(X: Any, weight: Any) -> OpenRows:
-    bound = bind(X, weight)
-    prepare = Prepare(working_dtype(X.dtype), n_columns=X.shape[1])
-    return OpenRows(bound.executor, prepare, bound.lengths, X.shape[1], keepable=bound.keepable)
-
-
-def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
-    """Bind data to the place where their passes will run; values are not checked.
-
-    `n_clusters` are centers with which passes compare each row of an array in memory: where there
-    are many, threads pay for few rows already.
-
-    NumPy arrays run on threads of this process without Dask.  Dask arrays run on
-    the user's scheduler: blocks that are in memory are bound into one group a
-    worker thread; a lazy array is kept in memory for the fit if it takes no more
-    than ``daskclust.persist-fraction`` of what is free, and is otherwise read
-    again in every pass, one block a thread at a time.
-    """
-    check_settings()
-    if is_dask(X):
-        return _open_dask(X, sample_weight)
-    n, p = X.shape
-    return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
-
-
-def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
-    """Bind as many rows as X has without their values, for fits of made-up data.
-
-    Returns rows with the chunks of X, whose blocks have no columns, so that no data are read or
-    stored; and the X that a fit receives, lazy, so that labels are only computed if they are used.
-    """
-    n, p = like.n_rows, like.n_features
-    if is_dask(X):
-        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
-    else:
-        blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
-    blank.n_features = p
-    return blank, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

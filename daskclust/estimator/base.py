@@ -29,7 +29,7 @@ from daskclust.estimator.inputs import (
     check_values,
     check_weight,
 )
-from daskclust.estimator.parameters import is_partial
+from daskclust.estimator.parameters import check_init_array, is_partial
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest, nearest_observed
 from daskclust.persistence.saveable import Saveable, check_count
@@ -193,7 +193,10 @@ class BaseClusterer(
         return fit(self, X, sample_weight)
 
     def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features."""
+        """Check the parameters that depend on the number of features: centers that are given."""
+        init = getattr(self, "init", "")
+        if not (isinstance(init, str) or callable(init)):
+            check_init_array(init, self.n_clusters, n_features)
 
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))

@@ -39,7 +39,7 @@ from daskclust.estimator.inputs import (
     labels_for,
 )
 from daskclust.estimator.parameters import check_same_features, is_partial
-from daskclust.persistence.saveable import clusters_are_classes, name_classes
+from daskclust.persistence.saveable import NAMES, clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
@@ -163,6 +163,8 @@ def _draft(estimator: E) -> Iterator[E]:
     """Give a copy to fit, no deep one, whose attributes are the estimator's when all went well."""
     draft = object.__new__(type(estimator))
     vars(draft).update(vars(estimator))
+    # They were of the data of the last fit.
+    vars(draft).pop(NAMES, None)
     yield draft
     fitted, now = vars(draft), vars(estimator)
     for name in now.keys() - fitted.keys():
@@ -171,7 +173,6 @@ def _draft(estimator: E) -> Iterator[E]:
 
 
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
-    name_classes(draft, None)
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.n_features)
@@ -186,7 +187,9 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
         read = draft._read(data, **given)
         opened = _look(draft, data, read, hashed=draft.checkpoint is not None)
         problem = draft._problem(opened, read)
-        checkpoint = open_checkpoint(draft, opened, problem.identity)
+        checkpoint = draft.checkpoint
+        if checkpoint is not None:
+            checkpoint = open_checkpoint(draft, opened, problem.identity)
         fitted = iterate(problem, type(draft).__name__, checkpoint)
         draft._finish(opened, problem, fitted.state, fitted.history)
 
@@ -220,14 +223,12 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
 
 def open_checkpoint(
     estimator: Fittable, data: OpenData, identity: Callable[[], Mapping[str, Any]]
-) -> Checkpoint | None:
-    """Open the checkpoint file, if one is wanted.
+) -> Checkpoint:
+    """Open the checkpoint file, see :meth:`Problem.identity`.
 
-    ``identity() -> mapping``: :meth:`Problem.identity`.  It is asked for only if there is a file to
-    open: a digest of many constraints takes time.
+    One that is open already belongs to another fit, of which this one is a part.
     """
-    if estimator.checkpoint is None or isinstance(estimator.checkpoint, Checkpoint):
-        # Open already: this fit is part of another one, which is what the file belongs to.
+    if isinstance(estimator.checkpoint, Checkpoint):
         return estimator.checkpoint
     params = estimator.get_params(deep=False)
     for name in ("checkpoint", *estimator._resumes_with):

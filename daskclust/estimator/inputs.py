@@ -403,29 +403,6 @@ def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     )
 
 
-def check_range(survey: Survey) -> None:
-    """Raise for columns whose squares might overflow."""
-    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
-    # Without any value the range is (inf, -inf).
-    size[survey.low > survey.high] = 0.0
-    # A row of weight 0 is measured, too: it gets a label, and 0 times infinity is NaN.
-    size = np.maximum(size, survey.idle)
-    if (size > LARGEST_VALUE).any():
-        column = int(np.argmax(size))
-        raise ValueError(
-            f"Column {column} of X has values up to {size[column]:.3g} in size; squared distances "
-            f"overflow beyond {LARGEST_VALUE:g}. Mask such values if they stand for missing data, "
-            "else rescale the column."
-        )
-    largest = float(size.max(initial=0.0))
-    # The logarithm, since the product itself would overflow.
-    if largest and survey.weight > 0 and np.log(survey.weight) + 2 * np.log(largest) > LOG_LARGEST:
-        raise ValueError(
-            f"Weights of {survey.weight:.3g} in all, values up to {largest:.3g} in size: sums of "
-            "squared distances overflow. Divide the weights by their mean, or rescale X."
-        )
-
-
 def warn_of_offsets(survey: Survey) -> None:
     """Warn where means are rounded to steps that are no longer small beside the spread."""
     mean, spread = survey.mean, float(np.sqrt(survey.variance.sum()))
@@ -452,7 +429,26 @@ def check_values(survey: Survey) -> None:
         if isinstance(survey, PartialSurvey):
             raise ValueError(infinite_message(*survey.first_bad))
         raise ValueError(nonfinite_message(survey.bad_is_nan, *survey.first_bad))
-    check_range(survey)
+    # Squares must not overflow.
+    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    # Without any value the range is (inf, -inf).
+    size[survey.low > survey.high] = 0.0
+    # A row of weight 0 is measured, too: it gets a label, and 0 times infinity is NaN.
+    size = np.maximum(size, survey.idle)
+    if (size > LARGEST_VALUE).any():
+        column = int(np.argmax(size))
+        raise ValueError(
+            f"Column {column} of X has values up to {size[column]:.3g} in size; squared distances "
+            f"overflow beyond {LARGEST_VALUE:g}. Mask such values if they stand for missing data, "
+            "else rescale the column."
+        )
+    largest = float(size.max(initial=0.0))
+    # The logarithm, since the product itself would overflow.
+    if largest and survey.weight > 0 and np.log(survey.weight) + 2 * np.log(largest) > LOG_LARGEST:
+        raise ValueError(
+            f"Weights of {survey.weight:.3g} in all, values up to {largest:.3g} in size: sums of "
+            "squared distances overflow. Divide the weights by their mean, or rescale X."
+        )
     if survey.bad_weight_row is not None:
         raise ValueError(
             f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative, or too "

@@ -145,15 +145,6 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
     return centers
 
 
-def check_given_centers(init: Any, n_clusters: int, n_features: int) -> None:
-    """Check an array of centers before any pass; named and callable starts pass.
-
-    Raises ValueError for another shape, NaN and infinity.
-    """
-    if not (isinstance(init, str) or callable(init)):
-        check_init_array(init, n_clusters, n_features)
-
-
 def given_centers(
     init: Any, X: Any, n_clusters: int, n_features: int, seeds: tuple[int, ...]
 ) -> Floats:

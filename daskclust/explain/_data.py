@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
+from daskclust.engine import Carry, Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
 from daskclust.estimator.base import center_space, label_function
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.persistence.saveable import class_names_of, described, merged_classes_of
@@ -52,10 +52,10 @@ class Labeled:
             usual = str(self.classes[label])
         return usual if self.model is None else _name_of(self.model, label, usual)
 
-    def scan(self, reduction: Reduction, request: Any, held: Any) -> tuple[Any, Any]:
+    def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
         """Make a pass; blocks keep the labels that they find where there is memory for them."""
         keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
-        return self.rows.scan(reduction if keeps else reduction.without_carry(), request, held)
+        return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
 
     @property
     def wavelengths(self) -> Floats | None:

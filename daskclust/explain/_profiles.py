@@ -12,6 +12,7 @@ import numpy as np
 from daskclust._types import Array, Floats, Ints
 from daskclust.cube.pixels import questions_of
 from daskclust.exceptions import MemoryPlanError
+from daskclust.engine import Carry
 from daskclust.explain._data import Labeled, open_labeled
 from daskclust.kernels.label_profiles import Bins, choose_bins
 from daskclust.kernels.moments import merge_moments
@@ -50,10 +51,11 @@ def sample_labeled(data: Labeled) -> LabelSample:
     request = LabelSampleRequest(
         len(data.features), _SEED, drawn_share(data), _EACH, data.ignored, data.of_rows
     )
-    found, held = data.scan(LABEL_SAMPLE, request, None)
+    carry = Carry()
+    found = data.reduce(LABEL_SAMPLE, request, carry)
     if not len(found.labels):
         raise ValueError("No row has a label, so there is nothing to explain; expected some.")
-    sample: LabelSample = found._replace(held=held)
+    sample: LabelSample = found._replace(held=carry)
     return sample
 
 
@@ -483,7 +485,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
     place = data.place(sample.labels, means, _deviations(total))
     request = HistogramsRequest(sample.labels, bins, place, _NEAREST, data.of_rows)
-    found: Histograms = data.scan(LABEL_HISTOGRAMS, request, sample.held)[0]
+    found: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
     areas, errors = np.full((k, p), np.nan), np.full((k, p), np.nan)
     quantiles = np.full((k, p, len(QUANTILES)), np.nan)
     for j in range(p):

@@ -378,9 +378,10 @@ class PCKID(
             )
         else:
             self.embedding_ = data.rows.map("embedding", embed.of_rows)
-        checkpoint = open_checkpoint(self, data, problem.identity)
+        checkpoint = self.checkpoint
         if checkpoint is not None:
-            checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
+            done = Fitted(state, history, True, history[-1]["passes"])
+            checkpoint = open_checkpoint(self, data, problem.identity).following(done)
         kmeans = KMeans(
             self.n_clusters,
             init="random",

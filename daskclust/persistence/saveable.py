@@ -25,7 +25,7 @@ from daskclust.persistence.schema import (
 )
 
 #: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
-_SCENE, _NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
+_SCENE, NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
 
 
@@ -71,7 +71,7 @@ def _is_entry(item: tuple[str, Any]) -> bool:
 #: Entries of every model's state.
 ENTRIES: Mapping[str, Entry] = {
     _SCENE: Described(_OF_CUBE),
-    _NAMES: Described(("names", "colors")),
+    NAMES: Described(("names", "colors")),
     _MERGED: Described(("into",)),
 }
 
@@ -119,18 +119,18 @@ def name_classes(
     `names`, `colors`: by code of the class, or by cluster number where clusters are no classes.
     What was said before is forgotten.
     """
-    vars(model).pop(_NAMES, None)
+    vars(model).pop(NAMES, None)
     said = [
         {str(int(code)): str(text) for code, text in (given or {}).items()}
         for given in (names, colors)
     ]
     if any(said):
-        setattr(model, _NAMES, dict(zip(("names", "colors"), said, strict=True)))
+        setattr(model, NAMES, dict(zip(("names", "colors"), said, strict=True)))
 
 
 def class_names_of(model: Any) -> tuple[dict[int, str], dict[int, str]]:
     """Return the names and the colors that :func:`name_classes` gave to a model, by code."""
-    said = getattr(model, _NAMES, None) or {"names": {}, "colors": {}}
+    said = getattr(model, NAMES, None) or {"names": {}, "colors": {}}
     names, colors = ({int(k): v for k, v in said[key].items()} for key in ("names", "colors"))
     return names, colors
 

@@ -8,7 +8,7 @@ Some draw from a sample that lies with the client.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -337,46 +337,40 @@ def draw_candidates(
     return drawn
 
 
+@dataclass
 class Candidates:
     """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
 
-    `points` (m_r, p) are the distinct rows of each restart so far, `first` what they begin with;
-    `n_fixed` of these do not move. `shift` (p,) is a point amid the data.
+    `points` (m_r, p) are the distinct rows of each restart so far; the first `n_fixed` of them do
+    not move. `shift` (p,) is a point amid the data. `made`: rounds so far.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        survey: Survey,
-        first: list[Floats],
-        seeds: tuple[int, ...],
-        n_fixed: int,
-        shift: Floats | None,
-        missing: bool,
-    ) -> None:
-        self.points = list(first)
-        #: Rounds so far.
-        self.made = 0
-        self._rows, self._survey, self._seeds, self._n_fixed = rows, survey, seeds, n_fixed
-        self._shift, self._missing = shift, missing
-        keep = rows.can_keep(CARRY_BYTES * len(seeds))
-        self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
-        self._carry = Carry()
+    rows: Rows
+    survey: Survey
+    points: list[Floats]
+    seeds: tuple[int, ...]
+    n_fixed: int
+    shift: Floats | None
+    missing: bool
+    made: int = 0
+    carry: Carry = field(default_factory=Carry)
 
     def draw(self, n_picks: int) -> bool:
         """Draw rows for each restart by ``w D^2``; return whether there were any left."""
         self.made += 1
         state = CandidateRound(
             tuple(self.points),
-            self._seeds,
+            self.seeds,
             self.made,
             # No more than there are: memory is taken for all of them.
-            min(n_picks, self._rows.n_rows),
-            shift=self._shift,
-            missing=self._missing,
+            min(n_picks, self.rows.n_rows),
+            shift=self.shift,
+            missing=self.missing,
         )
-        found = self._rows.reduce(self._sampling, state, self._carry)
-        drawn = [_picked(picks, self._survey.mean) for picks in found]
+        keep = self.rows.can_keep(CARRY_BYTES * len(self.seeds))
+        sampling = CANDIDATES if keep else CANDIDATES.without_carry()
+        found = self.rows.reduce(sampling, state, self.carry)
+        drawn = [_picked(picks, self.survey.mean) for picks in found]
         self.points = [np.concatenate(pair) for pair in zip(self.points, drawn, strict=True)]
         return any(len(d) for d in drawn)
 
@@ -385,7 +379,7 @@ class Candidates:
 
         Bahmani et al. (2012), with draws of an exact number of rows by a race.
         """
-        per_round = max(1, round(factor * (k - self._n_fixed)))
+        per_round = max(1, round(factor * (k - self.n_fixed)))
         left = True
         # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
         while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
@@ -398,13 +392,13 @@ class Candidates:
         """
         enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))
         rate = None
-        if self._rows.n_rows > enough:
-            rate = float(2.0 ** np.floor(np.log2(enough / self._survey.weight)))
-        state = Attraction(tuple(self.points), self._seeds, rate, self._shift, self._missing)
-        weights: list[Floats] = self._rows.reduce(ATTRACTED, state)
+        if self.rows.n_rows > enough:
+            rate = float(2.0 ** np.floor(np.log2(enough / self.survey.weight)))
+        state = Attraction(tuple(self.points), self.seeds, rate, self.shift, self.missing)
+        weights: list[Floats] = self.rows.reduce(ATTRACTED, state)
         found = [
-            recluster(points, weight, k, seed, self._n_fixed)
-            for points, weight, seed in zip(self.points, weights, self._seeds, strict=True)
+            recluster(points, weight, k, seed, self.n_fixed)
+            for points, weight, seed in zip(self.points, weights, self.seeds, strict=True)
         ]
         return _padded(found, k)
 

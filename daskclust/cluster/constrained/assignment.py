@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -39,7 +39,7 @@ from daskclust.kernels.constraints.pairs import (
     implied_violations,
     pair_costs,
 )
-from daskclust.reduction import Survey
+from daskclust.kernels.nearest.assign import observed_pair_boxes
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
 
@@ -48,25 +48,6 @@ class _Prices(NamedTuple):
 
     edge_costs: Floats
     implied: ImpliedPairs | None
-
-
-def _check_prices(rows: ConstrainedRows, survey: Survey) -> None:
-    """Refuse weights of pairs whose products with squared distances leave float64."""
-    c = rows.constraints
-    heaviest = float(np.max(c.pair_weight, initial=0.0))
-    if c.n_classes:
-        heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
-    sizes = np.maximum(np.maximum(np.abs(survey.low), np.abs(survey.high)), survey.idle)
-    largest = float(sizes.max())
-    # By logarithms, since the product itself would overflow.
-    if max(heaviest, 1.0) > HEAVIEST or (
-        heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
-    ):
-        raise ConstraintError(
-            f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in size: "
-            "costs of violations overflow. Use smaller weights (1 is the default; constraints "
-            "that must hold are for COPKMeans), or rescale X."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +73,26 @@ class SoftConstraints:
     def of(
         cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
     ) -> Self:
-        """Return the rule for some data, whose box may be stretched to the origin."""
-        _check_prices(rows, data.survey)
-        low, high = data.survey.low, data.survey.high
+        """Return the rule for some data, whose box may be stretched to the origin.
+
+        Raises ConstraintError for weights of pairs whose products with squared distances leave
+        float64.
+        """
+        c, survey = rows.constraints, data.survey
+        heaviest = float(np.max(c.pair_weight, initial=0.0))
+        if c.n_classes:
+            heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
+        low, high = survey.low, survey.high
+        largest = float(np.maximum(np.maximum(np.abs(low), np.abs(high)), survey.idle).max())
+        # By logarithms, since the product itself would overflow.
+        if max(heaviest, 1.0) > HEAVIEST or (
+            heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
+        ):
+            raise ConstraintError(
+                f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in "
+                "size: costs of violations overflow. Use smaller weights (1 is the default; "
+                "constraints that must hold are for COPKMeans), or rescale X."
+            )
         low = np.minimum(low, 0.0) if from_origin else low
         return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
 
@@ -137,29 +135,23 @@ class SoftConstraints:
             )
         return total
 
-    def cost(self, violations: Violations, weights: Floats) -> float:
-        return violations.objective(weights, penalty=self.penalty)
-
-    def attributes(self, labels: Ints) -> dict[str, Any]:
-        return self.rows.attributes(labels)
-
     def _price(self, weights: Floats) -> _Prices:
         """Costs of violations, computed once for each set of feature weights."""
         key = weights.tobytes()
-        prices = self._prices.pop(key, None) or self._new_prices(weights)
-        self._prices[key] = prices
-        if len(self._prices) > self.n_kept:
-            # The least recently used one.
+        if key in self._prices:
+            # The last one is the one used last.
+            self._prices[key] = prices = self._prices.pop(key)
+            return prices
+        if len(self._prices) == self.n_kept:
             del self._prices[next(iter(self._prices))]
-        return prices
-
-    def _new_prices(self, weights: Floats) -> _Prices:
-        c, given = self._pairs, self.rows.constraints
+        rows, c, given = self.rows, self._pairs, self.rows.constraints
+        ends, sides = (c.pair_left, c.pair_right), weights * self.box2
         costs = pair_costs(
-            self.rows.pair_lengths(c.pair_left, c.pair_right, weights),
+            rows.pair_lengths(*ends, weights),
             c.pair_is_must_link,
             c.pair_weight,
-            self.rows.pair_boxes(c.pair_left, c.pair_right, weights * self.box2),
+            # Where rows miss values, the box of what both observe.
+            float(sides.sum()) if rows.are_complete else observed_pair_boxes(rows.x, *ends, sides),
             penalty=self.penalty,
         )
         implied = None
@@ -173,7 +165,8 @@ class SoftConstraints:
                 cannot_link_weight=given.implied_cannot_link_weight,
                 penalty=self.penalty,
             )
-        return _Prices(costs[c.pair_index], implied)
+        self._prices[key] = _Prices(costs[c.pair_index], implied)
+        return self._prices[key]
 
 
 #: Labeled rows whose pairs may be listed: some two million of them.
@@ -374,6 +367,8 @@ class HardConstraints:
     `rows`: of constraints that can all hold. `k`: number of clusters.
     """
 
+    penalty: ClassVar[Penalty] = "constant"
+
     rows: ConstrainedRows
     k: int
 
@@ -392,13 +387,6 @@ class HardConstraints:
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
-
-    def cost(self, violations: Violations, weights: Floats) -> float:
-        """Infinite: no violation has a price."""
-        return np.inf
-
-    def attributes(self, labels: Ints) -> dict[str, Any]:
-        return self.rows.attributes(labels)
 
     @cached_property
     def _rows_by_group(self) -> tuple[Ints, Ints]:

@@ -14,11 +14,11 @@ from daskclust.cluster.constrained.iteration import (
     AssignmentRule,
     ConstrainedLloyd,
     ConstrainedRows,
+    NoConstraints,
     RestartState,
     UpdateRule,
 )
 from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Rows
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import (
     FirstPass,
@@ -32,7 +32,6 @@ from daskclust.estimator.fitting import (
 from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import (
     check_choice,
-    check_given_centers,
     check_integer,
     check_missing,
     check_real,
@@ -89,6 +88,8 @@ class ConstrainedClusterer(BaseClusterer):
     max_iter: int
     tol: float
     random_state: Any
+    constraint_violations_: Any
+    classes_: Any
 
     def _check_parameters(self) -> None:
         check_integer(self.n_clusters, "n_clusters", 1)
@@ -99,9 +100,6 @@ class ConstrainedClusterer(BaseClusterer):
         if isinstance(self.init, str):
             check_choice(self.init, "init", self._inits)
         check_missing(self)
-
-    def _check_features(self, n_features: int) -> None:
-        check_given_centers(self.init, self.n_clusters, n_features)
 
     def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
         """Check the constraints as far as that needs no row."""
@@ -169,7 +167,10 @@ class ConstrainedClusterer(BaseClusterer):
             # A feature that no row of a neighborhood has is at the mean of all.
             known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
             init = _COVERING[init]
-            rows = rows_to_sample(rows, found, k - len(known))
+            n_missing = k - len(known)
+            if n_missing and rows.n_rows - len(found.rows) >= n_missing:
+                # Rows of the neighborhoods lie in clusters that have their center already.
+                rows = rows.excluding(found.rows)
         return sample_centers(
             rows,
             data.survey,
@@ -195,17 +196,27 @@ class ConstrainedClusterer(BaseClusterer):
         history: list[dict[str, Any]],
     ) -> None:
         note_start(history, self.init, data.rows.n_rows, self.n_clusters)
-        restarts = state.split()
+        restarts = state.restarts
         costs = [problem.rule.cost(restart) for restart in restarts] if len(restarts) > 1 else [0.0]
         best = best_restart(costs)
         kept, constraints = restarts[best], problem.constrained.constraints
-        self.history_ = _history_of(history, best)
+        if history and "restarts" in history[0]:
+            # Of the one that is kept, as far as it went.
+            history = [
+                {key: value for key, value in record.items() if key != "restarts"}
+                | record["restarts"][best]
+                for record in history
+                if record["restarts"][best] is not None
+            ]
+        self.history_ = history
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = kept.centers
         self.n_iter_ = len(self.history_)
         self.inertia_ = float(self.history_[-1]["inertia"])
-        found = {**problem.assignment.attributes(kept.labels), **problem.rule.attributes(kept)}
-        for name, value in found.items():
+        if not isinstance(problem.assignment, NoConstraints):
+            self.constraint_violations_ = constraints.violations(kept.labels)
+            self.classes_ = constraints.class_values
+        for name, value in problem.rule.attributes(kept).items():
             setattr(self, name, value)
         problem.rule.warn(kept, self.history_[-1])
         warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
@@ -216,21 +227,6 @@ class ConstrainedClusterer(BaseClusterer):
             function = function.with_centers(kept.assignment_centers, None if (w == 1).all() else w)
         known = RowLabels(constraints.rows, kept.labels.astype(np.int32), self.n_clusters)
         self.labels_ = row_labels(data, function, known)
-
-
-def _history_of(history: list[dict[str, Any]], restart: int) -> list[dict[str, Any]]:
-    """Return the records of one restart.
-
-    `history`: of the iterations of all.
-    """
-    if not history or "restarts" not in history[0]:
-        return history
-    return [
-        {key: value for key, value in record.items() if key != "restarts"}
-        | record["restarts"][restart]
-        for record in history
-        if record["restarts"][restart] is not None
-    ]
 
 
 class PairwiseFit:
@@ -373,14 +369,3 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
         chosen.append(new)
         least[chosen] = -1.0
     return Neighborhoods(centroids[chosen], weights[chosen], found.rows)
-
-
-def rows_to_sample(rows: Rows, found: Neighborhoods, n_missing: int) -> Rows:
-    """Return the rows from which the centers that are missing are drawn.
-
-    Those outside the neighborhoods, which lie in clusters that have their center
-    already; all, where there are not enough others.
-    """
-    if not n_missing or rows.n_rows - len(found.rows) < n_missing:
-        return rows
-    return rows.excluding(found.rows)

@@ -22,13 +22,12 @@ from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, Step
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.pairs import Violations, pair_lengths
+from daskclust.kernels.constraints.pairs import Penalty, Violations, pair_lengths
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
     observed_distances,
     observed_label_sums,
-    observed_pair_boxes,
     observed_pair_lengths,
     off_center,
 )
@@ -54,7 +53,7 @@ class ConstrainedRows:
 
         Rows of weight 0, and those without any value, are absent, and so are their constraints.
         """
-        if not constraints.n_constrained:
+        if not len(constraints.rows):
             none = np.empty(0)
             return cls(constraints, np.empty((0, rows.n_features)), none, none.astype(bool))
         x, weight = rows.take(constraints.rows)
@@ -81,19 +80,6 @@ class ConstrainedRows:
         """Weighted squared distance of each pair, over what both rows observe."""
         measure = pair_lengths if self.are_complete else observed_pair_lengths
         return measure(self.x, left, right, weights)
-
-    def pair_boxes(self, left: Ints, right: Ints, sides: Floats) -> float | Floats:
-        """Sum of the sides; of each pair over what both rows observe, where any misses a value."""
-        if self.are_complete:
-            return float(sides.sum())
-        return observed_pair_boxes(self.x, left, right, sides)
-
-    def attributes(self, labels: Ints) -> dict[str, Any]:
-        """Return the attributes of an estimator that depend on constraints."""
-        return {
-            "constraint_violations_": self.constraints.violations(labels),
-            "classes_": self.constraints.class_values,
-        }
 
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints
@@ -133,6 +119,10 @@ class RowAssignment(NamedTuple):
 class AssignmentRule(Protocol):
     """How the constrained rows are assigned, and what violated constraints cost."""
 
+    @property
+    def penalty(self) -> Penalty:
+        """Price of a violation, where there can be any."""
+
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign all rows.
 
@@ -143,27 +133,17 @@ class AssignmentRule(Protocol):
     def violations(self, labels: Ints) -> Violations | None:
         """Sum over the violated pairs, each once; None where there can be none."""
 
-    def cost(self, violations: Violations, weights: Floats) -> float:
-        """Price of these violations under feature weights."""
-
-    def attributes(self, labels: Ints) -> dict[str, Any]:
-        """Return the attributes of an estimator that depend on constraints."""
-
 
 class NoConstraints:
     """The rule of estimators without constraints."""
+
+    penalty: ClassVar[Penalty] = "constant"
 
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         return RowAssignment(labels, {})
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
-
-    def cost(self, violations: Violations, weights: Floats) -> float:
-        return 0.0
-
-    def attributes(self, labels: Ints) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,37 +206,28 @@ class RestartState:
 
     @classmethod
     def stack(cls, restarts: Sequence[Self]) -> Self:
-        columns: dict[str, Any] = {
-            each.name: _stacked([getattr(restart, each.name) for restart in restarts])
-            for each in fields(cls)
-        }
+        columns: dict[str, Any] = {}
+        for each in fields(cls):
+            values = [getattr(restart, each.name) for restart in restarts]
+            if values[0] is not None:
+                # One restart is not copied: there may be many labels.
+                columns[each.name] = (
+                    np.stack(values) if len(values) > 1 else np.asarray(values[0])[None]
+                )
         made = cls(**columns)
         # Taken apart by the next iteration, unless it is that of another process.
-        vars(made)["_parts"] = list(restarts)
+        vars(made)["restarts"] = tuple(restarts)
         return made
 
-    def split(self) -> list[Self]:
-        return list(self._parts)
-
     @cached_property
-    def _parts(self) -> list[Self]:
+    def restarts(self) -> tuple[Self, ...]:
+        """The restarts, each by itself."""
         columns = {each.name: getattr(self, each.name) for each in fields(self)}
         there = {name: column for name, column in columns.items() if column is not None}
-        return [
+        return tuple(
             type(self)(**{name: column[r] for name, column in there.items()})
             for r in range(len(self.centers))
-        ]
-
-
-def _stacked(values: list[Any]) -> Array | None:
-    """Return a field of all restarts, along a new first axis; None where they have none."""
-    if values[0] is None:
-        return None
-    if len(values) > 1:
-        return np.stack(values)
-    # One restart is not copied: there may be many labels.
-    (value,) = values
-    return value[None] if isinstance(value, np.ndarray) else np.array(values)
+        )
 
 
 class Iteration(NamedTuple):
@@ -295,16 +266,6 @@ class Iteration(NamedTuple):
             return bool(self.state.settled)
         allowed = float((self.state.assignment_weights * tolerance).mean())
         return self.squared_shift <= allowed
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "objective": float(self.state.objective),
-            "center_shift": float(np.sqrt(self.squared_shift)),
-            "moved": self.moved,
-            **self.extra,
-            "inertia": self.inertia,
-            "repaired": self.repaired,
-        }
 
 
 class UpdateRule(Protocol):
@@ -370,7 +331,7 @@ class ConstrainedLloyd:
 
     def step(self, state: RestartState) -> Step[RestartState]:
         """Make an iteration of all restarts that are not finished, in one pass."""
-        restarts = state.split()
+        restarts = list(state.restarts)
         active = np.flatnonzero(~np.asarray(state.finished))
         sets = CenterSets(
             state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
@@ -380,8 +341,26 @@ class ConstrainedLloyd:
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
             done = self.rule.update(done)
-            restarts[r], records[r] = done.state, done.record()
-        return _step(RestartState.stack(restarts), records)
+            restarts[r] = done.state
+            records[r] = {
+                "objective": float(done.state.objective),
+                "center_shift": float(np.sqrt(done.squared_shift)),
+                "moved": done.moved,
+                **done.extra,
+                "inertia": done.inertia,
+                "repaired": done.repaired,
+            }
+        # An iteration of one restart is on record as it is, of several side by side.
+        made = [record for record in records if record is not None]
+        alone = len(records) == 1
+        return Step(
+            RestartState.stack(restarts),
+            objective=min(record["objective"] for record in made),
+            center_shift=max(record["center_shift"] for record in made),
+            moved=made[0]["moved"] if alone else None,
+            finished=all(restart.finished for restart in restarts),
+            extra=made[0] if alone else {"restarts": records},
+        )
 
     @cached_property
     def _unconstrained(self) -> Rows:
@@ -400,7 +379,9 @@ class ConstrainedLloyd:
         assigned = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(rows)), labels].sum())
         violations = self.assignment.violations(labels)
-        cost = 0.0 if violations is None else self.assignment.cost(violations, w)
+        cost = 0.0
+        if violations is not None:
+            cost = violations.objective(w, penalty=self.assignment.penalty)
         last = state.passes + 1 == self.max_passes
         clusters, refounded = self._repair(state, labels, assigned, last)
         sums, counts, masses = clusters
@@ -478,17 +459,3 @@ class ConstrainedLloyd:
         farthest = self.constrained.farthest(state.centers, state.weights, labels)
         clusters = found_clusters(clusters, farthest, state.centers)
         return clusters, not np.array_equal(clusters.counts, before)
-
-
-def _step(state: RestartState, records: list[dict[str, Any] | None]) -> Step[RestartState]:
-    """Put an iteration on record: that of one restart as it is, of several side by side."""
-    made = [record for record in records if record is not None]
-    alone = len(records) == 1
-    return Step(
-        state=state,
-        objective=min(record["objective"] for record in made),
-        center_shift=max(record["center_shift"] for record in made),
-        moved=made[0]["moved"] if alone else None,
-        finished=bool(np.all(state.finished)),
-        extra=made[0] if alone else {"restarts": records},
-    )

@@ -149,24 +149,20 @@ class SparseWeights:
             lost = lost * (most / total)
         return gamma - lost
 
-    def _objective(self, state: RestartState) -> float:
-        """Eq. 13 under the newest weights."""
+    def cost(self, state: RestartState) -> float:
+        """Minus Eq. 13, which is maximized, under the newest weights."""
         gained = float(state.weights @ self._between(state))
         violations = self.assignment.violations(state.labels)
-        if violations is None:
-            return gained
-        return gained - self.assignment.cost(violations, state.weights)
-
-    def cost(self, state: RestartState) -> float:
-        """Minus Eq. 13, which is maximized."""
-        return -self._objective(state)
+        if violations is not None:
+            gained -= violations.objective(state.weights, penalty=self.assignment.penalty)
+        return -gained
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
         return {
             "feature_weights_": state.weights,
             "feature_scores_": self.scores(state),
             "assignment_weights_": state.assignment_weights,
-            "objective_": self._objective(state),
+            "objective_": -self.cost(state),
             "n_iter_": int(state.round),
         }
 
