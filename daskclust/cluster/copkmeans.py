@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from daskclust.cluster.constrained.assignment import HardConstraints, check_feasible
 from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData, fit
@@ -195,8 +195,7 @@ class COPKMeans(ConstrainedClusterer):
         if not weighted:
             check_feasible(constraints, self.n_clusters)
 
-    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
-        rows = ConstrainedRows.fetch(data.rows, read)
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         check_feasible(rows.constraints, self.n_clusters)
         rule = PlainMeans(self.tol * data.survey.variance)
-        return self._compose(data, rows, HardConstraints(rows, self.n_clusters), rule)
+        return HardConstraints(rows, self.n_clusters), rule

@@ -146,7 +146,7 @@ def deduplicate(
     space: Metric = UnitSphere() if metric == "cosine" else EUCLIDEAN
     # Rows of length 1 are |a - b|^2 = 2 (1 - cos) apart.
     squared = 2.0 * threshold if metric == "cosine" else threshold**2
-    size = rows.n_rows * data.n_features * np.dtype(data.X.dtype).itemsize
+    size = rows.n_rows * data.X.shape[1] * np.dtype(data.X.dtype).itemsize
     return decide_within_groups(
         data.X,
         model._leaf_function(rows.dtype),

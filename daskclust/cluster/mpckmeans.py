@@ -13,9 +13,8 @@ from daskclust.cluster.constrained.base import (
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
-from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import InitWithPairs, check_choice, check_penalty, check_real
 from daskclust.persistence.schema import Array, Entry
@@ -201,8 +200,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         check_choice(self.box, "box", ("data", "origin"))
         check_choice(self.criterion, "criterion", ("shift", "objective"))
 
-    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
-        rows = ConstrainedRows.fetch(data.rows, read)
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         assignment = SoftConstraints.of(rows, data, self.penalty, from_origin=self.box == "origin")
         rule = DiagonalMetric(
             self.tol * data.survey.variance,
@@ -211,7 +209,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
             scale=float(self.metric_scale),
             least_gain=float(self.tol) if self.criterion == "objective" else None,
         )
-        return self._compose(data, rows, assignment, rule)
+        return assignment, rule
 
     def _prediction_weights(self) -> NDArray[Any] | None:
         return self.metric_weights_

@@ -11,9 +11,8 @@ from daskclust.cluster.constrained.base import (
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
-from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import InitWithPairs, Missing, check_penalty
 from daskclust.persistence.schema import Entry
@@ -180,8 +179,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         super()._check_parameters()
         check_penalty(self.penalty)
 
-    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
-        rows = ConstrainedRows.fetch(data.rows, read)
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         assignment = SoftConstraints.of(rows, data, self.penalty)
-        rule = PlainMeans(self.tol * data.survey.variance)
-        return self._compose(data, rows, assignment, rule)
+        return assignment, PlainMeans(self.tol * data.survey.variance)

@@ -14,9 +14,8 @@ from daskclust.cluster.constrained.base import (
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
-from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import (
     InitWithPairs,
@@ -271,8 +270,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
-    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
-        rows = ConstrainedRows.fetch(data.rows, read)
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         assignment = SoftConstraints.of(rows, data, self.penalty)
         share = math.inf if self.penalized_scores else 0.0
         if isinstance(self.penalized_scores, str):
@@ -285,4 +283,4 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
             int(self.max_outer_iter),
             share,
         )
-        return self._compose(data, rows, assignment, rule)
+        return assignment, rule

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows, NoConstraints
+from daskclust.cluster.constrained.iteration import ConstrainedRows, NoConstraints, Rules
 from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
-from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
@@ -184,7 +183,7 @@ array of shape (k, p) or callable, default="k-means||"
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
-    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         free = NoConstraints()
         rule = SparseWeights(
             data.survey,
@@ -193,4 +192,4 @@ array of shape (k, p) or callable, default="k-means||"
             float(self.tol),
             int(self.max_outer_iter),
         )
-        return self._compose(data, ConstrainedRows.fetch(data.rows, read), free, rule)
+        return free, rule

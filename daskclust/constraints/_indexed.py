@@ -424,15 +424,6 @@ class _PairPool:
 VIOLATION_DTYPE = np.dtype([("i", np.int64), ("j", np.int64), ("kind", "U11")])
 
 
-def _distinct(numbers: Ints) -> Ints:
-    """Return the distinct numbers in order.
-
-    As numpy.unique does, whose hash table takes ten times as long for millions of them.
-    """
-    numbers = np.sort(numbers)
-    return numbers[np.diff(numbers, prepend=numbers[:1] - 1) != 0]
-
-
 def pairs_by_row(left: Ints, right: Ints, must: Bools, n_rows: int) -> dict[str, Any]:
     """Return the fields of :class:`PairwiseConstraints` that list the pairs of each row."""
     ends = np.concatenate([left, right])
@@ -584,7 +575,9 @@ class PairwiseConstraints:
         implied: Sequence[float],
     ) -> PairwiseConstraints:
         """Index checked constraints; ``values[codes]`` are the labels."""
-        rows = _distinct(np.concatenate([pairs.ravel(), label_rows]))
+        # Distinct; the hash table of numpy.unique takes ten times as long for millions.
+        rows = np.sort(np.concatenate([pairs.ravel(), label_rows]))
+        rows = rows[np.diff(rows, prepend=rows[:1] - 1) != 0]
         left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
@@ -636,11 +629,6 @@ class PairwiseConstraints:
         return int(self.pair_left.size)
 
     @property
-    def n_constrained(self) -> int:
-        """Number of rows in a pair or with a label."""
-        return int(self.rows.size)
-
-    @property
     def n_classes(self) -> int:
         """Number of classes among the partial labels."""
         return int(self.class_values.size)
@@ -649,7 +637,7 @@ class PairwiseConstraints:
     def n_groups(self) -> int:
         """Number of groups of rows that must-links join, single rows included."""
         components = int(self.component.max(initial=-1)) + 1
-        return self.n_rows - self.n_constrained + components
+        return self.n_rows - len(self.rows) + components
 
     def digest(self) -> str:
         """Hash of everything that bears on the result, the same on every machine.

@@ -212,36 +212,6 @@ def spare_memory() -> float:
     return float(dask.config.get("daskclust.persist-fraction")) * free
 
 
-def _open_dask(X: Any, weight: Any) -> OpenRows:
-    """Bind a Dask array, and weights, to groups on the user's scheduler."""
-    if X.numblocks[1] > 1:
-        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
-        warn(
-            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
-            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
-            "Use X = X.rechunk({1: -1}) before persisting.",
-            PerformanceWarning,
-        )
-        X = X.rechunk({1: -1})
-    get = scheduler_of(X)
-    client = client_behind(get)
-    lengths = _row_lengths(X)
-    n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
-    if weight is not None:
-        weight = graph_behind(_aligned_weight(weight, lengths))
-    behind = graph_behind(X)
-    executor: Executor
-    if client is not None:
-        executor, keepable = _bind_cluster(X, behind, weight, lengths, n_bytes, client)
-    else:
-        # Other processes would be sent the values again in every pass.
-        sends = get is not dask.threaded.get
-        keepable = spare_memory()
-        kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
-        executor = _bind_local(behind, weight, lengths, get, kept)
-    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
-
-
 def _bind_local(
     behind: ArrayGraph, weight: ArrayGraph | None, lengths: tuple[int, ...], get: Any, kept: bool
 ) -> Executor:
@@ -452,10 +422,34 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     again in every pass, one block a thread at a time.
     """
     check_settings()
-    if is_dask(X):
-        return _open_dask(X, sample_weight)
-    n, p = X.shape
-    return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
+    if not is_dask(X):
+        return _open_numpy(X, sample_weight, threads_pay(*X.shape, n_clusters))
+    if X.numblocks[1] > 1:
+        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
+        warn(
+            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
+            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
+            "Use X = X.rechunk({1: -1}) before persisting.",
+            PerformanceWarning,
+        )
+        X = X.rechunk({1: -1})
+    get = scheduler_of(X)
+    client = client_behind(get)
+    lengths = _row_lengths(X)
+    n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
+    if sample_weight is not None:
+        sample_weight = graph_behind(_aligned_weight(sample_weight, lengths))
+    behind = graph_behind(X)
+    executor: Executor
+    if client is not None:
+        executor, keepable = _bind_cluster(X, behind, sample_weight, lengths, n_bytes, client)
+    else:
+        # Other processes would be sent the values again in every pass.
+        sends = get is not dask.threaded.get
+        keepable = spare_memory()
+        kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
+        executor = _bind_local(behind, sample_weight, lengths, get, kept)
+    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
@@ -466,7 +460,7 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):
-        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+        blank = open_rows(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype))
     else:
         blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
     blank.n_features = p

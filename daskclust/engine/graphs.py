@@ -140,22 +140,29 @@ def read_again(X: Any) -> Any:
     of expressions (``array.query-planning``), which take no graphs; of a Zarr store that
     :func:`daskclust.open_cube` has opened, they are tried again all the same.
     """
-    if hasattr(X, "expr") or _is_read_again(X):
+    if hasattr(X, "expr"):
         return X
+    graph = graph_of(X)
+    if not any(is_future(value) for value in graph.values()):
+        graph, inputs = needed(graph, keys_of(X))
+        leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+        first = [key[0] if isinstance(key, tuple) else key for key in _reads(graph, inputs, leaves)]
+        if all(str(name).startswith(_READ) for name in first):
+            return X
     behind = graph_behind(X)
     if behind.futures is not None or not behind.inputs or behind.in_memory:
         return X
     name = f"{_READ}{tokenize(X.name)}"
     own = [(name, i, *(0,) * (X.ndim - 1)) for i in range(X.numblocks[0])]
-    graph = _one_task_each(behind, own)
-    if graph is None:
-        graph = behind.whole()
+    tasks = _one_task_each(behind, own)
+    if tasks is None:
+        tasks = behind.whole()
         # Chunks may be one and the same task.
-        names = {key: _own_name(key, X.name) for key in graph}
+        names = {key: _own_name(key, X.name) for key in tasks}
         names.update(zip(reversed(behind.keys), reversed(own), strict=True))
         aliases = {mine: names[key] for mine, key in zip(own, behind.keys, strict=True)}
-        graph = {**aliases, **renamed(graph, names)}
-    return da.Array(graph, name, X.chunks, dtype=X.dtype, meta=X._meta)
+        tasks = {**aliases, **renamed(tasks, names)}
+    return da.Array(tasks, name, X.chunks, dtype=X.dtype, meta=X._meta)
 
 
 def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[Any]:
@@ -211,17 +218,6 @@ def _own_name(key: Key, owner: str) -> Key:
     first, *index = key if isinstance(key, tuple) else (key,)
     name = f"{_READ}{tokenize(first, owner)}"
     return (name, *index) if isinstance(key, tuple) else name
-
-
-def _is_read_again(X: Any) -> bool:
-    """Whether all tasks that X begins with are tried again already."""
-    graph = graph_of(X)
-    if any(is_future(value) for value in graph.values()):
-        return False
-    graph, inputs = needed(graph, keys_of(X))
-    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
-    names = [key[0] if isinstance(key, tuple) else key for key in _reads(graph, inputs, leaves)]
-    return all(str(name).startswith(_READ) for name in names)
 
 
 def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:

@@ -150,7 +150,7 @@ def fit_opened(estimator: E, data: Data, **given: Any) -> E:
     with _draft(estimator) as draft:
         draft._check_parameters()
         fitted = vars(draft)
-        fitted["n_features_in_"] = data.n_features
+        fitted["n_features_in_"] = data.X.shape[1]
         for name in ORIGIN:
             fitted.pop(name, None)
         fitted.update(data.origin)
@@ -175,13 +175,13 @@ def _draft(estimator: E) -> Iterator[E]:
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
-        draft._check_features(data.n_features)
+        draft._check_features(data.X.shape[1])
         start = getattr(getattr(draft, "init", None), "feature_names_in_", None)
         check_same_features("init and X have", start, data.origin.get("feature_names_in_"))
         n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
         if n_rows == 0:
             raise ValueError(
-                f"Found array with 0 sample(s) (shape=(0, {data.n_features})) while a minimum "
+                f"Found array with 0 sample(s) (shape=(0, {data.X.shape[1]})) while a minimum "
                 "of 1 is required."
             )
         read = draft._read(data, **given)

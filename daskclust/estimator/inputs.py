@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import dask.array as da
@@ -183,7 +183,7 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
     # Bands without any data are left out when pixels are counted.
     scaling = cube.sample_scaling
     check_same_data(estimator, cube)
-    known = {field: getattr(estimator, name, None) for name, field in _SCALING.items()}
+    known = {of: getattr(estimator, name, None) for name, of in _SCALING.items()}
     return cube.scaled_as(replace(scaling, **known))
 
 
@@ -194,8 +194,8 @@ def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
         vars(estimator).pop(name, None)
     if cube is None:
         return X
-    for name, field in _SCALING.items():
-        value = getattr(cube.sample_scaling, field)
+    for name, of in _SCALING.items():
+        value = getattr(cube.sample_scaling, of)
         if value is not None:
             setattr(estimator, name, value)
     setattr(estimator, _SCENE, described(cube))
@@ -316,24 +316,19 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
     return np.asarray(weight, dtype=np.float64)
 
 
+@dataclass
 class Data:
     """Checked data, opened once; any number of fits may be made of them.
 
     `X` (n, p): as checked; what lazy results refer to. `weight` (n,). `origin`: an estimator's
-    record of X: ``feature_names_in_``, and bands and scaling of a cube. `rows`: X, where it is
-    bound already.
+    record of X: ``feature_names_in_``, and bands and scaling of a cube. `opened`: its rows, where
+    they were asked for.
     """
 
-    def __init__(
-        self,
-        X: Any,
-        weight: Any = None,
-        origin: Mapping[str, Any] | None = None,
-        rows: Rows | None = None,
-    ) -> None:
-        self.X, self.weight, self.origin = X, weight, dict(origin or {})
-        self.n_features = int(X.shape[1])
-        self._rows = rows
+    X: Any
+    weight: Any = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    opened: Rows | None = None
 
     @property
     def rows(self) -> Rows:
@@ -341,14 +336,9 @@ class Data:
 
         A pass counts the rows of Dask arrays with chunks of unknown length.
         """
-        if self._rows is None:
-            self._rows = open_rows(self.X, self.weight)
-        return self._rows
-
-    @property
-    def opened(self) -> Rows | None:
-        """The same rows, where they were asked for."""
-        return self._rows
+        if self.opened is None:
+            self.opened = open_rows(self.X, self.weight)
+        return self.opened
 
     def through(self, rows: Rows) -> Data:
         """Return the same data, read through another handle."""
@@ -357,7 +347,7 @@ class Data:
     @property
     def n_rows(self) -> float:
         """Number of rows; NaN where that takes a pass which is not made yet."""
-        return self.X.shape[0] if self._rows is None else self._rows.n_rows
+        return self.X.shape[0] if self.opened is None else self.opened.n_rows
 
 
 def check_enough_rows(data: Data, count: int, of: str = "clusters") -> None:
@@ -401,23 +391,6 @@ def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
         f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
         f"rows{remedy}"
     )
-
-
-def warn_of_offsets(survey: Survey) -> None:
-    """Warn where means are rounded to steps that are no longer small beside the spread."""
-    mean, spread = survey.mean, float(np.sqrt(survey.variance.sum()))
-    if not (np.isfinite(mean).all() and np.isfinite(spread) and spread > 0):
-        return
-    steps = np.spacing(np.abs(mean))
-    column = int(np.argmax(steps))
-    if steps[column] > _COARSE * spread:
-        warn(
-            f"Column {column} of X lies about {mean[column]:.3g}, where numbers of float64 are "
-            f"{steps[column]:.3g} apart; rows spread by {spread:.3g} in all. Centers are rounded "
-            "to such steps, and inertia and labels with them. Use X - X.mean(axis=0), or leave out "
-            "constant columns.",
-            PrecisionWarning,
-        )
 
 
 def check_values(survey: Survey) -> None:
@@ -471,7 +444,20 @@ def check_survey(survey: Survey) -> None:
                 f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
                 f"{empty.tolist()}."
             )
-    warn_of_offsets(survey)
+    # Means are rounded to steps, which may no longer be small beside the spread.
+    mean, spread = survey.mean, float(np.sqrt(survey.variance.sum()))
+    if not (np.isfinite(mean).all() and np.isfinite(spread) and spread > 0):
+        return
+    steps = np.spacing(np.abs(mean))
+    column = int(np.argmax(steps))
+    if steps[column] > _COARSE * spread:
+        warn(
+            f"Column {column} of X lies about {mean[column]:.3g}, where numbers of float64 are "
+            f"{steps[column]:.3g} apart; rows spread by {spread:.3g} in all. Centers are rounded "
+            "to such steps, and inertia and labels with them. Use X - X.mean(axis=0), or leave out "
+            "constant columns.",
+            PrecisionWarning,
+        )
 
 
 def infinite_message(row: int, column: int) -> str:

@@ -11,7 +11,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Carry, Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
+from daskclust.engine import (
+    Carry,
+    Rows,
+    as_label_vector,
+    is_dask,
+    open_labeled_rows,
+    open_rows,
+    unwrap,
+)
 from daskclust.estimator.base import center_space, label_function
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.persistence.saveable import class_names_of, described, merged_classes_of

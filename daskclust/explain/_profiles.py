@@ -11,8 +11,8 @@ import numpy as np
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.cube.pixels import questions_of
-from daskclust.exceptions import MemoryPlanError
 from daskclust.engine import Carry
+from daskclust.exceptions import MemoryPlanError
 from daskclust.explain._data import Labeled, open_labeled
 from daskclust.kernels.label_profiles import Bins, choose_bins
 from daskclust.kernels.moments import merge_moments

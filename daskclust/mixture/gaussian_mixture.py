@@ -255,7 +255,7 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
 
     def _read(self, data: Data) -> dict[str, Floats]:
         check_enough_rows(data, self.n_components, "components")
-        return self._first_parameters(data.n_features)
+        return self._first_parameters(data.X.shape[1])
 
     def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
         k, found = self.n_components, len(read) == 3

@@ -234,7 +234,7 @@ def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] 
 
 def survey_job(grid: Grid, n_picks: int = 0) -> Job:
     """Return a job that makes the first pass, and draws rows from it."""
-    request = SurveyRequest(grid.data.n_features, (grid.seed,), n_picks)
+    request = SurveyRequest(grid.data.X.shape[1], (grid.seed,), n_picks)
 
     def survey(rows: Rows) -> Survey:
         found: Survey = rows.reduce(SURVEY, request)

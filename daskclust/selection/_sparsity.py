@@ -148,7 +148,7 @@ def choose_sparsity(
             else "method='f-score' scores labeled rows; give y with the labels that are known."
         )
     opened = open_grid(estimator, X, "sparsity", random_state)
-    values = _sparsity_grid(grid, opened.data.n_features)
+    values = _sparsity_grid(grid, opened.data.X.shape[1])
     if method == "gap":
         return _by_gap(opened, values, int(n_references))
     return _by_folds(opened, values, y, int(n_folds))

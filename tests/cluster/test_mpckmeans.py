@@ -83,7 +83,7 @@ def seeded_labels(want: dict[str, Any]) -> Any:
     given = PairwiseConstraints.from_fit_arguments(
         len(want["X"]), want["must_link"], want["cannot_link"]
     )
-    x, labels = want["X"][given.rows], np.full(given.n_constrained, -1)
+    x, labels = want["X"][given.rows], np.full(len(given.rows), -1)
     for component in range(given.component.max() + 1):
         mine = given.component == component
         # The centers are on record to six decimals.

@@ -43,7 +43,7 @@ def test_index_by_hand() -> None:
     assert c.is_must_link.tolist() == [False, True, True, True, False, True]
     assert c.classes.tolist() == [-1, -1, 0, 1, -1]
     assert c.class_values.tolist() == [4, 9]
-    assert (c.n_pairs, c.n_constrained, c.n_classes) == (3, 5, 2)
+    assert (c.n_pairs, len(c.rows), c.n_classes) == (3, 5, 2)
     # An array of weights is about the pairs listed; a number is about the implied ones as well.
     assert (c.implied_must_link_weight, c.implied_cannot_link_weight) == (1.0, 5.0)
     assert c.n_contradictions == 0
@@ -52,7 +52,7 @@ def test_index_by_hand() -> None:
 @pytest.mark.parametrize("empty", [None, [], np.empty((0, 2)), np.empty((0, 2), dtype=int)])
 def test_no_constraints(empty: Any) -> None:
     c = make(10, empty, empty, y=([], []))
-    assert (c.n_pairs, c.n_constrained, c.n_classes) == (0, 0, 0)
+    assert (c.n_pairs, len(c.rows), c.n_classes) == (0, 0, 0)
     assert c.indptr.tolist() == [0]
     assert c.component.shape == (0,)
     assert c.violations([]).shape == (0,)
@@ -278,7 +278,7 @@ def test_index_is_consistent(seed: int, n: int, n_must: int, n_cannot: int) -> N
     assert_array_equal(c.rows, np.unique(pairs))
     assert_array_equal(c.rows[np.stack([c.pair_left, c.pair_right], 1)], pairs.reshape(-1, 2))
     seen = Counter()
-    for row in range(c.n_constrained):
+    for row in range(len(c.rows)):
         for e in range(c.indptr[row], c.indptr[row + 1]):
             kind = bool(c.is_must_link[e])
             assert kind == (c.pair_index[e] < n_must)
@@ -298,7 +298,7 @@ def test_index_is_consistent(seed: int, n: int, n_must: int, n_cannot: int) -> N
     contradictions = sum(b in component[a] for a, b in cannot.tolist())
     assert c.n_contradictions == contradictions
     ours = c.component
-    for a, b in itertools.combinations(range(c.n_constrained), 2):
+    for a, b in itertools.combinations(range(len(c.rows)), 2):
         together = int(c.rows[b]) in component[int(c.rows[a])]
         assert (ours[a] == ours[b]) == together
 

@@ -54,9 +54,9 @@ class _Prices(NamedTuple):
 class SoftConstraints:
     """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
 
-    `box2` (p,): squared sides of the bounding box of all data, ``Delta_j^2``. `penalty` is one of
-    {"distance", "constant"}. `n_kept`: sets of feature weights whose prices are kept, one for each
-    restart.
+    `pairs`: those that are priced one by one. `box2` (p,): squared sides of the bounding box of all
+    data, ``Delta_j^2``. `penalty` is one of {"distance", "constant"}. `n_kept`: sets of feature
+    weights whose prices are kept, one for each restart.
 
     Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
     non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
@@ -64,6 +64,7 @@ class SoftConstraints:
     """
 
     rows: ConstrainedRows
+    pairs: PairwiseConstraints | ListedPairs
     box2: Floats
     penalty: Penalty
     n_kept: int = 1
@@ -94,18 +95,14 @@ class SoftConstraints:
                 "constraints that must hold are for COPKMeans), or rescale X."
             )
         low = np.minimum(low, 0.0) if from_origin else low
-        return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
-
-    @cached_property
-    def _pairs(self) -> PairwiseConstraints | ListedPairs:
-        """All pairs that are priced one by one."""
-        return self.rows.constraints if self.rows.are_complete else listed_pairs(self.rows)
+        pairs = c if rows.are_complete else listed_pairs(rows)
+        return cls(rows, pairs, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
 
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
         if not len(self.rows):
             return RowAssignment(labels, {})
-        prices, c = self._price(weights), self._pairs
+        prices, c = self._price(weights), self.pairs
         after, _ = ordered_pass(
             distances,
             labels,
@@ -120,7 +117,7 @@ class SoftConstraints:
     def violations(self, labels: Ints) -> Violations | None:
         if not len(self.rows):
             return None
-        x, c, given = self.rows.x, self._pairs, self.rows.constraints
+        x, c, given = self.rows.x, self.pairs, self.rows.constraints
         total = explicit_violations(
             x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
         )
@@ -144,7 +141,7 @@ class SoftConstraints:
             return prices
         if len(self._prices) == self.n_kept:
             del self._prices[next(iter(self._prices))]
-        rows, c, given = self.rows, self._pairs, self.rows.constraints
+        rows, c, given = self.rows, self.pairs, self.rows.constraints
         ends, sides = (c.pair_left, c.pair_right), weights * self.box2
         costs = pair_costs(
             rows.pair_lengths(*ends, weights),

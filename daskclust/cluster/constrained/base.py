@@ -11,12 +11,11 @@ import numpy as np
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.iteration import (
-    AssignmentRule,
     ConstrainedLloyd,
     ConstrainedRows,
     NoConstraints,
     RestartState,
-    UpdateRule,
+    Rules,
 )
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
@@ -70,8 +69,7 @@ CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
 class ConstrainedClusterer(BaseClusterer):
     """Base of the clusterers that iterate :class:`ConstrainedLloyd`.
 
-    A subclass has a ``fit``, and composes in ``_problem`` what it iterates, by
-    :meth:`_compose`.
+    A subclass has a ``fit``, and the rules of its iterations.
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -137,22 +135,19 @@ class ConstrainedClusterer(BaseClusterer):
         # Which start is taken may depend on the labels; one row more costs nothing.
         return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
 
-    def _compose(
-        self,
-        data: OpenData,
-        constrained: ConstrainedRows,
-        assignment: AssignmentRule,
-        rule: UpdateRule,
-    ) -> ConstrainedLloyd:
-        start = partial(self._start, data, constrained)
-        mean = data.survey.mean
+    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
+        """Return how the constrained rows are assigned, and what follows an iteration."""
+        raise NotImplementedError
+
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        constrained = ConstrainedRows.fetch(data.rows, read)
         return ConstrainedLloyd(
             data.rows,
+            data.rows.excluding(constrained.constraints.rows),
             constrained,
-            assignment,
-            rule,
-            start,
-            mean,
+            *self._rules(data, constrained),
+            partial(self._start, data, constrained),
+            data.survey.mean,
             int(self.max_iter),
             data.survey.misses_values,
         )

@@ -288,18 +288,24 @@ class UpdateRule(Protocol):
         """Warn where the fit did not end as it should; ``record`` is that of its end."""
 
 
+#: Of an estimator of the family.
+Rules = tuple[AssignmentRule, UpdateRule]
+
+
 @dataclass(frozen=True)
 class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
-    `rows`: all data. `constrained`: there may be none. ``start() -> ndarray of shape (r, k, p)``:
-    finds the starting centers of all restarts. `mean` (p,): mean of each feature. `max_passes`:
-    iterations of a round at most. `missing`: whether values are missing.
+    `rows`: all data. `unconstrained`: all but the constrained ones. `constrained`: there may be
+    none. ``start() -> ndarray of shape (r, k, p)``: finds the starting centers of all restarts.
+    `mean` (p,): mean of each feature. `max_passes`: iterations of a round at most. `missing`:
+    whether values are missing.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
 
     rows: Rows
+    unconstrained: Rows
     constrained: ConstrainedRows
     assignment: AssignmentRule
     rule: UpdateRule
@@ -336,7 +342,7 @@ class ConstrainedLloyd:
         sets = CenterSets(
             state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
         )
-        stats = self._unconstrained.reduce(ASSIGN, sets)
+        stats = self.unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
@@ -361,10 +367,6 @@ class ConstrainedLloyd:
             finished=all(restart.finished for restart in restarts),
             extra=made[0] if alone else {"restarts": records},
         )
-
-    @cached_property
-    def _unconstrained(self) -> Rows:
-        return self.rows.excluding(self.constrained.constraints.rows)
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, and move its centers.
@@ -446,7 +448,7 @@ class ConstrainedLloyd:
         if (clusters.counts > 0).all():
             return clusters, False
         clusters = relocate_empty(
-            self._unconstrained,
+            self.unconstrained,
             state.centers,
             clusters,
             feature_weights=state.weights,
