@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -192,7 +192,7 @@ def forecast(
     n_workers: int,
     limit: float,
 ) -> Forecast:
-    """Say what :func:`bind` would decide for workers of one thread and `limit` bytes.
+    """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes.
 
     `read` are the bytes that are read for a block.
     """
@@ -423,7 +423,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     """
     check_settings()
     if not is_dask(X):
-        return _open_numpy(X, sample_weight, threads_pay(*X.shape, n_clusters))
+        n, p = X.shape
+        return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
     if X.numblocks[1] > 1:
         size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
         warn(
