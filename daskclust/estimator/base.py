@@ -31,7 +31,7 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.estimator.parameters import check_init_array, is_partial
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.kernels.nearest.assign import nearest, nearest_observed
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
@@ -69,18 +69,17 @@ class RowFunction:
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=self.missing)
         x = self.metric(x)
-        measure = nearest_observed if self.missing else nearest
+        weights, missing = self.feature_weights, self.missing
         if not self.distances:
-            labels, squared = measure(x, self.centers, feature_weights=self.feature_weights)
+            labels, squared = nearest(x, self.centers, feature_weights=weights, missing=missing)
             check_squares(squared, start)
             if self.nearest_only:
                 return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
             return self.metric.break_ties(x, labels)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
-            labels, squared = measure(
-                x, self.centers[k : k + 1], feature_weights=self.feature_weights
-            )
+            one = self.centers[k : k + 1]
+            labels, squared = nearest(x, one, feature_weights=weights, missing=missing)
             check_squares(squared, start)
             out[:, k] = np.sqrt(squared)
             # A row that observes nothing is at no distance from anything.

@@ -8,7 +8,6 @@ blocks were grouped, which worker came first or how many threads there were.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 
 @inner(counted=False)
-def flush(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
+def flush(hi, lo, sums, totals):
     """Add a segment's plain sums to the compensated totals, and start the next at 0.
 
     Of p sums of values, or of these and their masses: two halves, each as long as p or more.

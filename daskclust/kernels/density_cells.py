@@ -13,6 +13,7 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.linkage import find_root
 
 
 @dataclass(frozen=True)
@@ -184,12 +185,10 @@ def _find(keys: Array, key: int) -> int:
 
 @compiled()
 def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: Array) -> Array:
-    """Return the cell at each shift from each cell, or -1.
+    """Return the cell at each shift (s, p) from each cell, or -1.
 
-    Parameters
-    ----------
-    keys : (c,) sorted; places : (c, p) ranks of the cells' coordinates
-    shifts : (s, p); steps : (p, 5, ranks) rank after a step of -2 to 2, or -1; sizes : (p,)
+    ``keys`` (c,) ascend; ``places`` (c, p) are ranks of the cells' coordinates, ``steps`` (p, 5,
+    ranks) the rank after a step of -2 to 2, or -1.
     """
     out = np.empty((len(keys), len(shifts)), np.int32)
     for c in range(len(keys)):
@@ -232,14 +231,6 @@ def _core_rows(
     return core
 
 
-@inner()
-def _root(parent: Array, c: int) -> int:
-    while parent[c] != c:
-        parent[c] = parent[parent[c]]
-        c = parent[c]
-    return c
-
-
 @compiled()
 def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float) -> Array:
     """Return the cluster of each cell as the number of one of its cells; -1 without core rows."""
@@ -261,7 +252,7 @@ def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float
             d = beside[c, s]
             if d < 0 or not filled[c] or not filled[d]:
                 continue
-            a, b = _root(parent, c), _root(parent, d)
+            a, b = find_root(parent, c), find_root(parent, d)
             if a == b:
                 continue
             joined = False
@@ -284,7 +275,7 @@ def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float
                 parent[max(a, b)] = min(a, b)
     out = np.empty(n, np.int64)
     for c in range(n):
-        out[c] = _root(parent, c) if filled[c] else -1
+        out[c] = find_root(parent, c) if filled[c] else -1
     return out
 
 

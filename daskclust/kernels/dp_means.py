@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,18 +11,7 @@ from daskclust.kernels.nearest.implementation import row_distance
 
 
 @compiled()
-def _found(
-    x: Any,
-    weights: Any,
-    delta: Any,
-    room: Any,
-    first: Any,
-    labels: Any,
-    distances: Any,
-    points: Any,
-    founders: Any,
-    unused: Any,
-) -> int:
+def _found(x, weights, delta, room, first, labels, distances, points, founders, unused):
     """Run through the rows from the first that is too far; return the number of founders."""
     count = 0
     for i in range(founders[0], x.shape[0]):

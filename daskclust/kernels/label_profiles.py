@@ -29,9 +29,7 @@ _OF_LABELS = 0.25
 
 
 @compiled()
-def _moments(
-    x: Any, index: Any, weights: Any, weighted: Any, moments: Any, bounds: Any, missing: Any
-) -> None:  # pragma: no cover
+def _moments(x, index, weights, weighted, moments, bounds, missing):  # pragma: no cover
     for i in range(x.shape[0]):
         c, w = index[i], weights[i] if weighted else 1.0
         if c < 0 or w == 0.0:
@@ -53,9 +51,7 @@ def _moments(
 
 
 @compiled()
-def _complete_moments(
-    x: Any, index: Any, sizes: Any, sums: Any, squares: Any, origin: Any, lows: Any, highs: Any
-) -> None:  # pragma: no cover
+def _complete_moments(x, index, sizes, sums, squares, origin, lows, highs):  # pragma: no cover
     """Compute the moments of rows that count alike and lack nothing; else sums are not finite."""
     p = sums.shape[1]
     # Two loops over a few rows, each with so few arrays that it is compiled to vectors.
@@ -255,20 +251,8 @@ def _cells(values: Floats, low: float, scale: float) -> Ints:
 
 @compiled()
 def _fill(
-    x: Any,
-    index: Any,
-    weights: Any,
-    weighted: Any,
-    edges: Any,
-    low: Any,
-    scale: Any,
-    starts: Any,
-    stops: Any,
-    plain: Any,
-    cells: Any,
-    bases: Any,
-    out: Any,
-) -> None:  # pragma: no cover
+    x, index, weights, weighted, edges, low, scale, starts, stops, plain, cells, bases, out
+):  # pragma: no cover
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, nothing = np.float64(n_cells - 1), np.int16(n_cells)
     width, others = out.shape[2], out.shape[1] - 1
@@ -310,7 +294,7 @@ def _fill(
 
 
 @compiled()
-def _move(counts: Any, total: Any) -> None:  # pragma: no cover
+def _move(counts, total):  # pragma: no cover
     for i in range(len(counts)):
         total[i] += counts[i]
         counts[i] = 0
@@ -348,9 +332,7 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _distances(
-    x: Any, index: Any, centers: Any, weights: Any, out: Any
-) -> None:  # pragma: no cover
+def _distances(x, index, centers, weights, out):  # pragma: no cover
     p = centers.shape[1]
     for i in range(x.shape[0]):
         c = index[i]
@@ -366,7 +348,7 @@ def _distances(
 
 
 @compiled()
-def _smallest(keys: Any, index: Any, best: Any, places: Any) -> None:  # pragma: no cover
+def _smallest(keys, index, best, places):  # pragma: no cover
     count = best.shape[1]
     for i in range(keys.shape[0]):
         c, key = index[i], keys[i]

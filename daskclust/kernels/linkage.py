@@ -17,10 +17,19 @@ from daskclust.kernels.compiling import compiled, inner
 Linkage = Literal["ward", "average", "complete", "single"]
 #: Their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
-_WARD, _AVERAGE, _COMPLETE, _SINGLE = range(4)
+_AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
 
 #: Points up to which distances are float64: SciPy's tree to the last tie.  Beyond, float32.
 EXACT_POINTS = 10_000
+
+
+@inner()
+def find_root(parent: Ints, i: int) -> int:
+    """Return the root of a node, and shorten the way to it (union-find)."""
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
 
 
 @inner()
@@ -176,14 +185,7 @@ def number_merges(merges: Array, weights: Array, tree: Array) -> None:
     mass = np.empty(2 * n - 1)
     mass[:n] = weights
     for k in range(len(merges)):
-        a = int(merges[k, 0])
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        b = int(merges[k, 1])
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
+        a, b = find_root(parent, int(merges[k, 0])), find_root(parent, int(merges[k, 1]))
         parent[a] = n + k
         parent[b] = n + k
         mass[n + k] = mass[a] + mass[b]

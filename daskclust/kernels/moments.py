@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class _Columns(NamedTuple):
 
 
 @compiled(fastmath={"contract"})
-def _segment(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, columns: Any) -> float:
+def _segment(x, start, stop, weights, weighted, columns):
     """Add rows ``start .. stop - 1`` to the columns; return their weight."""
     p = x.shape[1]
     shift, sums, squares, low, high, probe = columns
@@ -73,7 +73,7 @@ def _segment(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, columns
 
 
 @compiled()
-def _first_nonfinite(x: Any) -> tuple[int, int]:
+def _first_nonfinite(x):
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             if not np.isfinite(x[i, j]):
@@ -97,46 +97,6 @@ def merge_moments(a: Floats, b: Floats) -> Floats:
         return np.stack([weight, a[1] + gap * share, a[2] + b[2] + gap**2 * a[0] * share])
 
 
-def block_moments(
-    x: NDArray, weight: Floats | None = None, segments: Ints | None = None
-) -> BlockMoments:
-    """Column statistics of one block in one sweep.
-
-    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
-    of rows that are summed plainly; the last is n.
-    """
-    n, p = x.shape
-    hi, lo = np.zeros(p + 1), np.zeros(p + 1)
-    moments = np.zeros((3, p))
-    low, high = np.full(p, np.inf), np.full(p, -np.inf)
-    probe = np.zeros(p)
-    weights = np.empty(0) if weight is None else weight
-    start = 0
-    # Infinities and overflow are reported by the finite check, not by NumPy's warnings.
-    with np.errstate(invalid="ignore", over="ignore"):
-        for stop in [n] if segments is None else segments:
-            if stop == start:
-                continue
-            sums, squares = np.zeros(p), np.zeros(p)
-            # Squares about a row of the segment keep their digits whatever the offset of the
-            # data; a row that counts, since one of weight 0 may lie anywhere.
-            first = start if weight is None else start + int(np.argmax(weight[start:stop] != 0))
-            shift = x[first].astype(np.float64)
-            columns = _Columns(shift, sums, squares, low, high, probe)
-            total = _segment(x, start, stop, weights, weight is not None, columns)
-            add_plain(hi, lo, np.append(sums + total * shift, total))
-            if total:
-                mean = sums / total
-                deviation = np.maximum(squares - sums * mean, 0.0)
-                part = np.stack([np.full(p, total), shift + mean, deviation])
-                moments = merge_moments(moments, part)
-            start = stop
-    finite = bool(np.isfinite(hi).all() and np.isfinite(probe).all())
-    # An overflowing sum of finite values is not a bad value.
-    finite = finite or first_nonfinite(x)[0] < 0
-    return BlockMoments(hi, lo, moments, low, high, finite)
-
-
 class ObservedMoments(NamedTuple):
     """Column statistics of the values that are there, in rows of non-zero weight.
 
@@ -153,7 +113,7 @@ class ObservedMoments(NamedTuple):
 
 
 @compiled()
-def _origins(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, origin: Any) -> None:
+def _origins(x, start, stop, weights, weighted, origin):
     """Put the first value of each column there, 0 where there is none."""
     p = x.shape[1]
     found = np.zeros(p, np.bool_)
@@ -170,19 +130,7 @@ def _origins(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, origin:
 
 
 @compiled()
-def _observed_segment(
-    x: Any,
-    start: Any,
-    stop: Any,
-    weights: Any,
-    weighted: Any,
-    origin: Any,
-    mass: Any,
-    sums: Any,
-    squares: Any,
-    low: Any,
-    high: Any,
-) -> Any:
+def _observed_segment(x, start, stop, weights, weighted, origin, mass, sums, squares, low, high):
     """Add rows, about each column's origin; what is missing adds nothing, without a branch."""
     p = x.shape[1]
     total, informed = 0.0, 0.0
@@ -206,33 +154,65 @@ def _observed_segment(
     return total, informed
 
 
-def observed_moments(
-    x: Array, weight: Floats | None = None, segments: Ints | None = None
-) -> ObservedMoments:
-    """Column statistics of one block in one sweep, missing values left out."""
+def _column_moments(
+    x: Array, weight: Floats | None, segments: Ints | None, observed: bool
+) -> tuple[ObservedMoments, Floats]:
+    """Column statistics in one sweep, and the probe of rows of weight 0."""
     n, p = x.shape
-    hi, lo = np.zeros(2 * p + 2), np.zeros(2 * p + 2)
-    moments = np.zeros((3, p))
+    hi, lo = np.zeros((2, 2 * p + 2 if observed else p + 1))
+    moments, probe = np.zeros((3, p)), np.zeros(p)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
-    weights = np.empty(0) if weight is None else weight
+    weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     start = 0
     # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
     with np.errstate(invalid="ignore", over="ignore"):
         for stop in [n] if segments is None else segments:
             if stop == start:
                 continue
+            # Squares about a row of the segment keep their digits whatever the offset of the
+            # data; a row that counts, since one of weight 0 may lie anywhere.
             origin, mass, sums, squares = np.zeros((4, p))
-            weighted = weight is not None
-            _origins(x, start, stop, weights, weighted, origin)
-            total, informed = _observed_segment(
-                x, start, stop, weights, weighted, origin, mass, sums, squares, low, high
-            )
-            add_plain(hi, lo, np.concatenate([sums + mass * origin, mass, [total, informed]]))
-            mean = np.divide(sums, mass, out=np.zeros(p), where=mass > 0)
-            deviation = np.maximum(squares - sums * mean, 0.0)
-            moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
+            if observed:
+                _origins(x, start, stop, weights, weighted, origin)
+                total, informed = _observed_segment(
+                    x, start, stop, weights, weighted, origin, mass, sums, squares, low, high
+                )
+                terms = np.concatenate([sums + mass * origin, mass, [total, informed]])
+            else:
+                first = start if weight is None else start + int(np.argmax(weight[start:stop] != 0))
+                origin[:] = x[first]
+                columns = _Columns(origin, sums, squares, low, high, probe)
+                total = _segment(x, start, stop, weights, weighted, columns)
+                mass[:] = total
+                terms = np.append(sums + total * origin, total)
+            add_plain(hi, lo, terms)
+            if total:
+                mean = np.divide(sums, mass, out=np.zeros(p), where=mass > 0)
+                deviation = np.maximum(squares - sums * mean, 0.0)
+                moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
             start = stop
-    return ObservedMoments(hi, lo, moments, low, high)
+    return ObservedMoments(hi, lo, moments, low, high), probe
+
+
+def block_moments(
+    x: NDArray, weight: Floats | None = None, segments: Ints | None = None
+) -> BlockMoments:
+    """Column statistics of one block in one sweep.
+
+    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
+    of rows that are summed plainly; the last is n.
+    """
+    found, probe = _column_moments(x, weight, segments, False)
+    finite = bool(np.isfinite(found.hi).all() and np.isfinite(probe).all())
+    # An overflowing sum of finite values is not a bad value.
+    return BlockMoments(*found, finite or first_nonfinite(x)[0] < 0)
+
+
+def observed_moments(
+    x: Array, weight: Floats | None = None, segments: Ints | None = None
+) -> ObservedMoments:
+    """As :func:`block_moments`, missing values left out."""
+    return _column_moments(x, weight, segments, True)[0]
 
 
 class ClassMoments(NamedTuple):
@@ -250,9 +230,7 @@ class ClassMoments(NamedTuple):
 
 
 @compiled()
-def _class_sums(
-    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, hi: Any, lo: Any
-) -> None:  # pragma: no cover
+def _class_sums(x, places, codes, weights, weighted, hi, lo):  # pragma: no cover
     p = x.shape[1]
     for at in range(places.size):
         i, c = places[at], codes[at]
@@ -266,9 +244,7 @@ def _class_sums(
 
 
 @compiled()
-def _class_squares(
-    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, means: Any, squares: Any
-) -> None:  # pragma: no cover
+def _class_squares(x, places, codes, weights, weighted, means, squares):  # pragma: no cover
     for at in range(places.size):
         i, c = places[at], codes[at]
         w = weights[i] if weighted else 1.0

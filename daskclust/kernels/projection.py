@@ -6,8 +6,6 @@ a row's image would depend on its block; here each row is worked out by itself.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskclust._types import Array, Floats
@@ -15,7 +13,7 @@ from daskclust.kernels.compiling import compiled
 
 
 @compiled()
-def _project(x: Any, unit: Any, center: Any, matrix: Any, out: Any) -> None:
+def _project(x, unit, center, matrix, out):
     p, q = matrix.shape
     row = np.empty(p)
     for i in range(x.shape[0]):

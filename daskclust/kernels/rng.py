@@ -82,7 +82,7 @@ _ONE = np.uint64(1)
 
 
 @compiled()
-def _mix(z: Any) -> Any:
+def _mix(z):
     """Scramble 64 bits (the finalizer of splitmix64)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -90,13 +90,13 @@ def _mix(z: Any) -> Any:
 
 
 @compiled()
-def _below(bits: Any, bound: Any) -> Any:
+def _below(bits, bound):
     """Return a number in [0, bound), bound < 2**32, from 64 random bits."""
     return ((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
 @compiled()
-def _shuffle_columns(pool: Any, key: Any, out: Any) -> None:
+def _shuffle_columns(pool, key, out):
     """Permute each row of ``pool`` (a column of the data) on its own (Fisher & Yates)."""
     p, m = pool.shape
     for j in range(p):
@@ -112,7 +112,7 @@ def _shuffle_columns(pool: Any, key: Any, out: Any) -> None:
 
 
 @compiled()
-def _deal(shuffled: Any, key: Any, start: Any, out: Any) -> None:
+def _deal(shuffled, key, start, out):
     """Fill rows ``start ..``: every m rows all values of each column occur once."""
     p, m = shuffled.shape
     n = out.shape[0]
@@ -159,7 +159,7 @@ def permuted_rows(pool: Array, seed: int, number: int, start: int, count: int) -
 
 
 @compiled()
-def _fill_uniform(low: Any, width: Any, key: Any, start: Any, out: Any) -> None:
+def _fill_uniform(low, width, key, start, out):
     n, p = out.shape
     for i in range(n):
         counter = np.uint64(start + i) * np.uint64(p)

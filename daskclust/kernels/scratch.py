@@ -107,7 +107,7 @@ _NEAR = 2048
 
 
 @compiled()
-def _from_half(halves: Any, out: Any, bits: Any) -> None:
+def _from_half(halves, out, bits):
     """Fill ``out``, of which ``bits`` is a view, with numbers whose bits are ``halves``."""
     for start in range(0, halves.size, _NEAR):
         given, to = halves[start : start + _NEAR], bits[start : start + _NEAR]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.kernels.compiling import compiled
+from daskclust.kernels.linkage import find_root
 
 #: A region without a neighbor stays.
 _STAYS = -3
@@ -29,20 +30,12 @@ _STAYS = -3
 class OpenRegions:
     """The part of a block that other blocks have to know.
 
-    ``place`` is line and column of its first pixel; ``codes`` and ``sizes`` are those of its m open
-    regions.
-
-    Attributes
-    ----------
-    best : ndarray of shape (4, b), int64
-        Of open regions that have settled neighbors: their number, the size of the largest such
-        neighbor, where they meet, and the open region that it becomes, or -1.
-    becomes : ndarray of shape (b,), int64
-        The code that it becomes, where it is no open region.
-    meets : ndarray of shape (3, c), int64
-        Small open regions, other open regions that they touch, and where.
-    edges : tuple of ndarray
-        Open regions along the first and the last line, the first and the last column; -1 for none.
+    ``place`` is line and column of its first pixel; ``codes`` and ``sizes`` (m,) are those of its
+    open regions.  ``best`` (4, b), of open regions that have settled neighbors: their number, the
+    size of the largest such neighbor, where they meet, and the open region that it becomes, or -1;
+    ``becomes`` (b,) the code that it becomes otherwise.  ``meets`` (3, c): small open regions,
+    other open regions that they touch, and where.  ``edges``: open regions along the first and the
+    last line, the first and the last column; -1 for none.
     """
 
     place: tuple[int, int]
@@ -68,14 +61,6 @@ class BlockRegions:
 
 
 @compiled()
-def _find(parent: Array, i: int) -> int:
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
-
-
-@compiled()
 def _numbered(codes: Array) -> tuple[Ints, Ints]:
     """Return the region of each pixel, -1 for none, and the sizes; regions as they are met."""
     height, width = codes.shape
@@ -86,10 +71,10 @@ def _numbered(codes: Array) -> tuple[Ints, Ints]:
                 continue
             at = i * width + j
             if j > 0 and codes[i, j - 1] == codes[i, j]:
-                one, other = _find(parent, at), _find(parent, at - 1)
+                one, other = find_root(parent, at), find_root(parent, at - 1)
                 parent[max(one, other)] = min(one, other)
             if i > 0 and codes[i - 1, j] == codes[i, j]:
-                one, other = _find(parent, at), _find(parent, at - width)
+                one, other = find_root(parent, at), find_root(parent, at - width)
                 parent[max(one, other)] = min(one, other)
     regions = np.full((height, width), -1, np.int64)
     sizes = np.zeros(height * width, np.int64)
@@ -99,7 +84,7 @@ def _numbered(codes: Array) -> tuple[Ints, Ints]:
             if codes[i, j] < 0:
                 continue
             at = i * width + j
-            root = _find(parent, at)
+            root = find_root(parent, at)
             # A root is the first pixel of its region.
             if root == at:
                 regions[i, j] = n
@@ -236,10 +221,10 @@ def regions_of(
 @compiled()
 def _unite(one: Array, other: Array, parent: Array) -> None:
     for i in range(len(one)):
-        a, b = _find(parent, one[i]), _find(parent, other[i])
+        a, b = find_root(parent, one[i]), find_root(parent, other[i])
         parent[max(a, b)] = min(a, b)
     for i in range(len(parent)):
-        parent[i] = _find(parent, i)
+        parent[i] = find_root(parent, i)
 
 
 def merge_open(

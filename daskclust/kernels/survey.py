@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Gaps(NamedTuple):
 
 
 @compiled()
-def _sweep(x: Any, out: Any) -> int:
+def _sweep(x, out):
     first = -1
     for i in range(x.shape[0]):
         missing = infinite = 0
@@ -54,7 +54,7 @@ _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
 @compiled(inline="always")
-def _mix(word: Any) -> Any:
+def _mix(word):
     """Let every bit depend on every bit; one to one."""
     word = (word ^ (word >> _HALF)) * _FACTOR
     word = (word ^ (word >> _HALF)) * _FACTOR
@@ -62,9 +62,7 @@ def _mix(word: Any) -> Any:
 
 
 @compiled()
-def _run(
-    x: Any, weights: Any, weighted: Any, first: Any, stop: Any, number: Any, keys: Any, seed: Any
-) -> Any:
+def _run(x, weights, weighted, first, stop, number, keys, seed):
     """Sum over rows ``first .. stop - 1``, of which the first has the global ``number``."""
     p = x.shape[1]
     low_keys, high_keys = keys[0], keys[1]

@@ -16,7 +16,6 @@ from daskclust.kernels.nearest.assign import (
     accumulate,
     accumulate_observed,
     nearest,
-    nearest_observed,
     off_center,
 )
 from daskclust.kernels.nearest.kept import Kept, Moves, accumulate_kept
@@ -206,9 +205,12 @@ def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
 
 
 def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
-    measure = nearest_observed if state.missing else nearest
-    labels, distances = measure(
-        rows.x, state.centers, feature_weights=state.feature_weights, shift=state.shift
+    labels, distances = nearest(
+        rows.x,
+        state.centers,
+        feature_weights=state.feature_weights,
+        shift=state.shift,
+        missing=state.missing,
     )
     keys = -distances
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight

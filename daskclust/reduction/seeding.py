@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.nearest.assign import nearest, nearest_observed
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach
 from daskclust.reduction.contract import (
@@ -84,8 +84,7 @@ class _Race:
         self._candidates, self._uniforms = candidates, uniforms
         self._missing = missing
         if before is None:
-            measure = nearest_observed if missing else nearest
-            distance = measure(rows.x, candidates[:1], shift=shift)[1]
+            distance = nearest(rows.x, candidates[:1], shift=shift, missing=missing)[1]
             self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
         else:
             self.carry = _Carry(before.distance.copy(), before.seen.copy())
@@ -210,8 +209,8 @@ def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
             taken &= rows.uniforms(seed, _WEIGHING) <= share
         mass, owner = np.zeros(len(share)), np.zeros(len(share), dtype=np.int32)
         mass[taken] = weight[taken] / share[taken]
-        measure = nearest_observed if state.missing else nearest
-        owner[taken] = measure(rows.x[taken], candidates, shift=state.shift)[0]
+        few, missing = rows.x[taken], state.missing
+        owner[taken] = nearest(few, candidates, shift=state.shift, missing=missing)[0]
         # Rows that observe nothing are nowhere, and attracted by none.
         mass[owner < 0], owner[owner < 0] = 0.0, 0
         partial["mass"][:, r] = sum_terms(
@@ -264,8 +263,8 @@ def _farthest_block(
     seen = 0 if carry is None else carry.seen
     distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
     if seen < len(state.points):
-        measure = nearest_observed if state.missing else nearest
-        found = measure(rows.x, state.points[seen:], shift=state.shift)[1]
+        unseen, missing = state.points[seen:], state.missing
+        found = nearest(rows.x, unseen, shift=state.shift, missing=missing)[1]
         distances = np.minimum(distances, found)
     # A row on a chosen point cannot be chosen; a row of weight 0 is absent.
     usable = distances > 0

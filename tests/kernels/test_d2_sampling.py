@@ -106,9 +106,9 @@ def test_rows_are_copied_some_at_a_time(monkeypatch):
 def test_rows_that_have_seen_different_numbers_share_a_call_if_they_are_few(monkeypatch):
     starts = []
 
-    def measure(x, unseen, *, shift):
+    def measure(x, unseen, **options):
         starts.append((10 - len(unseen), len(x)))
-        return nearest(x, unseen, shift=shift)
+        return nearest(x, unseen, **options)
 
     monkeypatch.setattr(d2_sampling, "nearest", measure)
     monkeypatch.setattr(d2_sampling, "_EACH", 4)

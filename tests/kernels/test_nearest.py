@@ -16,7 +16,6 @@ from daskclust.kernels.nearest.assign import (
     accumulate,
     direct_distances,
     nearest,
-    nearest_observed,
 )
 
 DTYPES = [np.float32, np.float64]
@@ -301,7 +300,7 @@ def test_centers_beyond_float32_are_centers_and_never_padding(k, p, scale):
     x = rng.standard_normal((50, p)).astype(np.float32)
     case = Case(x, rng.standard_normal((k, p)) * scale, None, None)
     labels = expected(case)[0]
-    observed, _ = nearest_observed(x, case.centers)
+    observed, _ = nearest(x, case.centers, missing=True)
     np.testing.assert_array_equal(nearest(x, case.centers)[0], labels)
     np.testing.assert_array_equal(observed, labels)
     sums = accumulate(x, case.centers).hi
@@ -314,8 +313,8 @@ def test_centers_beyond_float32_are_centers_and_never_padding(k, p, scale):
 def test_centers_that_are_none_lead_to_no_address_outside(bad, k, dtype):
     x = np.random.default_rng(0).standard_normal((50, 3)).astype(dtype)
     centers = np.full((k, 3), bad)
-    for find in (nearest, nearest_observed):
-        labels, _ = find(x, centers)
+    for missing in (False, True):
+        labels, _ = nearest(x, centers, missing=missing)
         assert 0 <= labels.min() <= labels.max() < k
     assert accumulate(x, centers).hi[:, 3].sum() == 50
 

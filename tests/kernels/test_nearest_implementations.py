@@ -23,7 +23,6 @@ from daskclust.kernels.nearest.assign import (
     accumulate_observed,
     direct_distances,
     nearest,
-    nearest_observed,
     observed_distances,
 )
 
@@ -125,7 +124,7 @@ def outcome() -> dict[str, list[str]]:
                 parts = (labels, distances, stats.hi, stats.lo, direct_distances(x[:9], centers))
                 x[rng.random(x.shape) < 0.3] = np.nan
                 stats = accumulate_observed(x, centers, weight=weight)
-                parts = (*parts, *nearest_observed(x, centers), stats.hi, stats.lo)
+                parts = (*parts, *nearest(x, centers, missing=True), stats.hi, stats.lo)
                 found[f"{dtype} k={k} p={p}"] = [digest(part) for part in parts]
     return found
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from daskclust.kernels.constraints.pairs import pair_lengths
 from daskclust.kernels.moments import class_moments, observed_class_moments
 from daskclust.kernels.nearest.assign import (
     accumulate,
     accumulate_observed,
     nearest,
-    nearest_observed,
     observed_distances,
     observed_label_sums,
     observed_pair_boxes,
-    observed_pair_lengths,
 )
 
 
@@ -42,7 +41,7 @@ def test_labels_are_those_of_all_differences(dtype, weighted, offset):
         x = gapped(rng, n, p, dtype, offset=offset)
         centers = rng.normal(size=(k, p)) + offset
         w = np.append(1.0, rng.integers(0, 3, p - 1)) if weighted else np.ones(p)
-        found = nearest_observed(x, centers, feature_weights=w if weighted else None)
+        found = nearest(x, centers, feature_weights=w if weighted else None, missing=True)
         labels, squared = brute(x, centers, w)
         np.testing.assert_array_equal(found[0], labels)
         np.testing.assert_allclose(found[1], squared, rtol=1e-12)
@@ -50,12 +49,14 @@ def test_labels_are_those_of_all_differences(dtype, weighted, offset):
 
 def test_ties_go_to_the_lowest_center_and_near_ties_are_decided_exactly():
     x = np.array([[0.0, np.nan, 1.0], [np.nan, 5.0, np.nan]])
-    assert nearest_observed(x, np.array([[1.0, 9, 1], [-1, 5, 1], [1, 5, 1]]))[0].tolist() == [0, 1]
+    centers = np.array([[1.0, 9, 1], [-1, 5, 1], [1, 5, 1]])
+    assert nearest(x, centers, missing=True)[0].tolist() == [0, 1]
     # Nearer by less than single precision holds.
     close = np.array([[1.0, 0, 0], [1 - 1e-12, 0, 0]])
-    assert nearest_observed(x[:1], close)[0].tolist() == [1]
+    assert nearest(x[:1], close, missing=True)[0].tolist() == [1]
     huge = np.array([[1e30, np.nan, 1.0]])
-    assert nearest_observed(huge, np.array([[1e30, 0, 5.0], [1e30, 0, 2.0]]))[0].tolist() == [1]
+    far = np.array([[1e30, 0, 5.0], [1e30, 0, 2.0]])
+    assert nearest(huge, far, missing=True)[0].tolist() == [1]
 
 
 def test_complete_rows_get_the_bits_of_complete_rows():
@@ -64,7 +65,8 @@ def test_complete_rows_get_the_bits_of_complete_rows():
     some = x.copy()
     some[::3, 2] = np.nan
     kept = ~np.isnan(some).any(axis=1)
-    for here, there in zip(nearest_observed(some, centers), nearest(x, centers), strict=True):
+    found = nearest(some, centers, missing=True)
+    for here, there in zip(found, nearest(x, centers), strict=True):
         np.testing.assert_array_equal(here[kept], there[kept])
     found, whole = accumulate_observed(x, centers), accumulate(x, centers)
     np.testing.assert_array_equal(found.hi[:, :6], whole.hi[:, :6])
@@ -98,7 +100,7 @@ def test_pairs_and_few_rows():
     left, right = np.array([0, 1, 0]), np.array([1, 2, 2])
     w = np.array([1.0, 2, 3])
     # Together they observe feature 0; feature 2; nothing.
-    assert observed_pair_lengths(x, left, right, w).tolist() == [4, 48, 0]
+    assert pair_lengths(x, left, right, w).tolist() == [4, 48, 0]
     assert observed_pair_boxes(x, left, right, w).tolist() == [1, 3, 0]
     assert observed_distances(x, x, np.ones(3))[0].tolist() == [0, 4, 0]
     sums = observed_label_sums(x, np.array([1.0, 1, 2]), np.array([0, 0, 1]), 2)

@@ -28,7 +28,6 @@ from daskclust.kernels.nearest.assign import (
     label_sums,
     observed_distances,
     observed_label_sums,
-    observed_pair_lengths,
     off_center,
 )
 from daskclust.reduction import ASSIGN, CenterSets, Clusters
@@ -78,8 +77,7 @@ class ConstrainedRows:
 
     def pair_lengths(self, left: Ints, right: Ints, weights: Floats) -> Floats:
         """Weighted squared distance of each pair, over what both rows observe."""
-        measure = pair_lengths if self.are_complete else observed_pair_lengths
-        return measure(self.x, left, right, weights)
+        return pair_lengths(self.x, left, right, weights)
 
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints

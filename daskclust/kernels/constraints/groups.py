@@ -19,14 +19,7 @@ import numpy as np
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
-
-
-@compiled()
-def _root(parent: Ints, i: int) -> int:
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
+from daskclust.kernels.linkage import find_root
 
 
 @compiled()
@@ -45,13 +38,13 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
         last[i] = end
         count[i] += 1
     for e in range(len(left)):
-        a, b = _root(parent, left[e]), _root(parent, right[e])
+        a, b = find_root(parent, left[e]), find_root(parent, right[e])
         if a == b or (classes[a] >= 0 and classes[b] >= 0 and classes[a] != classes[b]):
             continue
         if count[a] > count[b]:
             a, b = b, a
         end = first[a]
-        while end >= 0 and _root(parent, foes[end // 2, 1 - end % 2]) != b:
+        while end >= 0 and find_root(parent, foes[end // 2, 1 - end % 2]) != b:
             end = after[end]
         if end >= 0:
             continue
@@ -64,7 +57,7 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
             after[last[b]] = first[a]
             last[b] = last[a]
     for i in range(n):
-        parent[i] = _root(parent, i)
+        parent[i] = find_root(parent, i)
 
 
 def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Ints) -> Ints:
@@ -140,7 +133,7 @@ def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
 
 
 @compiled()
-def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> int:
+def greedy(costs, indptr, neighbors, order, labels):
     """Give each uncolored vertex (-1), in order, the cheapest color its neighbors leave.
 
     Return how many were left uncolored because no color remained.

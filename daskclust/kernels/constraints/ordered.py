@@ -113,7 +113,7 @@ def _add_row(
 
 
 @compiled()
-def _count_rows(labels: Any, labeled: Any, statistics: Any) -> None:
+def _count_rows(labels, labeled, statistics):
     """Fill the statistics, which are 0, from the labels of all m rows."""
     slot, classes, n_classes = labeled.slot, labeled.classes, labeled.n_classes
     points, lengths, (number, sums, squares) = labeled.points, labeled.lengths, statistics
@@ -213,7 +213,7 @@ def _add_attraction(
 
 
 @inner()
-def _lowest(scores: Any) -> int:
+def _lowest(scores):
     """Cluster of the lowest score, the first of equals."""
     best, lowest = 0, scores[0]
     for k in range(1, scores.size):
@@ -262,9 +262,7 @@ def _lowest_repelled(
 
 
 @compiled()
-def _ordered_pass(
-    distances: Any, labels: Any, pairs: Any, labeled: Any, statistics: Any, prices: Any
-) -> int:
+def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
     """Assign all rows in turn; ``prices`` is scratch.  Return how many labels changed."""
     m, n_clusters = distances.shape
     indptr, neighbors, costs, is_must_link = pairs
@@ -341,25 +339,13 @@ def ordered_pass(
     ignored; a label given in this pass counts at once, otherwise the one
     handed in does.
 
-    Parameters
-    ----------
-    distances : array of shape (m, K)
-        Squared distances to the centers, in the weighted space (times the row's
-        sample weight, if there is one).
-    labels : int array of shape (m,)
-        Labels of the pass before, -1 = none yet.  Not changed.
-    indptr : int array of shape (m + 1,)
-        Row i's pairs are the entries ``indptr[i]:indptr[i + 1]`` of the next three;
-        each pair is entered at both its ends.
-    neighbors, costs, is_must_link : array of shape (2 n_pairs,)
-        The other end, the price of a violation (:func:`pair_costs`), and the kind.
-    implied : ImpliedPairs, optional
-        Labeled rows among the m, whose pairs are not listed; both sorts of
-        pairs may occur together.
+    ``distances`` (m, K) are squared, in the weighted space, times the row's sample weight;
+    ``labels`` (m,) those of the pass before, -1 for none yet, not changed.  Row i's pairs are the
+    entries ``indptr[i]:indptr[i + 1]`` of ``neighbors``, ``costs`` (:func:`pair_costs`) and
+    ``is_must_link`` (2 n_pairs,): each pair is entered at both its ends.  ``implied`` are labeled
+    rows among the m, whose pairs are not listed.
 
-    Notes
-    -----
-    Cost O(m K + n_pairs), plus O(n_labeled K q) with `implied` (q = features of
+    Cost O(m K + n_pairs), plus O(n_labeled K q) with ``implied`` (q = features of
     positive weight).  Serial by nature; releases the GIL.
 
     The statistics of labeled rows are rebuilt from the labels at the start of

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.implementation import row_distance_weighted
+from daskclust.kernels.nearest.implementation import row_distance_observed
 
 Penalty = Literal["distance", "constant"]
 
@@ -68,16 +68,9 @@ def check_penalty(penalty: str) -> None:
 class Violations:
     """What a labeling violates, each pair once, times its weight; ``+`` adds sets of pairs.
 
-    Attributes
-    ----------
-    must_link : float64 array of shape (p,)
-        ``sum (x - x')_j^2`` over violated must-links: f of Eq. 15, by feature and
-        without feature weights.
-    cannot_link : float64 array of shape (p,)
-        ``sum (Delta_j^2 - (x - x')_j^2)`` over violated cannot-links: f-bar.
-    must_link_mass, cannot_link_mass : float
-        Sum of the weights of the violated pairs.
-    n_must_link, n_cannot_link : int
+    ``must_link`` (p,) is ``sum (x - x')_j^2`` over violated must-links, f of Eq. 15 by feature and
+    without feature weights; ``cannot_link`` (p,) ``sum (Delta_j^2 - (x - x')_j^2)`` over violated
+    cannot-links, f-bar.  A mass is the sum of the weights of the violated pairs.
     """
 
     must_link: Floats
@@ -111,18 +104,16 @@ class Violations:
 
 
 @compiled()
-def _pair_lengths(x: Any, wide: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
+def _pair_lengths(x, wide, left, right, weights, out):
     for e in range(left.size):
-        out[e] = row_distance_weighted(x, left[e], wide, right[e], weights, 1.0, wide)
+        out[e] = row_distance_observed(x, left[e], wide, right[e], weights, 1.0, wide)
 
 
 def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: ArrayLike) -> Floats:
-    """Weighted squared distance of each pair, ``sum_j w_j (x_l - x_r)_j^2``.
+    """Squared distance of each pair over what both observe, ``sum_j w_j (x_l - x_r)_j^2``.
 
-    Differences are taken directly, in float64, and summed in the order of
-    :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is to the last bit as
-    far from its partner as from a center that lies on it, so that such ties are
-    ties.
+    To the last bit those of :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is as
+    far from its partner as from a center that lies on it.
     """
     left, right = as_ints(left), as_ints(right)
     rows = as_rows(x)
@@ -166,17 +157,7 @@ def violated_pairs(
 
 
 @compiled()
-def _explicit_sums(
-    x: Any,
-    left: Any,
-    right: Any,
-    is_must_link: Any,
-    pair_weights: Any,
-    violated: Any,
-    box2: Any,
-    must: Any,
-    cannot: Any,
-) -> None:
+def _explicit_sums(x, left, right, is_must_link, pair_weights, violated, box2, must, cannot):
     for e in range(left.size):
         if not violated[e]:
             continue
@@ -234,23 +215,11 @@ _ORIGIN_ROWS = 1000
 class Labeled(NamedTuple):
     """Labeled rows under one set of feature weights.
 
-    Attributes
-    ----------
-    slot : int64 array of shape (m,)
-        Number of the row among the labeled rows, -1 for rows without a class.
-    classes : int64 array of shape (n_labeled,)
-        Class 0..n_classes-1 of each labeled row.
-    points : float64 array of shape (n_labeled, q)
-        Labeled rows, shifted, times the root of the feature weights; the q
-        features of positive weight only, and none with constant penalties.
-    lengths : float64 array of shape (n_labeled,)
-        Squared length of each point.
-    box_length : float
-        ``sum_j w_j Delta_j^2``.
-    must_link_weight, cannot_link_weight : float
-        Weight of every implied pair.
-    constant : bool
-        True for penalty 1 a pair, whatever its length.
+    ``slot`` (m,) is the number of each row among the labeled ones, -1 without a class; ``classes``
+    (n_labeled,) lie in [0, n_classes).  ``points`` (n_labeled, q) are the labeled rows, shifted,
+    times the root of the feature weights, of the q features of positive weight only, none with
+    constant penalties; ``lengths`` their squared lengths.  ``box_length`` is ``sum_j w_j
+    Delta_j^2``.  Every implied pair has the weight of its kind; ``constant``: penalty 1 a pair.
     """
 
     slot: Ints
@@ -282,9 +251,7 @@ def _origin(x: Array, rows: Ints) -> Floats:
 
 
 @compiled()
-def _fill_points(
-    x: Any, rows: Any, origin: Any, active: Any, root: Any, points: Any, lengths: Any
-) -> None:
+def _fill_points(x, rows, origin, active, root, points, lengths):
     for i in range(rows.size):
         length = 0.0
         for a in range(active.size):
@@ -345,9 +312,7 @@ def implied_pairs(
 
 
 @compiled()
-def _class_statistics(
-    x: Any, origin: Any, rows: Any, classes: Any, labels: Any, sums: Any, squares: Any
-) -> None:
+def _class_statistics(x, origin, rows, classes, labels, sums, squares):
     for i in range(rows.size):
         c = classes[i]
         k = labels[i]
@@ -358,7 +323,7 @@ def _class_statistics(
 
 
 @compiled()
-def _add_across(number: Any, sums: Any, squares: Any, box2: Any, out: Any) -> int:
+def _add_across(number, sums, squares, box2, out):
     """Add, for the rows of one group in two parts, what their squared differences lack to a box.
 
     By feature, for groups along the first axis and parts along the second.  Each pair of rows of

@@ -105,7 +105,7 @@ def _exp_of(x: Any) -> Any:
 # One short loop a function: the compiler makes vectors of it only where it can tell that the
 # arrays do not overlap, which it checks at run time for so few of them.
 @compiled(error_model="numpy", fastmath={"contract"})
-def _raise_top(row: Any, bias: Any, top: Any) -> None:
+def _raise_top(row, bias, top):
     for c in range(row.size):
         v = row[c] + bias
         row[c] = v
@@ -113,7 +113,7 @@ def _raise_top(row: Any, bias: Any, top: Any) -> None:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _add_exponentials(row: Any, top: Any, norm: Any, out: Any) -> None:
+def _add_exponentials(row, top, norm, out):
     for c in range(row.size):
         out[c] = row[c] - top[c]  # rounds to the type of the result, where that is float32
         e = _exp(out[c])
@@ -122,13 +122,13 @@ def _add_exponentials(row: Any, top: Any, norm: Any, out: Any) -> None:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _divide(row: Any, norm: Any) -> None:
+def _divide(row, norm):
     for c in range(row.size):
         row[c] /= norm[c]
 
 
 @compiled()
-def _softmax(scores: Any, bias: Any, bounds: Any, top: Any, norm: Any, out: Any) -> None:
+def _softmax(scores, bias, bounds, top, norm, out):
     n = scores.shape[1]
     for first in range(0, n, _LANES):
         last = min(first + _LANES, n)
@@ -150,26 +150,14 @@ def softmax(
 ) -> tuple[Array, Floats, Array]:
     """Turn log-densities into posteriors, for each model by itself.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (D, n), float64
-        Log-densities of n rows under the D components of all models; overwritten.
-    bias : ndarray of shape (D,), float64
-        Added to the scores: log-weights.  Minus infinity means no posterior; not
-        all of a model may be.
-    bounds : ndarray of shape (m + 1,), int64
-        Where each model's components begin, and D.
-    out : tuple of ndarrays, optional
-        Receive what is returned; posteriors (and norm) of float32 or float64.  Never
-        ``scores`` itself: loops over arrays that overlap are not made into vectors.
+    ``scores`` (D, n), overwritten, are log-densities of n rows under the D components of all
+    models, to which the log-weights ``bias`` (D,) are added: minus infinity means no posterior; not
+    all of a model may be.  ``bounds`` (m + 1,) tell where each model's components begin, and D.
 
-    Returns
-    -------
-    posteriors : ndarray of shape (D, n)
-    top : ndarray of shape (m, n), float64
-        Largest log-density of each row under each model.
-    norm : ndarray of shape (m, n), of the type of the posteriors
-        ``top + log(norm)`` is the log-likelihood.
+    Returned are posteriors (D, n), the largest log-density ``top`` (m, n) of each row under each
+    model, and ``norm`` (m, n): ``top + log(norm)`` is the log-likelihood.  ``out`` receives them,
+    posteriors and norm of float32 or float64; never ``scores`` itself: loops over arrays that
+    overlap are not made into vectors.
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -226,7 +214,7 @@ def stack_models(models: Sequence[Mixtures]) -> Mixtures:
 
 
 @compiled(error_model="numpy")
-def deviations(x: Any, shift: Any, out: Any) -> bool:
+def deviations(x, shift, out):
     """Fill ``out`` with [x^2 o, x o, o] of rows less the shift; return whether all are there."""
     n, p = x.shape
     whole = True
@@ -243,7 +231,7 @@ def deviations(x: Any, shift: Any, out: Any) -> bool:
 
 
 @compiled(counted=False, error_model="numpy")
-def _make_forms(means: Any, variances: Any, shift: Any, logs: Any, out: Any) -> None:
+def _make_forms(means, variances, shift, logs, out):
     """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2] of means less the shift."""
     d, p = means.shape
     for k in range(d):

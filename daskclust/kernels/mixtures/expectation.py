@@ -8,7 +8,7 @@ have, which is made once a pattern.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ def group_patterns(x: Array, weight: Floats | None) -> Patterns:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _factorize(covariance: Any, there: Any, gone: Any, upper: Any, tied: Any) -> float:
+def _factorize(covariance, there, gone, upper, tied):
     """Factorize the covariance of the values that are there; return half its log-determinant.
 
     ``upper`` receives U with U^T U = covariance[there, there]; ``tied`` receives
@@ -130,7 +130,7 @@ def _factorize(covariance: Any, there: Any, gone: Any, upper: Any, tied: Any) ->
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _whiten(row: Any, mean: Any, there: Any, upper: Any, white: Any) -> float:
+def _whiten(row, mean, there, upper, white):
     """Solve U^T white = row - mean over the values that are there; return its squared length."""
     q = len(there)
     for a in range(q):
@@ -146,7 +146,7 @@ def _whiten(row: Any, mean: Any, there: Any, upper: Any, white: Any) -> float:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _condition(rows: Any, components: Any, found: Any) -> None:
+def _condition(rows, components, found):
     """Fill ``found``, whose sums and likelihood are 0; see :func:`condition_rows`."""
     x, weight, _, starts = rows
     log_weights, means, covariances, bounds = components
@@ -257,17 +257,11 @@ _KEPT_VALUES = 2**22
 class MixtureSums(NamedTuple):
     """A block's share of an EM iteration, as unevaluated pairs.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (2, D, s), float64
-        Diagonal, s = 3p + 1: for each component the sums of ``g``, ``g o x^2``,
-        ``g o x`` and ``g o``, with posterior ``g``, ``o`` 1 where a value is
-        there, and ``x`` less the shift.  Full, s = 1 + p + p^2: the sums of
-        ``g``, ``g d`` and ``g (d d^T + C)``, with ``d`` the row less the
-        component's mean, missing values at their conditional mean, and ``C`` their
-        conditional covariance.
-    likelihood : ndarray of shape (2, m + 1), float64
-        Weighted log-likelihood of each model, and the weight of the rows.
+    ``sums`` (2, D, s), of each component.  Diagonal, s = 3p + 1: ``g``, ``g o x^2``, ``g o x`` and
+    ``g o``, with posterior ``g``, ``o`` 1 where a value is there, and ``x`` less the shift.  Full,
+    s = 1 + p + p^2: ``g``, ``g d`` and ``g (d d^T + C)``, with ``d`` the row less the component's
+    mean, missing values at their conditional mean, and ``C`` their conditional covariance.
+    ``likelihood`` (2, m + 1): that of each model, weighted, in logarithms, and the rows' weight.
     """
 
     sums: Floats
@@ -482,7 +476,7 @@ def accumulate_start(
 
 
 @compiled(counted=False, error_model="numpy")
-def move_diagonal(sums: Any, mass: Any, means: Any, variances: Any, shift: Any, out: Any) -> None:
+def move_diagonal(sums, mass, means, variances, shift, out):
     """Write the means and variances that follow from the sums of ``g``, ``g o x^2``, ``g o x``.
 
     A missing value counts with the old mean and variance of its column, under which the sums

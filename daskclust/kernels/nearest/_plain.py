@@ -90,12 +90,12 @@ def _make_row_distances(weighted: bool, observed: bool) -> tuple[Any, Any]:
     """Make what measures row i to center k, and what adds ``scale`` times the row, too."""
 
     @njit(nogil=True)
-    def measure(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
+    def measure(x, i, centers, k, weights, scale, sums):
         none = np.empty((0, 0))
         return _distance(x, i, centers, k, weights, weighted, scale, none, observed)
 
     @njit(nogil=True)
-    def add(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
+    def add(x, i, centers, k, weights, scale, sums):
         return _distance(x, i, centers, k, weights, weighted, scale, sums, observed)
 
     return measure, add

@@ -45,7 +45,7 @@ LINE_BYTES = 64
 
 
 @intrinsic
-def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) -> Any:
+def pack_row(typingctx, x, i, shift, packed, t):
     """``packed[t] = x[i] - shift``."""
     require_contiguous(x, shift, packed)
     vector = vector_type(x.dtype, LANE_BYTES)
@@ -70,9 +70,7 @@ def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) ->
 
 
 @intrinsic
-def pack_row_observed(
-    typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, there: Any, t: Any
-) -> Any:
+def pack_row_observed(typingctx, x, i, shift, packed, there, t):
     """``packed[t] = x[i] - shift``, 0 where a value is missing; whether all are.
 
     ``there`` (T, bytes) gets a bit for each value that is, the first of a byte for the
@@ -109,7 +107,7 @@ def pack_row_observed(
 
 
 @intrinsic
-def prefetch(typingctx: Any, x: Any, i: Any, line: Any) -> Any:
+def prefetch(typingctx, x, i, line):
     """Ask for a line of memory, counted from row i; addresses outside are harmless."""
     require_contiguous(x)
 
@@ -138,9 +136,7 @@ def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False)
     """
 
     @intrinsic
-    def row_distance(
-        typingctx: Any, x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-    ) -> Any:
+    def row_distance(typingctx, x, i, centers, k, weights, scale, sums):
         require_contiguous(x, centers, weights, sums)
         vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
         is_single = x.dtype == types.float32
@@ -216,7 +212,7 @@ def _make_tile(lowering: bool) -> Any:
     """
 
     @intrinsic
-    def tile(typingctx: Any, points: Any, t: Any, tries: Any, c: Any, mass: Any, old: Any) -> Any:
+    def tile(typingctx, points, t, tries, c, mass, old):
         require_contiguous(points, tries, mass, old)
         vector = vector_type(types.float32, LANE_BYTES)
         wide = ir.VectorType(ir.DoubleType(), vector.count)

@@ -277,19 +277,8 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
 
     @intrinsic
     def score(
-        typingctx: Any,
-        rows: Any,
-        first: Any,
-        panels: Any,
-        consts: Any,
-        panel: Any,
-        best: Any,
-        second: Any,
-        index: Any,
-        out: Any,
-        bits: Any,
-        tables: Any,
-    ) -> Any:
+        typingctx, rows, first, panels, consts, panel, best, second, index, out, bits, tables
+    ):
         require_contiguous(rows, panels, consts, best, second, index, bits, tables)
         vector = vector_type(rows.dtype, lane_bytes)
 
@@ -338,19 +327,7 @@ def _make_few(lane_bytes: int) -> Any:
     """
 
     @intrinsic
-    def few(
-        typingctx: Any,
-        rows: Any,
-        first: Any,
-        panels: Any,
-        consts: Any,
-        low: Any,
-        next_low: Any,
-        label: Any,
-        out: Any,
-        bits: Any,
-        tables: Any,
-    ) -> Any:
+    def few(typingctx, rows, first, panels, consts, low, next_low, label, out, bits, tables):
         require_contiguous(rows, panels, consts, low, next_low, label, bits, tables)
         vector = vector_type(rows.dtype, lane_bytes)
 
@@ -368,16 +345,7 @@ def _make_few(lane_bytes: int) -> Any:
 
 
 @intrinsic
-def lowest_in_rows(
-    typingctx: Any,
-    best: Any,
-    second: Any,
-    index: Any,
-    low: Any,
-    next_low: Any,
-    label: Any,
-    out: Any,
-) -> Any:
+def lowest_in_rows(typingctx, best, second, index, low, next_low, label, out):
     """Reduce the running minima of ROWS rows to smallest and second smallest score, and center.
 
     Its arguments are those of the intrinsics above.  The center of a lane is ``index * lanes +

@@ -79,24 +79,12 @@ _LINE_BYTES = 64
 class Layout(NamedTuple):
     """Centers laid out for the register tiles, and what the scan needs to know of them.
 
-    Attributes
-    ----------
-    panels : ndarray of shape (P, q, width)
-        ``-2 c`` of the shifted centers, one center a column, in the precision of the rows.
-    consts : ndarray of shape (P, width)
-        ``|c|^2``; infinite for padding.
-    tail, tail_consts : ndarray of shape (q, narrow) and (narrow,), or empty
-        The same for the centers beyond the last whole panel.
-    variant : int
-        :data:`NARROW`, :data:`WIDE`, :data:`PANELS` or :data:`PAIRS`.
-    lanes : int
-        Lanes of the running minima.
-    shift : ndarray of shape (p,)
-        Subtracted from rows before they are scored.
-    active : ndarray of shape (q,), intp
-        Features of non-zero weight.
-    in_place : bool
-        Whether rows are scored where they lie: all features, no shift.
+    ``panels`` (P, q, width) hold ``-2 c`` of the shifted centers, one center a column, in the
+    precision of the rows; ``consts`` (P, width) ``|c|^2``, infinite for padding; ``tail`` (q,
+    narrow) and ``tail_consts`` the same for the centers beyond the last whole panel, or nothing.
+    ``variant`` is one of the four above, ``lanes`` those of the running minima, ``active`` (q,) the
+    features of non-zero weight.  ``shift`` (p,) is subtracted before rows are scored; ``in_place``:
+    rows are scored where they lie, all features and without a shift.
     """
 
     panels: NDArray
@@ -111,7 +99,7 @@ class Layout(NamedTuple):
 
 
 @compiled(counted=False)
-def _is_near_origin(centers: Any, shift: Any) -> bool:
+def _is_near_origin(centers, shift):
     """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
     square, spread = 0.0, 0.0
     for c in range(centers.shape[0]):
@@ -123,16 +111,7 @@ def _is_near_origin(centers: Any, shift: Any) -> bool:
 
 
 @compiled(counted=False)
-def _place(
-    centers: Any,
-    weights: Any,
-    shift: Any,
-    active: Any,
-    panels: Any,
-    consts: Any,
-    tail: Any,
-    tail_consts: Any,
-) -> None:
+def _place(centers, weights, shift, active, panels, consts, tail, tail_consts):
     width = consts.shape[1]
     for c in range(centers.shape[0]):
         square = 0.0
@@ -274,12 +253,9 @@ class _Tile(NamedTuple):
 class _Tables(NamedTuple):
     """What scores begin with, by which values are there.
 
-    Attributes
-    ----------
-    consts, tail_consts : ndarray
-        As of a layout, 0 for centers.
-    sums, tail_sums : ndarray of shape (P, groups, WAYS, width) and (groups, WAYS, narrow)
-        Sums of ``w c^2`` over four features, those of the bits that are set.
+    Constants are as of a layout, 0 for centers.  ``sums`` (P, groups, WAYS, width) and
+    ``tail_sums`` (groups, WAYS, narrow) are those of ``w c^2`` over the features, of four, whose
+    bits are set.
     """
 
     consts: NDArray
@@ -296,7 +272,7 @@ class _Gaps(NamedTuple):
 
 
 @inner(counted=False, forceinline=True)
-def _pack_tile(x: Any, start: Any, m: Any, layout: Any, packed: Any, gaps: Any) -> None:
+def _pack_tile(x, start, m, layout, packed, gaps):
     """Copy a tile's rows, less the shift, 0 where a value is missing."""
     shift, active = layout.shift, layout.active
     whole = active.size == x.shape[1]
@@ -334,7 +310,7 @@ def _pack_tile(x: Any, start: Any, m: Any, layout: Any, packed: Any, gaps: Any) 
 
 
 @inner(counted=False, forceinline=True)
-def keep_inside(tile: Any, m: Any, k: Any) -> None:
+def keep_inside(tile, m, k):
     """Give a row a center where scores overflowed, so that the padding won, which is infinite.
 
     Such rows are doubtful: :func:`_settle` decides them.
@@ -345,7 +321,7 @@ def keep_inside(tile: Any, m: Any, k: Any) -> None:
 
 
 @inner(counted=False, forceinline=True)
-def add_totals(tile: Any, m: Any, totals: Any) -> None:
+def add_totals(tile, m, totals):
     """Add weights and squared distances of a tile's rows to those of their clusters."""
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
     for t in range(m):
@@ -355,19 +331,7 @@ def add_totals(tile: Any, m: Any, totals: Any) -> None:
 
 
 @inner(counted=False)
-def _score_panels(
-    rows: Any,
-    first: Any,
-    m: Any,
-    variant: Any,
-    panels: Any,
-    consts: Any,
-    best: Any,
-    second: Any,
-    vector: Any,
-    bits: Any,
-    table: Any,
-) -> None:
+def _score_panels(rows, first, m, variant, panels, consts, best, second, vector, bits, table):
     """Lower the running minima of a tile's rows by the scores of whole panels."""
     for c in range(panels.shape[0]):
         if variant == PANELS:
@@ -381,19 +345,7 @@ def _score_panels(
 
 
 @inner(counted=False)
-def _score_tail(
-    rows: Any,
-    first: Any,
-    m: Any,
-    tail: Any,
-    consts: Any,
-    c: Any,
-    best: Any,
-    second: Any,
-    vector: Any,
-    bits: Any,
-    table: Any,
-) -> None:
+def _score_tail(rows, first, m, tail, consts, c, best, second, vector, bits, table):
     """As :func:`_score_panels`, for the centers beyond; ``c`` vectors of centers come before."""
     for t in range(0, m, ROWS):
         i = first + t
@@ -401,9 +353,7 @@ def _score_tail(
 
 
 @inner(counted=False, forceinline=True)
-def score_tile(
-    rows: Any, first: Any, m: Any, layout: Any, tile: Any, tables: Any, gaps: Any
-) -> None:
+def score_tile(rows, first, m, layout, tile, tables, gaps):
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
@@ -433,7 +383,7 @@ def score_tile(
 
 
 @inner(counted=False)
-def _ask(x: Any, i: Any, lines: Any) -> None:
+def _ask(x, i, lines):
     """Ask for a row of memory, so that it is there when it is scored.
 
     Scoring a row takes long enough for the machine to stop reading ahead by
@@ -444,7 +394,7 @@ def _ask(x: Any, i: Any, lines: Any) -> None:
 
 
 @inner(counted=False)
-def _distance(x: Any, i: Any, centers: Any, c: Any, gaps: Any) -> float:
+def _distance(x, i, centers, c, gaps):
     """Squared distance of a row to a center by direct differences."""
     points, weights, uniform = centers
     if len(gaps) > 0:
@@ -455,9 +405,7 @@ def _distance(x: Any, i: Any, centers: Any, c: Any, gaps: Any) -> float:
 
 
 @inner(counted=False, forceinline=True)
-def _measure_tile(
-    x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, gaps: Any
-) -> None:
+def _measure_tile(x, start, m, lines, centers, tile, gaps):
     """Squared distances of a tile's rows to their centers."""
     points, weights, uniform = centers
     nearest, squared = tile.nearest, tile.squared
@@ -479,9 +427,7 @@ def _measure_tile(
 
 
 @inner(counted=False, forceinline=True)
-def add_tile(
-    x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any, gaps: Any
-) -> None:
+def add_tile(x, start, m, lines, centers, tile, sums, gaps):
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
@@ -509,7 +455,7 @@ def add_tile(
 
 
 @inner(counted=False)
-def exact_nearest(x: Any, i: Any, centers: Any, gaps: Any) -> int:
+def exact_nearest(x, i, centers, gaps):
     """Nearest center by direct differences, ties to the lowest."""
     least = np.inf
     label = 0
@@ -522,7 +468,7 @@ def exact_nearest(x: Any, i: Any, centers: Any, gaps: Any) -> int:
 
 
 @inner(counted=False)
-def doubt(squared: Any, low: Any, bound: Any) -> Any:
+def doubt(squared, low, bound):
     """Gap of two scores below which rounding may have swapped them.
 
     In the precision of the scores, so that it overflows no later than they do.
@@ -531,7 +477,7 @@ def doubt(squared: Any, low: Any, bound: Any) -> Any:
 
 
 @inner(counted=False)
-def rounding(layout: Any, k: Any, gaps: Any) -> Any:
+def rounding(layout, k, gaps):
     """Relative error of a score; infinite where the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
     width = consts.shape[1]
@@ -548,7 +494,7 @@ def rounding(layout: Any, k: Any, gaps: Any) -> Any:
 
 
 @inner(counted=False)
-def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
+def _any_doubtful(tile, m, bound):
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
     |x|^2 of the shifted row is its squared distance minus its score; the bound
@@ -563,9 +509,7 @@ def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
 
 
 @inner(counted=False)
-def move_row(
-    x: Any, i: Any, t: Any, exact: Any, centers: Any, tile: Any, sums: Any, gaps: Any
-) -> None:
+def move_row(x, i, t, exact, centers, tile, sums, gaps):
     """Give row t of a tile its exact nearest center, and move its sums there."""
     label = np.intp(tile.nearest[t])
     if exact == label:
@@ -587,9 +531,7 @@ def move_row(
 
 
 @inner(counted=False)
-def _settle(
-    x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any, gaps: Any
-) -> None:
+def _settle(x, start, m, centers, tile, bound, sums, gaps):
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, squared = tile.low, tile.next_low, tile.squared
     for t in range(m):
@@ -602,21 +544,21 @@ def _settle(
 
 @compiled(counted=False)
 def _scan(
-    x: Any,
-    row_weights: Any,
-    centers: Any,
-    layout: Any,
-    ends: Any,
-    stats: Any,
-    labels: Any,
-    distances: Any,
-    packed: Any,
-    tile: Any,
-    sums: Any,
-    totals: Any,
-    tables: Any,
-    gaps: Any,
-) -> None:
+    x,
+    row_weights,
+    centers,
+    layout,
+    ends,
+    stats,
+    labels,
+    distances,
+    packed,
+    tile,
+    sums,
+    totals,
+    tables,
+    gaps,
+):
     """Go over the tiles of a block; :func:`scan` has the parameters, and makes the room."""
     n, p = x.shape
     k, size = centers.points.shape[0], packed.shape[0]
@@ -680,7 +622,7 @@ def _scan(
 
 
 @compiled()
-def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> None:
+def _all_direct(x, points, weights, uniform, out):
     # Not by a function: a call for each pair takes as long as a short row.
     for i in range(x.shape[0]):
         for c in range(points.shape[0]):
@@ -776,20 +718,11 @@ def scan(
 ) -> None:
     """One sweep over a block: labels, distances and sums, as far as there is room for them.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64, C-contiguous; n > 0
-        Without NaN, unless ``observed``.
-    row_weights : ndarray of shape (n,), or empty
-    centers : ndarray of shape (k, p), float64, C-contiguous
-    feature_weights, shift : ndarray of shape (p,), optional
-    ends : ndarray of int64
-        Ends of the segments; the last is n.
-    stats : pair of ndarray of shape (k, p + 2), or both empty
-        Receive the sums; of shape (k, 2p + 2) where ``observed``.
-    labels, distances : ndarray of shape (n,), or both empty
-        Receive the nearest center of each row and the squared distance to it; -1 and 0 for rows
-        that are nowhere.
+    Rows (n, p), n > 0, are C-contiguous, without NaN unless ``observed``; ``row_weights`` (n,) or
+    empty; ``ends`` are those of the segments, the last n.  The two of ``stats``, (k, p + 2) or (k,
+    2p + 2) where ``observed``, receive the sums, ``labels`` and ``distances`` (n,) the nearest
+    center of each row and the squared distance to it, -1 and 0 for rows that are nowhere; what is
+    empty receives nothing.
     """
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights, observed)

@@ -122,19 +122,24 @@ def nearest(
     *,
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
+    missing: bool = False,
 ) -> tuple[NDArray[np.int32], Floats]:
     """Return the nearest center of each row, and the squared distance to it.
 
     Distances are direct differences: exactly 0 for a row equal to its center.  The arguments
     are those of :func:`accumulate`.
+
+    Where values may be ``missing``, distances are over what the row observes; the label is -1 and
+    the distance 0 for rows that observe no feature of positive weight, complete ones excepted.
+    That takes 1.25 times the arithmetic of complete rows, and tables of ``4 k p`` numbers.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
-    labels = np.empty(n, np.int32)
-    distances = np.empty(n)
+    labels, distances = np.empty(n, np.int32), np.empty(n)
+    out = np.array([n]), _NO_STATS, labels, distances
     if n:
-        ends = np.array([n])
-        scan(x, _NO_FLOATS, centers, feature_weights, shift, ends, _NO_STATS, labels, distances)
+        gaps = missing and _any_missing(x, 0, n)
+        scan(x, _NO_FLOATS, centers, feature_weights, shift, *out, observed=gaps)
     return labels, distances
 
 
@@ -147,7 +152,7 @@ def direct_distances(x: NDArray, centers: Floats, feature_weights: Floats | None
 
 
 @compiled()
-def _sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
+def _sum_by_label(x, weights, labels, sums):
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             sums[labels[i], j] += weights[i] * np.float64(x[i, j])
@@ -207,30 +212,6 @@ def cluster_points(
         if not _move(stats.hi, stats.lo, n_fixed, centers):
             break
     return centers, float((stats.hi[:, -1] + stats.lo[:, -1]).sum())
-
-
-def nearest_observed(
-    x: Array,
-    centers: Floats,
-    *,
-    feature_weights: Floats | None = None,
-    shift: Floats | None = None,
-) -> tuple[NDArray[np.int32], Floats]:
-    """Return the nearest center of each row, and the squared distance, over what the row observes.
-
-    The label is -1 and the distance 0 for rows that observe no feature of positive weight,
-    complete ones excepted.  Cost 1.25 times the arithmetic of complete rows; memory beyond the
-    block O(n), and tables of ``4 k p`` numbers.
-    """
-    x = np.ascontiguousarray(x)
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    if not _any_missing(x, 0, len(x)):
-        return nearest(x, centers, feature_weights=feature_weights, shift=shift)
-    labels, distances = np.empty(len(x), np.int32), np.empty(len(x))
-    ends = np.array([len(x)])
-    out = _NO_STATS, labels, distances
-    scan(x, _NO_FLOATS, centers, feature_weights, shift, ends, *out, observed=True)
-    return labels, distances
 
 
 def accumulate_observed(
@@ -318,16 +299,10 @@ class ObservedSums(NamedTuple):
 
 
 @compiled()
-def _all_distances(x: Any, centers: Any, weights: Any, out: Any) -> None:
+def _all_distances(x, centers, weights, out):
     for i in range(x.shape[0]):
         for c in range(centers.shape[0]):
             out[i, c] = row_distance_observed(x, i, centers, c, weights, 1.0, centers)
-
-
-@compiled()
-def _pair_distances(x: Any, y: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
-    for e in range(left.size):
-        out[e] = row_distance_observed(x, left[e], y, right[e], weights, 1.0, y)
 
 
 def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None = None) -> Floats:
@@ -355,18 +330,8 @@ def off_center(x: Array, distances: Floats, feature_weights: Floats | None = Non
     return np.asarray(distances > _MEAN_ROUNDING**2 * lengths)
 
 
-def observed_pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
-    """Squared distance of each pair of rows over what both observe; 0 where that is nothing."""
-    out = np.empty(len(left))
-    if len(left):
-        x = np.ascontiguousarray(x)
-        wide = np.ascontiguousarray(x, dtype=np.float64)
-        _pair_distances(x, wide, left, right, np.ascontiguousarray(weights), out)
-    return out
-
-
 @compiled()
-def _pair_boxes(x: Any, left: Any, right: Any, sides: Any, out: Any) -> None:
+def _pair_boxes(x, left, right, sides, out):
     for e in range(left.size):
         a, b, total = x[left[e]], x[right[e]], 0.0
         for j in range(sides.size):

@@ -12,7 +12,7 @@ not have preferred another center.  So labels and sums equal those of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
 
 
 @inner(counted=False)
-def _score(x: Any, rows: Any, at: Any, m: Any, layout: Any, packed: Any, tile: Any) -> None:
+def _score(x, rows, at, m, layout, packed, tile):
     """Score m rows, given by their numbers, against the centers that are laid out."""
     for t in range(m):
         pack_row(x, rows[at + t], layout.shift, packed, t)  # type: ignore[call-arg]
@@ -107,14 +107,14 @@ def _score(x: Any, rows: Any, at: Any, m: Any, layout: Any, packed: Any, tile: A
 
 
 @inner(counted=False)
-def _error(x: Any, square: Any, squared: Any, bound: Any) -> float:
+def _error(x, square, squared, bound):
     """More than two scores are off; of small numbers, by what is lost below the least normal."""
     kind = np.finfo(x.dtype)
     return 2.0 * bound * (5.0 * square + 4.0 * squared + kind.tiny / kind.eps)
 
 
 @inner(counted=False)
-def _least(x: Any, square: Any, score: Any, bound: Any) -> float:
+def _least(x, square, score, bound):
     """Distance that a score stands for, or less, of a row of squared length ``square``.
 
     -1 where it may be anything.
@@ -125,15 +125,13 @@ def _least(x: Any, square: Any, score: Any, bound: Any) -> float:
 
 
 @inner(counted=False)
-def _stays(x: Any, low: Any, squared: Any, square: Any, bound: Any) -> bool:
+def _stays(x, low, squared, square, bound):
     """Whether scores could prefer no center at the distance ``low`` or more to the row's own."""
     return low > 0.0 and low * low - squared > _error(x, square, low * low, bound)
 
 
 @compiled(counted=False)
-def _review(
-    x: Any, centers: Any, moves: Any, layout: Any, origins: Any, kept: Any, rows: Any, room: Any
-) -> int:
+def _review(x, centers, moves, layout, origins, kept, rows, room):
     """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
 
     ``layout`` holds the movers; ``origins`` (2, p) are what is subtracted from rows for all centers
@@ -176,17 +174,7 @@ def _review(
 
 
 @compiled(counted=False)
-def _search(
-    x: Any,
-    centers: Any,
-    layout: Any,
-    origin: Any,
-    rows: Any,
-    count: Any,
-    first: Any,
-    kept: Any,
-    room: Any,
-) -> None:
+def _search(x, centers, layout, origin, rows, count, first, kept, room):
     """Compare the first rows of ``rows`` with all centers.
 
     ``first`` is what scores prefer, before doubtful rows are settled.
@@ -215,18 +203,7 @@ def _search(
 
 
 @compiled(counted=False)
-def _sum(
-    x: Any,
-    row_weights: Any,
-    centers: Any,
-    ends: Any,
-    stats: Any,
-    first: Any,
-    labels: Any,
-    room: Any,
-    sums: Any,
-    totals: Any,
-) -> None:
+def _sum(x, row_weights, centers, ends, stats, first, labels, room, sums, totals):
     """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
     hi, lo = stats
     packed, tile = room

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.assign import nearest, nearest_observed
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.implementation import row_distance
 
 _NO_WEIGHTS = np.empty(0)
@@ -86,7 +86,6 @@ def approach(
     kernel that assigns rows to centers: it measures all candidates in the time in which single
     distances measure a twentieth of them, so none is worth being left out.
     """
-    measure = nearest_observed if missing else nearest
     places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
     begin = 0
@@ -96,7 +95,7 @@ def approach(
         unseen = candidates[firsts[begin] :]
         for start in range(begin, end, _ROWS):
             rows = places[start : min(start + _ROWS, end)]
-            found = measure(x[rows], unseen, shift=shift)[1]
+            found = nearest(x[rows], unseen, shift=shift, missing=missing)[1]
             distance[rows] = np.minimum(distance[rows], found)
         begin = end
     seen[places] = len(candidates)

@@ -45,7 +45,7 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
 
 
 @compiled()
-def _draw(points: Any, mass: Any, uniforms: Any, places: Any) -> int:
+def _draw(points, mass, uniforms, places):
     k, n_tries = uniforms.shape
     n_tiles, p = points.shape[:2]
     tries = np.empty((n_tries, p), np.float32)
@@ -131,7 +131,7 @@ _SUMS = {"reassoc", "nsz", "contract"}
 
 
 @compiled(fastmath=_SUMS)
-def _gain(apart: Any, mass: Any, squared: Any) -> Any:
+def _gain(apart, mass, squared):
     """By how much a point lowers the weighted squared distances of a tile."""
     total = np.float32(0.0)
     for i in range(mass.size):
@@ -140,9 +140,7 @@ def _gain(apart: Any, mass: Any, squared: Any) -> Any:
 
 
 @compiled()
-def _measure(
-    apart: Any, squares: Any, own: Any, slack: Any, mass: Any, squared: Any, gains: Any
-) -> None:
+def _measure(apart, squares, own, slack, mass, squared, gains):
     """Turn products of a tile's points with draws into squared distances; return the gains."""
     for c in range(gains.size):
         for i in range(mass.size):
@@ -154,7 +152,7 @@ def _measure(
 
 
 @compiled()
-def _select(apart: Any, mass: Any, squared: Any, gains: Any, chosen: Any) -> int:
+def _select(apart, mass, squared, gains, chosen):
     """Choose the best draws, one after another; lower the distances, and return how many."""
     n_tiles = mass.shape[0]
     for count in range(chosen.size):
