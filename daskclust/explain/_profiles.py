@@ -30,8 +30,10 @@ from daskclust.reduction.label_profiles import (
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 #: Bins of a feature, cells of the histograms of all, and the most of these.
 _BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
-#: Rows from which fewer bins do: they stay in a processor's cache.
-_MANY_ROWS, _FEWER_BINS = 2**17, 512
+#: Rows from which fewer bins do, but these at least; cells of a feature that stay in a near cache.
+_MANY_ROWS, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
+#: Drawn rows by which a bin is chosen.
+_ROWS_OF_BIN = 8
 #: Rows that are drawn, values of these at most, and rows of each cluster.
 _ROWS, _VALUES, _EACH = 16384, 2**22, 64
 #: Nearest rows.
@@ -439,7 +441,8 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     -----
     *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features) and 64
     of each cluster, the second counts histograms with the quantiles of the sample as edges: up to
-    4096 bins, from 2**17 rows on 512, so that they stay in a processor's cache.
+    4096 bins, from 2**17 rows on 2**13 of all clusters but at least 384 of each, so that they
+    stay in a processor's cache.
     Labels of a lazy X are predicted in both, unless X fits into memory.  *To the client*: the
     sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
 
@@ -474,10 +477,15 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
             f"{_MOST_CELLS * 8 / 2**20:.0f} MiB on each thread. Explain coarser clusters: give "
             "labels as y."
         )
-    most = _BINS[1] if data.rows.n_rows <= _MANY_ROWS else _FEWER_BINS
+    most = _BINS[1]
+    if data.rows.n_rows > _MANY_ROWS:
+        most = min(most, max(_FEWER_BINS, _NEAR_CELLS // k))
     n_bins = int(np.clip(_CELLS // (k * p), _BINS[0], most))
-    rows = sample.rows
-    uniform = rows["key"] <= drawn_share(data)
+    # Rows of a label are sorted by key.
+    rows, labels = sample.rows, sample.rows["label"]
+    uniform = rows["key"] <= min(drawn_share(data), _ROWS_OF_BIN * n_bins / data.rows.n_rows)
+    kept = uniform | (np.arange(len(rows)) - np.searchsorted(labels, labels) < _EACH)
+    rows, uniform = rows[kept], uniform[kept]
     bins = choose_bins(rows["x"].astype(data.rows.dtype), rows["label"], uniform, n_bins)
     total = sample.moments[:, 0]
     for c in range(1, k):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from daskclust.explain import profiles
+from daskclust.explain import _profiles, profiles
 
 DATA = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
 SETS = sorted(path.name for path in DATA.glob("*.npz"))
@@ -38,7 +38,9 @@ def rows_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_auc_is_that_of_scikit_learn(name: str) -> None:
+@pytest.mark.parametrize("most_rows", [ROWS, 0], ids=["bins", "bins-of-many-rows"])
+def test_auc_is_that_of_scikit_learn(name: str, most_rows: int, monkeypatch) -> None:
+    monkeypatch.setattr(_profiles, "_MANY_ROWS", most_rows)
     X, y = rows_of(DATA / name)
     found = profiles(None, X, y)
     # At most 40 features of wide sets, spread.
