@@ -118,7 +118,7 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
         size, label = plan["bytes_of_files"], plan["label_column"]
         return "\n".join(
             [
-                f"Table     {plan['parts']} parts"
+                f"Table     {counted(plan['parts'], 'part')}"
                 + ("" if size is None else f", {format_bytes(size)}"),
                 f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
                 + ("" if label is None else f"; labels {label}"),
@@ -138,8 +138,9 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
     if plan["workers"]:
         fits = "fits" if plan["fits"] else "does NOT fit"
+        workers = counted(plan["workers"], "worker")
         memory += (
-            f"; {plan['workers']} workers of {format_bytes(plan['memory_a_worker'])} on this "
-            f"machine: {fits}. For another cluster give its --local and --memory-limit"
+            f"; {workers} of {format_bytes(plan['memory_a_worker'])} on this machine: {fits}. "
+            "For another cluster give its --local and --memory-limit"
         )
     return "\n".join([*lines, memory])

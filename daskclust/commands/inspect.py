@@ -16,7 +16,7 @@ from dask.utils import format_bytes
 from daskclust.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
 from daskclust.commands._tables import is_table
 from daskclust.commands.console import Progress, counted, natural
-from daskclust.cube import open_label_map
+from daskclust.cube import LabelMap, open_label_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
@@ -129,15 +129,16 @@ def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
         "shape": list(labels.shape),
         "chunks": list(labels.chunks),
         "dtype": str(labels.dtype),
-        **_classes_in(open_label_map(labels).names),
+        **_said_by(open_label_map(group)),
         "job": job,
     }
 
 
-def _classes_in(names: Mapping[int, str]) -> dict[str, Any]:
-    """Return codes and names of classes, as they were given."""
-    codes = sorted(names)
-    return {"flag_values": codes, "classes": [names[code] for code in codes]}
+def _said_by(opened: LabelMap) -> dict[str, Any]:
+    """Return codes and names of classes, as they were given, and where the map lies."""
+    codes = sorted(opened.names)
+    classes = [opened.names[code] for code in codes]
+    return {"flag_values": codes, "classes": classes, "crs": opened.grid.crs_name}
 
 
 def _label_tif(path: str, written: Written) -> dict[str, Any]:
@@ -146,8 +147,7 @@ def _label_tif(path: str, written: Written) -> dict[str, Any]:
         "kind": "label map",
         "shape": list(opened.shape),
         "chunks": [max(sizes) for sizes in opened.values.chunks],
-        **_classes_in(opened.names),
-        "crs": opened.grid.crs_name,
+        **_said_by(opened),
         "job": written.attributes[JOB],
     }
 
@@ -300,7 +300,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
             if isinstance(value, list) and len(value) > _LISTED:
                 value = f"{value[0]} ... {value[-1]} ({len(value)} in all)"
             if key != "kind":
-                lines.append(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                lines.append(f"  {key}: {text}")
         return "\n".join(lines)
     sizes = found["dimensions"]
     version = found["zarr_format"]

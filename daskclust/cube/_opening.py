@@ -21,6 +21,7 @@ from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._sources import Found, are_features, as_lazy, find_cube, open_image, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
+from daskclust.cube.formats.found import BAND_NAMES
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.exceptions import QuantizationWarning
 from daskclust.storage.seen import StoredArray
@@ -97,7 +98,7 @@ def without_clouds(
 
 
 #: Bands of AlphaEarth, and its code of "no data".
-_BANDS = tuple(f"A{band:02d}" for band in range(64))
+_BANDS = [f"A{band:02d}" for band in range(64)]
 NO_CODE = -128
 
 
@@ -105,13 +106,12 @@ def chosen_quantization(
     quantization: Any,
     scales: Any,
     dtype: np.dtype[Any],
-    bands: Sequence[str],
     n_bands: int,
     attributes: Mapping[str, Any],
 ) -> str | None:
     """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
 
-    `bands` is empty where names are not known. Scales that are missing or not needed are an error.
+    Scales that are missing or not needed are an error.
     """
     if quantization is not None:
         check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
@@ -133,7 +133,9 @@ def chosen_quantization(
         return None if quantization is None else str(quantization)
     if dtype != np.int8:
         return None
-    if tuple(bands) == _BANDS and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
+    if attributes.get(BAND_NAMES) == _BANDS and NO_CODE in _metadata.nodata_values(
+        attributes, dtype, "auto"
+    ):
         return "alphaearth"
     if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
         warn(
@@ -338,7 +340,6 @@ def open_cube(
         quantization,
         scales,
         array.dtype,
-        _band_names(store, found, order),
         n_bands,
         found.attributes,
     )
@@ -396,15 +397,6 @@ def open_cube(
         bands_are_fixed=bands is not None,
         files=found.files,
     )
-
-
-def _band_names(store: Any, found: Any, order: tuple[int, ...]) -> list[str]:
-    names = found.attributes.get("band_names")
-    if isinstance(names, list | tuple):
-        return [str(name) for name in names]
-    known = getattr(store, "coords", {})
-    dimension = None if found.names is None else found.names[order[2]]
-    return [str(name) for name in np.asarray(known[dimension])] if dimension in known else []
 
 
 def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scaling:

@@ -25,7 +25,7 @@ from daskclust.cube._metadata import (
     read_meanings,
     role_of,
 )
-from daskclust.cube.formats.found import BAD_BANDS
+from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.cube.formats.vector import (
     no_codes,
@@ -163,6 +163,7 @@ def _in_zarr(
         candidates,
         lambda names: Georeference.from_zarr(first, group, names),
         good=stated[0] if stated else None,
+        coordinate=lambda name: None if group is None else array_of(group, name),
     )
 
 
@@ -214,6 +215,7 @@ def _in_xarray(
             first, names, None if group is None else dict(group.data_vars)
         ),
         good=good[0] if good else None,
+        coordinate=lambda name: first.coords[name].values if name in first.coords else None,
         encoded=None if stored is None else np.dtype(stored),
         files=files,
     )
@@ -266,6 +268,7 @@ def _joined(
     place: Callable[[tuple[str, str]], Georeference],
     *,
     good: Any = None,
+    coordinate: Callable[[str], Any] = lambda name: None,
     **more: Any,
 ) -> Found:
     """Make one three-dimensional array of a cube, of images, or of a stack of cubes."""
@@ -281,6 +284,11 @@ def _joined(
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
         array, names, wavelengths = _stacked(as_lazy(array), names, title, wavelengths)
+    elif first.names is not None and names is not None and BAND_NAMES not in attributes:
+        axes = [at for at, name in enumerate(names) if _metadata.role_of(name) == "band"]
+        stated = coordinate(first.names[axes[0]]) if len(axes) == 1 else None
+        if stated is not None and stated.dtype.kind in "UTO" and stated.ndim == 1:
+            attributes[BAND_NAMES] = list(map(str, np.asarray(stated[:]).tolist()))
     if good is not None and BAD_BANDS not in attributes and len(good) in array.shape:
         attributes[BAD_BANDS] = (np.asarray(good) == 0).tolist()
     if isinstance(array, zarr.Array):
@@ -336,7 +344,7 @@ def _attributes_of_all(parts: Mapping[str, _Part]) -> dict[str, Any]:
                 f"The bands state different {key} ({stated}); expected one for all. Mask them "
                 "with xarray first, and pass the Dataset."
             )
-    found["band_names"] = list(parts)
+    found[BAND_NAMES] = list(parts)
     return found
 
 

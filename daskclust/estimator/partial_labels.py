@@ -141,7 +141,13 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     elif kind not in "iuUSO":
         raise ConstraintError(f"y has dtype {values.dtype}; expected integers or text.")
     places = np.flatnonzero(~_none(values))
-    return places, values[places]
+    labels = values[places]
+    if kind in "USO" and np.any(labels == (b"" if kind == "S" else "")):
+        raise ConstraintError(
+            "y holds an empty text, which is no name of a class; expected -1 or None where there "
+            "is no label."
+        )
+    return places, labels
 
 
 def _as_names(labels: NDArray[Any]) -> NDArray[Any]:

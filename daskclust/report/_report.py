@@ -459,7 +459,7 @@ def write_table_report(
     facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
     page.facts(facts + _facts_of_fit(model, agreement))
     _add_advice(page, model)
-    _add_rest(page, model, legend, agreement, profiles, rules, found.get("held_out"))
+    _add_rest(page, model, legend, agreement, profiles, rules, found.get("held_out"), "rows")
     _add_details(
         page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
@@ -480,6 +480,7 @@ def _add_rest(
     profiles: Any,
     rules: Any = None,
     held_out: Mapping[str, Any] | None = None,
+    things: str = "pixels",
 ) -> None:
     """Add what is told alike of scenes and tables."""
     if held_out is not None:
@@ -490,7 +491,7 @@ def _add_rest(
     _add_tree(page, model)
     _add_history(page, model)
     for key, found in (agreement or {}).items():
-        add_agreement(page, key, found, legend)
+        add_agreement(page, key, found, legend, things)
     add_violations(page, model)
 
 

@@ -20,8 +20,10 @@ _RIGHT, _SIDE = "#d4dade", 1000
 _LISTED = 20
 
 
-def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend) -> None:
-    """Add scores, and how the pixels of each known class are shared out among the clusters."""
+def add_agreement(
+    page: Page, key: str, found: Mapping[str, Any], legend: Legend, things: str
+) -> None:
+    """Add scores, and how the `things` (pixels, rows) of each known class fall into clusters."""
     scores = {
         "Adjusted Rand index": found["ari"],
         "Normalized mutual information": found["nmi"],
@@ -41,15 +43,15 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
     )
     learned = (
         "<p>The fit learned from these labels: how well the map fits them says nothing about its "
-        "other pixels. Give labels that the fit does not see as <code>--truth</code>.</p>"
+        f"other {things}. Give labels that the fit does not see as <code>--truth</code>.</p>"
         if found.get("used_by_fit")
         else ""
     )
     page.section(
         f"Agreement with {key}",
         f"{learned}"
-        f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
-        f"<table>{rows}</table></div>{_by_class(found)}",
+        f'<div class="agreement"><div class="wide">{_confusion(found, legend, things)}</div>'
+        f"<table>{rows}</table></div>{_by_class(found, things)}",
     )
 
 
@@ -119,11 +121,11 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
         f"<p>{found['rows']:,} labels of {found['groups_held_out']} of {found['groups']} "
         f"{escape(found['unit'])}, which the fit has not seen; 95 % interval as of independent "
         f"labels.{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
-        f'<div class="agreement"><table>{lines}</table>{_by_class(found)}</div>',
+        f'<div class="agreement"><table>{lines}</table>{_by_class(found, "labels")}</div>',
     )
 
 
-def _by_class(found: Mapping[str, Any]) -> str:
+def _by_class(found: Mapping[str, Any], things: str) -> str:
     items = found.get("by_class")
     if not items:
         return ""
@@ -139,15 +141,16 @@ def _by_class(found: Mapping[str, Any]) -> str:
         for item in items
     )
     return (
-        '<div class="wide"><table><caption>Accuracy by class: of the pixels known as a class, the '
-        "share found as it (producer's); of those found, the share known as it (user's)</caption>"
+        f'<div class="wide"><table><caption>Accuracy by class: of the {things} known as a class, '
+        "the share found as it (producer's); of those found, the share known as it "
+        "(user's)</caption>"
         '<thead><tr><th scope="col">class</th>'
         + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
         + f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
+def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> str:
     counts = np.asarray(found["counts"])
     classes = found.get("class_names") or found["classes"]
     # On the diagonal what is the same class, or is matched with it.
@@ -159,8 +162,9 @@ def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
         counts[:, order],
         classes,
         [(named.get(code, str(code)), colors.get(code, "none")) for code in codes],
-        caption=f"Share of each known class in each cluster, over {found['pixels']:,} pixels",
+        caption=f"Share of each known class in each cluster, over {found['pixels']:,} {things}",
         corner="known class",
+        things=things,
     )
 
 
@@ -171,6 +175,7 @@ def share_table(
     *,
     caption: str,
     corner: str,
+    things: str = "pixels",
 ) -> str:
     """Write the share of each row that each column has, darker where it is larger."""
     heads = "".join(
@@ -184,7 +189,7 @@ def share_table(
         total = int(line.sum())
         cells = "".join(
             f'<td class="n share" style="--share:{count / max(1, total):.3f}" '
-            f'title="{count:,} pixels">{escape(_percent(count / max(1, total)))}</td>'
+            f'title="{count:,} {things}">{escape(_percent(count / max(1, total)))}</td>'
             for count in line.tolist()
         )
         lines.append(
@@ -192,7 +197,7 @@ def share_table(
         )
     return (
         f'<table><caption>{escape(caption)}</caption><thead><tr><th scope="col">{escape(corner)}'
-        f'</th><th scope="col" class="n">pixels</th>{heads}</tr></thead>'
+        f'</th><th scope="col" class="n">{things}</th>{heads}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table>"
     )
 

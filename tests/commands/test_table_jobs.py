@@ -195,6 +195,8 @@ def test_truth_scores_and_a_report(
     page = (tmp_path / "r.html").read_text()
     assert f"{agreed['accuracy']:.4f}" in page
     assert "What sets the clusters apart" in page
+    assert ">rows</th>" in page
+    assert "pixels" not in page
     code, out, err = said("predict", "t.csv", "--model", "m.zarr", *words)
     assert code == 0, err
     known = frame.truth != ""
@@ -337,3 +339,18 @@ def test_trees_and_density_of_awkward_tables(
     found, out, err = said("fit", *words.split(), "--output", "o", "--scheduler", address)
     assert found == code, err
     assert message in " ".join((out + err).split())
+
+
+def test_rules_of_a_report_call_clusters_what_profiles_call_them(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, _, err = said(
+        *("fit", "t.csv", "--columns", "a,b", "--estimator", "semisupervisedkmeans"),
+        *("--n-clusters", 3, "--label-column", "species", "--report", "r.html"),
+        *("--scheduler", address),
+    )
+    assert code == 0, err
+    rules = (tmp_path / "r.html").read_text().split(">Rules<")[1].split("</section>")[0]
+    assert {kind for kind in KINDS if f"<td>{kind}</td>" in rules} == set(KINDS)

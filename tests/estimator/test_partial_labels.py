@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from daskclust import COPKMeans, MPCKMeans, PCKMeans, PCSKMeans, SemiSupervisedKMeans
-from daskclust.estimator.partial_labels import read_labels
+from daskclust.estimator.partial_labels import known_labels, read_labels
 from daskclust.exceptions import ConstraintError
 
 RNG = np.random.default_rng(0)
@@ -152,3 +152,10 @@ def test_every_estimator_reads_names(model, form):
 def test_every_estimator_refuses_with_the_same_words(model, y, message):
     with pytest.raises(ConstraintError, match=message):
         fit(model, X, y)
+
+
+@pytest.mark.parametrize("dtype", [str, bytes, object])
+def test_an_empty_text_is_no_class(dtype: type) -> None:
+    y = np.array(["oak", "", "elm", "-1"]).astype(dtype)
+    with pytest.raises(ConstraintError, match="y holds an empty text"):
+        known_labels(y)

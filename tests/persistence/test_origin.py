@@ -52,6 +52,27 @@ def test_bands_in_another_order_are_refused_in_python(tmp_path: Path) -> None:
     assert_array_equal(model.predict(daskclust.open_cube(group)), expected)
 
 
+def test_names_of_bands_come_from_the_coordinate_of_the_bands(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    values = np.arange(3 * 4 * 5, dtype="float32").reshape(3, 4, 5)
+    names = ["blå", "rød <1>", "nir"]
+    image = xarray.DataArray(values, dims=("band", "y", "x"), coords={"band": names}, name="s")
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("s", data=values, dimension_names=("band", "y", "x"))
+    text = group.create_array("band", shape=3, dtype="string", dimension_names=("band",))
+    text[:] = np.array(names, dtype=object)
+    image.to_netcdf(tmp_path / "s.nc", engine="h5netcdf")
+    model = daskclust.KMeans(2, random_state=0).fit(daskclust.open_cube(image))
+    for source in (image, tmp_path / "s.zarr", tmp_path / "s.nc"):
+        cube = daskclust.open_cube(source)
+        assert cube.attributes["band_names"] == names
+        model.predict(cube)
+    with pytest.raises(ValueError, match=r"Band 'nir' is number 0 of the cube's, and number 2"):
+        model.predict(daskclust.open_cube(image[::-1]))
+    # Numbers are places, not names.
+    assert "band_names" not in daskclust.open_cube(image.assign_coords(band=[1, 2, 3])).attributes
+
+
 def test_bands_are_compared_by_name_where_there_are_no_wavelengths() -> None:
     names = ["B02", "B03", "B04", "B08"]
     group = scene(band_names=names)
