@@ -88,7 +88,7 @@ def main() -> None:
                 axis.text(
                     0.98,
                     0.02,
-                    f"{adjusted_rand_score(y, labels):.2f}",
+                    f"{round(adjusted_rand_score(y, labels), 2) + 0.0:.2f}",
                     transform=axis.transAxes,
                     ha="right",
                     fontsize=FONT,
