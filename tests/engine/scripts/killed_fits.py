@@ -22,7 +22,7 @@ import dask.array as da
 import numpy as np
 
 import daskclust as dc
-from daskclust.engine import executors, lazy
+from daskclust.engine import computing, executors
 from daskclust.mixture import _ensemble
 
 rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ class Events:
             self.before(executor, "reduce", kind)
             self.before(executor, "map", kind)
         self.before(_ensemble, "train_member", "member")
-        self.before(lazy, "_labels_of", "labels")
+        self.before(computing, "_labels_of", "labels")
         self.before(os, "fsync", "half written")
         self.after(Path, "replace", "written")
 
