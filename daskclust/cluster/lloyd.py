@@ -338,9 +338,10 @@ class LloydClusterer(BaseClusterer):
         self.counts_ = state.counts[best]
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        # Centers of equal rows may differ by their rounding.
-        n_filled = int((self.counts_ > 0).sum())
-        n_distinct = min(len(np.unique(self._centers, axis=0)), n_filled)
+        n_distinct = len(np.unique(self._centers, axis=0))
+        if self.n_iter_:
+            # Centers of equal rows may differ by their rounding: clusters without rows tell.
+            n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
         self.labels_ = row_labels(
             data,

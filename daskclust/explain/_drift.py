@@ -287,7 +287,10 @@ def _fit_shares(model: Any) -> Floats | None:
     found = getattr(model, "counts_", None)
     if found is None and hasattr(model, "means_"):
         found = model.weights_
-    return None if found is None else np.asarray(found / np.sum(found), dtype=np.float64)
+    # A fit of no iteration has centers and no counts.
+    if found is None or not np.sum(found):
+        return None
+    return np.asarray(found / np.sum(found), dtype=np.float64)
 
 
 def _fit_means(model: Any) -> Floats | None:
@@ -300,12 +303,13 @@ def _fit_means(model: Any) -> Floats | None:
 
 
 def _spread(model: Any, data: Labeled, found: Any) -> float:
-    space, counts = center_space(model), getattr(model, "counts_", None)
-    inertia = getattr(model, "inertia_", None)
-    if space is None or counts is None or not inertia or space.metric is not None:
+    space, inertia = center_space(model), getattr(model, "inertia_", None)
+    if space is None or space.metric is not None or not inertia:
+        return float("nan")
+    if _fit_shares(model) is None:
         return float("nan")
     known = found.labels >= 0
     weight, mean, squares = found.moments[:, known]
     around = squares + weight * (mean - space.centers[found.labels[known]]) ** 2
     now = float(around.sum()) / float(found.weights[known].sum())
-    return float(np.sqrt(now / (inertia / float(np.sum(counts)))))
+    return float(np.sqrt(now / (inertia / float(np.sum(model.counts_)))))

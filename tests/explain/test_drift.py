@@ -56,3 +56,13 @@ def test_a_cluster_without_new_rows_and_a_model_that_keeps_no_shares():
     found = drift(none, old)
     assert np.isnan(found.psi)
     assert np.isnan(found.fit_shares).all()
+
+
+def test_a_fit_of_no_iteration_keeps_no_shares():
+    old, new = _sets()
+    y = np.full(len(old), -1)
+    y[[0, 1999]] = [0, 1]
+    model = daskclust.SemiSupervisedKMeans(2, max_iter=0, random_state=0).fit(old, y)
+    found = drift(model, new)
+    assert np.isnan([found.psi, found.spread]).all()
+    assert found.shares.tolist() == [0.9, 0.1]
