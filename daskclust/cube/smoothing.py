@@ -12,13 +12,14 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
-from daskclust.engine.dask_surface import on_top_of, task
+from daskclust.engine.dask_surface import task
 from daskclust.kernels.smoothing import (
     MASKED,
     NONE,
@@ -147,10 +148,11 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
     return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
 
 
-def _layer(image: da.Array, what: str, layer: Any, chunks: Any, dtype: Any) -> da.Array:
+def _layer(image: Any, what: str, layer: Any, chunks: Any, dtype: Any) -> da.Array:
     """Return an image whose blocks are those tasks of a layer that `what` names."""
     meta = np.empty((0,) * len(chunks), dtype)
-    return da.Array(on_top_of(image, what, layer), what, chunks, meta=meta)
+    graph = HighLevelGraph.from_collections(what, layer, dependencies=[image])
+    return da.Array(graph, what, chunks, meta=meta)
 
 
 # Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before

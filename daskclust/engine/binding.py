@@ -21,7 +21,6 @@ from daskclust._warnings import warn
 from daskclust.config import check_settings
 from daskclust.engine.blocks import Block, Group, LazyChunk, joined_ranges, share_out, tile_bytes
 from daskclust.engine.dask_surface import (
-    client_behind,
     scheduler_of,
     sending_once,
     submit_graph,
@@ -106,18 +105,12 @@ def unwrap(X: Any) -> Any:
     return X
 
 
-def _blocks(lengths: tuple[int, ...]) -> list[Block]:
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
-    return [Block(int(s), int(n), None) for s, n in zip(starts, lengths, strict=True)]
-
-
 def fetch_chunks(array: Any, what: str) -> list[Any]:
     """Compute the chunks, each small, of an array that is chunked along its first axis only.
 
     `what` names the array in messages.
     """
-    get = scheduler_of(array)
-    client = client_behind(get)
+    get, client = scheduler_of(array)
     behind = graph_behind(array)
     graph = behind.whole()
     if client is None:
@@ -129,10 +122,8 @@ def _one(block: Any) -> Any:
     return np.array([[len(block)]], dtype=np.int64)
 
 
-def _row_lengths(X: Any) -> tuple[int, ...]:
-    lengths = X.chunks[0]
-    if not np.isnan(lengths).any():
-        return tuple(int(n) for n in lengths)
+def _counted_rows(X: Any) -> tuple[int, ...]:
+    """Count the rows of chunks of unknown length."""
     warn(
         f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
         "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
@@ -141,7 +132,7 @@ def _row_lengths(X: Any) -> tuple[int, ...]:
     counts = X.map_blocks(
         _one,
         dtype=np.dtype(np.int64),
-        chunks=((1,) * len(lengths), (1,)),
+        chunks=((1,) * X.numblocks[0], (1,)),
         meta=np.empty((0, 0), np.int64),
     )
     return tuple(int(n[0, 0]) for n in fetch_chunks(counts, "the count of rows"))
@@ -213,55 +204,38 @@ def spare_memory() -> float:
 
 
 def _bind_local(
-    behind: ArrayGraph, weight: ArrayGraph | None, lengths: tuple[int, ...], get: Any, kept: bool
+    blocks: list[Block], behind: ArrayGraph, weight: ArrayGraph | None, get: Any, kept: bool
 ) -> Executor:
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return list(get(dict(graph), list(keys)))
 
-    in_memory = behind.in_memory or kept
-    chunks: Sequence[Any] | None
-    weights: Sequence[Any] | None = None
-    if behind.in_memory:
-        chunks = behind.values()
-    else:
-        chunks = compute(behind.whole(), behind.keys) if kept else cut(behind, compute)
+    held = compute(behind.whole(), behind.keys) if kept else behind.values
+    in_memory = held is not None
+    chunks: Sequence[Any] | None = held if in_memory else cut(behind, compute)
+    weights: Sequence[Any] | None = [None] * len(blocks)
     if weight is not None:
-        weights = weight.values() if weight.in_memory else cut(weight, compute)
-    if chunks is None or (weight is not None and weights is None):
-        return _whole_graph(behind, weight, lengths, get, None)
+        in_memory = in_memory and weight.values is not None
+        weights = cut(weight, compute) if weight.values is None else weight.values
+    if chunks is None or weights is None:
+        return _whole_graph(blocks, behind, weight, get, None)
     blocks = [
-        replace(block, x=chunks[i], weight=None if weights is None else weights[i])
-        for i, block in enumerate(_blocks(lengths))
-        if block.size
+        replace(block, x=x, weight=w) for block, x, w in zip(blocks, chunks, weights, strict=True)
     ]
     n_workers = dask.config.get("num_workers", None) or CPU_COUNT
-    if in_memory and (weight is None or weight.in_memory):
+    if in_memory:
         return LocalExecutor(share_out(blocks, n_workers), get)
     groups = deal_out(blocks, _LAZY_GROUPS * n_workers)
     return LocalExecutor([Group(part) for part in groups], get)
 
 
 def _whole_graph(
-    behind: ArrayGraph, weight: ArrayGraph | None, lengths: tuple[int, ...], get: Any, client: Any
+    blocks: list[Block], behind: ArrayGraph, weight: ArrayGraph | None, get: Any, client: Any
 ) -> GraphExecutor:
-    graph = behind.whole()
+    graph, weight_keys = behind.whole(), None
     if weight is not None:
         graph.update(weight.whole())
-    present = [i for i, n in enumerate(lengths) if n]
-    blocks = _blocks(lengths)
-    return GraphExecutor(
-        [blocks[i] for i in present],
-        [behind.keys[i] for i in present],
-        None if weight is None else [weight.keys[i] for i in present],
-        graph,
-        get,
-        client,
-    )
-
-
-def _kept(behind: ArrayGraph, client: Any) -> list[Any]:
-    """Let a cluster compute all chunks and keep them."""
-    return submit_graph(client, behind.whole(), behind.keys)
+        weight_keys = weight.keys
+    return GraphExecutor(blocks, behind.keys, weight_keys, graph, get, client)
 
 
 def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]]:
@@ -296,9 +270,9 @@ def _kept_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> l
 
 def _bind_cluster(
     X: Any,
+    blocks: list[Block],
     behind: ArrayGraph,
     weight: ArrayGraph | None,
-    lengths: tuple[int, ...],
     n_bytes: float,
     client: Any,
 ) -> tuple[Executor, float]:
@@ -311,39 +285,34 @@ def _bind_cluster(
     check_workers(workers)
     keepable = float(dask.config.get("daskclust.persist-fraction")) * free_memory(workers)
 
-    present = [i for i, n in enumerate(lengths) if n]
-    blocks = [block for block in _blocks(lengths) if block.size]
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
-    if futures is not None:
-        futures = [futures[i] for i in present]
-    elif behind.in_memory or _is_kept(n_bytes, keepable, False):
+    if futures is None and (behind.values is not None or _is_kept(n_bytes, keepable, False)):
         # The client's own memory goes to the workers once, not in every pass.
         fewer = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
         if 2 * len(fewer) <= len(packs):
-            chunks = behind.values() if behind.in_memory else cut(behind, compute)
+            chunks = cut(behind, compute) if behind.values is None else behind.values
         if chunks is None:
-            every = _kept(behind, client)
-            futures = [every[i] for i in present]
+            futures = submit_graph(client, behind.whole(), behind.keys)
         else:
-            packs = fewer
-            futures = _kept_packs([chunks[i] for i in present], packs, client)
-    else:
+            packs, futures = fewer, _kept_packs(chunks, fewer, client)
+    elif futures is None:
         chunks = cut(behind, compute)
-    weight_futures = None
+    weights: list[Any] | None = None
     if weight is not None:
         with sending_once():
             # Weights are as long as they are.
-            weight_futures = weight.futures or _kept(weight, client)
+            weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
+    largest = max((block.size for block in blocks), default=0)
+    tile = tile_bytes(X.dtype, largest, X.shape[1])
     if futures is None and chunks is None:
         named = weight
-        if weight_futures is not None:
-            keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weight_futures))]
-            named = ArrayGraph(keys, dict(zip(keys, weight_futures, strict=True)))
-        largest, n_present = max(lengths, default=0), sum(1 for n in lengths if n)
-        read, tile = largest_read([behind.graph]), tile_bytes(X.dtype, largest, X.shape[1])
-        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, n_present, read)
-        return _whole_graph(behind, named, lengths, client.get, client), keepable
+        if weights is not None:
+            keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weights))]
+            named = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
+        read = largest_read([behind.graph])
+        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(blocks), read)
+        return _whole_graph(blocks, behind, named, client.get, client), keepable
 
     held: list[Any]
     if futures is not None:
@@ -359,13 +328,11 @@ def _bind_cluster(
         ]
         parts = by_location(wholes, held, client.who_has(held), threads)
     else:
-        held = [chunks[i] for i in present]  # type: ignore[index]
+        held = list(chunks or ())
         addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
-        largest = max(lengths, default=0)
-        tile = tile_bytes(X.dtype, largest, X.shape[1])
-        read = largest_read([chunk.graph for chunk in chunks])  # type: ignore[union-attr]
+        read = largest_read([chunk.graph for chunk in held])
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
@@ -375,15 +342,15 @@ def _bind_cluster(
         inside = [i for number in at for i in packs[number]]
         own = [blocks[i] for i in inside]
         values = [held[i] for i in at]
-        weights = None if weight_futures is None else [weight_futures[present[i]] for i in inside]
+        own_weights = None if weights is None else [weights[i] for i in inside]
         slot = Slot(sum(block.size for block in part), worker)
-        groups.append(Task("bind", bind_group, (own, values, weights), slot).submit(client))
+        groups.append(Task("bind", bind_group, (own, values, own_weights), slot).submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     worker_slots = WorkerSlots(
         client, [group.slot for group in groups if group.slot is not None], threads
     )
     # Kept blocks are counted with the memory that is taken.
-    block = 0 if futures is not None else max(lengths) * X.shape[1] * X.dtype.itemsize
+    block = 0 if futures is not None else largest * X.shape[1] * X.dtype.itemsize
     plan = MemoryPlan(workers, len(groups), block)
     return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
@@ -434,22 +401,29 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
             PerformanceWarning,
         )
         X = X.rechunk({1: -1})
-    get = scheduler_of(X)
-    client = client_behind(get)
-    lengths = _row_lengths(X)
+    get, client = scheduler_of(X)
+    lengths = X.chunks[0] if not np.isnan(X.chunks[0]).any() else _counted_rows(X)
+    lengths = tuple(int(n) for n in lengths)
+    ends = np.cumsum(lengths).tolist()
+    blocks = [Block(end - n, n, None) for end, n in zip(ends, lengths, strict=True) if n]
     n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
+    behind, weight = graph_behind(X), None
     if sample_weight is not None:
-        sample_weight = graph_behind(_aligned_weight(sample_weight, lengths))
-    behind = graph_behind(X)
+        weight = graph_behind(_aligned_weight(sample_weight, lengths))
+    if len(blocks) < len(lengths):
+        # Chunks without rows are not even computed.
+        there = [i for i, n in enumerate(lengths) if n]
+        behind = behind.only(there)
+        weight = None if weight is None else weight.only(there)
     executor: Executor
     if client is not None:
-        executor, keepable = _bind_cluster(X, behind, sample_weight, lengths, n_bytes, client)
+        executor, keepable = _bind_cluster(X, blocks, behind, weight, n_bytes, client)
     else:
         # Other processes would be sent the values again in every pass.
         sends = get is not dask.threaded.get
         keepable = spare_memory()
-        kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
-        executor = _bind_local(behind, sample_weight, lengths, get, kept)
+        kept = behind.values is None and _is_kept(n_bytes, keepable, sends)
+        executor = _bind_local(blocks, behind, weight, get, kept)
     return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
 
 

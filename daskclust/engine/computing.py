@@ -16,6 +16,7 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
@@ -29,10 +30,8 @@ from daskclust.engine.blocks import (
     working_dtype,
 )
 from daskclust.engine.dask_surface import (
-    client_behind,
     compute_by,
     itself,
-    on_top_of,
     scheduler_of,
     sending_once,
     task,
@@ -59,8 +58,7 @@ def map_independent(
     """
     if not is_dask(like):
         return side_by_side([partial(function, shared, item) for item in items])
-    get = scheduler_of(like)
-    client = client_behind(get)
+    get, client = scheduler_of(like)
     if client is None:
         token = uuid4().hex
         held = f"daskclust-{name}-shared-{token}"
@@ -87,7 +85,7 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     >>> float(total)
     4.0
     """
-    client = client_behind(scheduler_of(collections[0]))
+    _, client = scheduler_of(collections[0])
     if client is None:
         return tuple(dask.compute(*collections))
     return compute_by(lambda futures: gather_futures(client, what, futures), client, collections)
@@ -325,7 +323,7 @@ def map_rows(
         layer[beside[0]] = task(partial(itself, function))
     for i, own in enumerate(patches):
         layer[(names, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *beside)
-    graph = on_top_of(X, names, layer)
+    graph = HighLevelGraph.from_collections(names, layer, dependencies=[X])
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
     return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
 

@@ -25,16 +25,12 @@ from dask.optimization import cull
 
 __all__ = [
     "WorkerInfo",
-    "client_behind",
     "compute_by",
     "delayed_parts",
     "graph_of",
     "inputs_of",
     "is_future",
-    "is_leaf",
-    "keys_of",
     "needed",
-    "on_top_of",
     "only_slices",
     "optimized",
     "renamed",
@@ -64,14 +60,9 @@ def itself(value: T) -> T:
     return value
 
 
-def keys_of(array: Any) -> list[Key]:
-    """Return the keys of an array's chunks, in order."""
-    return list(flatten(array.__dask_keys__()))
-
-
-def graph_of(array: Any) -> dict[Key, Any]:
-    """Return the whole graph of a collection as one mapping."""
-    return dict(array.__dask_graph__())
+def graph_of(array: Any) -> tuple[dict[Key, Any], list[Key]]:
+    """Return the whole graph of an array as one mapping, and the keys of its chunks, in order."""
+    return dict(array.__dask_graph__()), list(flatten(array.__dask_keys__()))
 
 
 def optimized(array: Any) -> Any:
@@ -82,10 +73,14 @@ def optimized(array: Any) -> Any:
 
 def needed(
     graph: Mapping[Key, Any], keys: Collection[Key]
-) -> tuple[dict[Key, Any], dict[Key, list[Key]]]:
-    """Return the part of a graph that some keys need, and the inputs of each of its nodes."""
+) -> tuple[dict[Key, Any], dict[Key, list[Key]], set[Key]]:
+    """Return the part of a graph that some keys need, the inputs of its nodes, and its leaves.
+
+    A leaf is a value: neither a task nor another task's key.
+    """
     small, inputs = cull(dict(graph), list(keys))
-    return dict(small), {key: list(found) for key, found in inputs.items()}
+    leaves = {key for key, node in small.items() if not istask(node) and not inputs[key]}
+    return dict(small), {key: list(found) for key, found in inputs.items()}, leaves
 
 
 def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
@@ -122,11 +117,6 @@ def only_slices(node: Any, key: Key) -> bool:
     return bool(users) and all(only_slices(*user) for user in users)
 
 
-def is_leaf(node: Any, inputs: Collection[Key]) -> bool:
-    """Whether a node is a value: neither a task nor another task's key."""
-    return not istask(node) and not inputs
-
-
 def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
     """Return the value of a leaf; no graph ever looks into NumPy arrays."""
     node = graph[key]
@@ -141,8 +131,11 @@ def is_future(value: Any) -> bool:
     return hasattr(value, "key") and hasattr(value, "client")
 
 
-def scheduler_of(array: Any) -> Callable[..., Any]:
-    """Return the ``get`` of the scheduler that would compute a collection now."""
+def scheduler_of(array: Any) -> tuple[Callable[..., Any], Any]:
+    """Return the ``get`` of the scheduler that would compute a collection now, and its client.
+
+    The client is that of a cluster, None where there is none.
+    """
     try:
         get: Callable[..., Any] = get_scheduler(collections=[array])
     except RuntimeError as error:  # of a client that is asynchronous, in its event loop
@@ -150,18 +143,8 @@ def scheduler_of(array: Any) -> Callable[..., Any]:
             f"{error}. Fits and other calls wait for their results: make them in a thread, await "
             "asyncio.to_thread(model.fit, X), or use a Client without asynchronous=True."
         ) from error
-    return get
-
-
-def client_behind(get: Any) -> Any:
-    """Return the distributed client behind a scheduler's ``get``, if there is one."""
     owner = getattr(get, "__self__", None)
-    return owner if hasattr(owner, "who_has") else None
-
-
-def on_top_of(array: Any, name: str, layer: Mapping[Key, Any]) -> Any:
-    """Return the graph of an array with one more layer, whose tasks refer to its chunks."""
-    return HighLevelGraph.from_collections(name, dict(layer), dependencies=[array])
+    return get, owner if hasattr(owner, "who_has") else None
 
 
 def renamed(graph: Mapping[Key, Any], names: Mapping[Key, Key]) -> dict[Key, Any]:

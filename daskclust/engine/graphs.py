@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from daskclust.engine.dask_surface import (
     graph_of,
     inputs_of,
     is_future,
-    is_leaf,
-    keys_of,
     needed,
     only_slices,
     optimized,
@@ -60,23 +58,25 @@ class ArrayGraph:
     """The graph behind the chunks of an array.
 
     One of `keys` a chunk, in row order. `inputs` are the keys that each node refers to, empty where
-    the graph holds futures; `leaves` are the keys of values. `futures` are those of the chunks,
-    when all of them live on a cluster already.
+    the graph holds futures; `leaves` are the keys of values. `values` are the chunks, when all of
+    them are in this process, and `futures` theirs, when all of them live on a cluster already.
     """
 
     keys: list[Key]
     graph: Mapping[Key, Any]
     inputs: Mapping[Key, list[Key]] = field(default_factory=dict)
     leaves: set[Key] = field(default_factory=set)
+    values: list[Any] | None = None
     futures: list[Any] | None = None
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether all chunks are values, in this process."""
-        return self.leaves.issuperset(self.keys)
+    def only(self, chunks: Sequence[int]) -> ArrayGraph:
+        """Return the same graph behind some of the chunks, by number."""
 
-    def values(self) -> list[Any]:
-        return [value_of(self.graph, key) for key in self.keys]
+        def some(items: list[Any] | None) -> list[Any] | None:
+            return None if items is None else [items[i] for i in chunks]
+
+        keys = [self.keys[i] for i in chunks]
+        return replace(self, keys=keys, values=some(self.values), futures=some(self.futures))
 
     def whole(self) -> dict[Key, Any]:
         """Return a graph that computes all chunks, and whose reads are tried again."""
@@ -89,24 +89,22 @@ class ArrayGraph:
 
 def graph_behind(array: Any) -> ArrayGraph:
     """Return the graph of an array with one chunk along every axis but the first, optimized."""
-    keys = keys_of(array)
-    graph = graph_of(array)
-    values = {key: graph[key] for key in keys if isinstance(graph.get(key), np.ndarray)}
-    if len(values) == len(keys):
-        return ArrayGraph(keys, values, {key: [] for key in keys}, set(keys))
+    graph, keys = graph_of(array)
+    chunks = [graph.get(key) for key in keys]
+    if all(isinstance(chunk, np.ndarray) for chunk in chunks):
+        alone = dict(zip(keys, chunks, strict=True))
+        return ArrayGraph(keys, alone, {key: [] for key in keys}, set(keys), chunks)
     if any(is_future(value) for value in graph.values()):
         # Optimizing would drop what the cluster holds.
-        futures = [graph[key] for key in keys]
-        held = all(is_future(future) for future in futures)
-        return ArrayGraph(keys, graph, futures=futures if held else None)
-    array = optimized(array)
-    keys = keys_of(array)
-    graph, inputs = needed(graph_of(array), keys)
-    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+        return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
+    graph, keys = graph_of(optimized(array))
+    graph, inputs, leaves = needed(graph, keys)
     graph.update(
         {key: DirectArray(_held(graph[key])) for key in _only_sliced(graph, inputs, leaves)}
     )
-    return ArrayGraph([_resolved(graph, inputs, key) for key in keys], graph, inputs, leaves)
+    keys = [_resolved(graph, inputs, key) for key in keys]
+    values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
+    return ArrayGraph(keys, graph, inputs, leaves, values)
 
 
 def _held(node: Any) -> Any:
@@ -142,15 +140,14 @@ def read_again(X: Any) -> Any:
     """
     if hasattr(X, "expr"):
         return X
-    graph = graph_of(X)
+    graph, keys = graph_of(X)
     if not any(is_future(value) for value in graph.values()):
-        graph, inputs = needed(graph, keys_of(X))
-        leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+        graph, inputs, leaves = needed(graph, keys)
         first = [key[0] if isinstance(key, tuple) else key for key in _reads(graph, inputs, leaves)]
         if all(str(name).startswith(_READ) for name in first):
             return X
     behind = graph_behind(X)
-    if behind.futures is not None or not behind.inputs or behind.in_memory:
+    if behind.futures is not None or not behind.inputs or behind.values is not None:
         return X
     name = f"{_READ}{tokenize(X.name)}"
     own = [(name, i, *(0,) * (X.ndim - 1)) for i in range(X.numblocks[0])]
@@ -180,8 +177,7 @@ def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[A
     if any(is_future(value) for value in graph.values()):
         return list(parts)
     keys = [part.key for part in parts]
-    graph, inputs = needed(graph, keys)
-    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+    graph, inputs, leaves = needed(graph, keys)
     local = frozenset(str(file.absolute()) for file in files)
     guarded = _guarded(graph, inputs, leaves, Retries.configured(), local)
     guarded = needed(guarded, keys)[0]
@@ -373,6 +369,6 @@ def _insert_constants(
         if value is not None:
             replaced[key] = value
             leaves.add(key)
-    culled, _ = needed(replaced, keys)
+    culled = needed(replaced, keys)[0]
     # Values that are no tasks are left alone, so constants have no dependencies.
     return culled, {key: [] if key in leaves else inputs_of(culled, key) for key in culled}

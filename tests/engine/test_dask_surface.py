@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from distributed import Client, Future, wait
 
@@ -34,30 +35,28 @@ def test_tuples_may_hold_lists_of_keys():
 
 
 def test_keys_are_those_of_the_chunks_in_order():
-    keys = surface.keys_of(chain())
-    assert [key[1:] for key in keys] == [(0, 0), (1, 0), (2, 0)], "__dask_keys__: keys_of()"
+    _, keys = surface.graph_of(chain())
+    assert [key[1:] for key in keys] == [(0, 0), (1, 0), (2, 0)], "__dask_keys__: graph_of()"
 
 
 def test_a_graph_computes_its_chunks():
-    array = surface.optimized(chain())
-    graph, keys = surface.graph_of(array), surface.keys_of(array)
-    assert set(keys) <= set(graph), "optimized() and keys_of() no longer agree"
+    graph, keys = surface.graph_of(surface.optimized(chain()))
+    assert set(keys) <= set(graph), "optimized() and graph_of() no longer agree"
     found = np.concatenate(dask.get(graph, keys))
     np.testing.assert_array_equal(found, chain().compute(scheduler="sync"))
 
 
 def test_optimizing_fuses_a_chain_into_a_task_a_chunk():
-    array = surface.optimized(chain())
-    graph, inputs = surface.needed(surface.graph_of(array), surface.keys_of(array))
+    graph, inputs, leaves = surface.needed(*surface.graph_of(surface.optimized(chain())))
     # Besides, a key may stand for another.
-    tasks = [k for k, v in graph.items() if not surface.is_leaf(v, inputs[k]) and not inputs[k]]
-    assert len(tasks) == 3, "chains are no longer fused: optimized() or is_leaf()"
+    tasks = [k for k in graph if k not in leaves and not inputs[k]]
+    assert len(tasks) == 3, "chains are no longer fused: optimized() or needed()"
     assert all(set(inputs[k]) <= set(tasks) for k in graph), "more than aliases: optimized()"
 
 
 def test_what_is_not_needed_is_left_out():
     graph = {"a": 1, "b": surface.task(abs, "a"), "c": 3}
-    small, inputs = surface.needed(graph, ["b"])
+    small, inputs, _ = surface.needed(graph, ["b"])
     assert set(small) == {"a", "b"}, "cull: needed()"
     assert inputs["b"] == ["a"], "cull no longer tells the inputs: needed()"
     assert surface.inputs_of(graph, "b") == ["a"], "get_dependencies: inputs_of()"
@@ -65,28 +64,28 @@ def test_what_is_not_needed_is_left_out():
 
 def test_leaves_are_values_and_aliases_are_not():
     graph = {"a": np.ones(2), "b": "a", "c": surface.task(abs, "a")}
-    leaves = {k for k, v in graph.items() if surface.is_leaf(v, surface.inputs_of(graph, k))}
-    assert leaves == {"a"}, "istask: is_leaf()"
+    leaves = surface.needed(graph, list(graph))[2]
+    assert leaves == {"a"}, "istask: needed()"
     np.testing.assert_array_equal(surface.value_of(graph, "a"), np.ones(2))
 
 
 def test_values_in_memory_stand_in_graphs_as_arrays():
     held = chain().persist(scheduler="sync")
-    graph = surface.graph_of(held)
-    assert all(isinstance(graph[k], np.ndarray) for k in surface.keys_of(held)), "persist"
+    graph, keys = surface.graph_of(held)
+    assert all(isinstance(graph[k], np.ndarray) for k in keys), "persist"
     np.testing.assert_array_equal(dask.get({"a": np.array(["b"]), "b": 1}, "a"), np.array(["b"]))
 
 
 def test_local_schedulers_have_no_client():
     with dask.config.set(scheduler="threads"):
-        get = surface.scheduler_of(chain())
-        assert get is dask.threaded.get, "get_scheduler: scheduler_of()"
-    assert surface.client_behind(get) is None, "client_behind() takes a function for a client"
+        get, found = surface.scheduler_of(chain())
+    assert get is dask.threaded.get, "get_scheduler: scheduler_of()"
+    assert found is None, "scheduler_of() takes a function for a client"
 
 
 def test_a_client_is_found_behind_its_scheduler(client):
-    get = surface.scheduler_of(chain())
-    assert surface.client_behind(get) is client, "Client.get is no bound method: client_behind()"
+    _, found = surface.scheduler_of(chain())
+    assert found is client, "Client.get is no bound method: scheduler_of()"
 
 
 def test_an_asynchronous_client_says_what_to_do(client):
@@ -102,8 +101,8 @@ def test_an_asynchronous_client_says_what_to_do(client):
 
 def test_futures_are_recognised_in_graphs(client):
     held = client.persist(chain())
-    graph = surface.graph_of(held)
-    values = [graph[key] for key in surface.keys_of(held)]
+    graph, keys = surface.graph_of(held)
+    values = [graph[key] for key in keys]
     assert all(isinstance(v, Future) for v in values), "persist: graph_of()"
     assert all(map(surface.is_future, values)), "Future has no key or client: is_future()"
     assert not surface.is_future(np.ones(2))
@@ -111,11 +110,12 @@ def test_futures_are_recognised_in_graphs(client):
 
 def test_a_layer_on_top_of_an_array_is_computed_with_it():
     below = chain()
-    layer = {("top", i): surface.task(np.sum, key) for i, key in enumerate(surface.keys_of(below))}
-    graph = surface.on_top_of(below, "top", layer)
+    keys = surface.graph_of(below)[1]
+    layer = {("top", i): surface.task(np.sum, key) for i, key in enumerate(keys)}
+    graph = HighLevelGraph.from_collections("top", layer, dependencies=[below])
     top = da.Array(graph, "top", ((1,) * 3,), dtype=float)
     found = dask.get(dict(top.__dask_graph__()), list(layer))
-    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: on_top_of()"
+    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: map_rows()"
 
 
 def test_a_graph_under_other_names_computes_the_same():
@@ -124,22 +124,20 @@ def test_a_graph_under_other_names_computes_the_same():
     moved = surface.renamed(graph, names)
     assert set(moved) == set(names.values()), "convert_legacy_graph: renamed()"
     assert dask.get(moved, [("x", 3), ("x", 1)]) == (2, 1), "substitute: renamed()"
-    array = surface.optimized(chain())
-    graph, keys = surface.graph_of(array), surface.keys_of(array)
+    graph, keys = surface.graph_of(surface.optimized(chain()))
     names = {key: ("moved", number) for number, key in enumerate(graph)}
     found = dask.get(surface.renamed(graph, names), [names[key] for key in keys])
     np.testing.assert_array_equal(np.concatenate(found), chain().compute(scheduler="sync"))
 
 
 def test_futures_keep_their_names(client):
-    held = client.persist(chain())
-    graph = {**surface.graph_of(held), "sum": surface.task(np.sum, surface.keys_of(held)[0])}
+    graph, keys = surface.graph_of(client.persist(chain()))
+    graph["sum"] = surface.task(np.sum, keys[0])
     moved = surface.renamed(graph, {key: ("moved", str(key)) for key in graph})
-    assert set(surface.keys_of(held)) <= set(moved)
+    assert set(keys) <= set(moved)
     (future,) = surface.submit_graph(client, graph, ["sum"])
-    assert future.result() == np.sum(
-        dask.get(surface.graph_of(chain()), surface.keys_of(chain())[0])
-    )
+    plain, keys = surface.graph_of(chain())
+    assert future.result() == np.sum(dask.get(plain, keys[0]))
 
 
 def test_a_graph_is_sent_without_waiting(client):

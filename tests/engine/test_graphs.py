@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 import daskclust
 from daskclust.engine import read_again
 from daskclust.engine.computing import map_rows
-from daskclust.engine.dask_surface import graph_of, keys_of, needed, optimized
+from daskclust.engine.dask_surface import graph_of, needed, optimized
 
 BANDS = [np.arange(12.0) + 100 * band for band in range(3)]
 
@@ -39,7 +39,7 @@ def inputs_of_keys(arrays: Sequence[da.Array]) -> dict[object, set[frozenset]]:
     """Return what each key refers to, in all graphs that Dask would send for these arrays."""
     found: dict[object, set[frozenset]] = {}
     for array in map(optimized, arrays):
-        _, inputs = needed(graph_of(array), keys_of(array))
+        _, inputs, _ = needed(*graph_of(array))
         for key, refers_to in inputs.items():
             found.setdefault(key, set()).add(frozenset(refers_to))
     return found
