@@ -11,7 +11,7 @@ from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.parameters import InitWithPairs
+from daskclust.estimator.inputs import InitWithPairs
 from daskclust.persistence.schema import Entry
 
 

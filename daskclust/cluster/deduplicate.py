@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
 from daskclust.engine import decide_within_groups, working_dtype
-from daskclust.estimator.inputs import check_data
-from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.inputs import check_choice, check_data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
 from daskclust.kernels.blas import one_blas_thread
 

@@ -19,11 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.engine import Rows, Step
+from daskclust.engine import Rows
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, row_labels
-from daskclust.estimator.inputs import Data
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, row_labels
+from daskclust.estimator.inputs import Data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.compensated import add_pairs, add_plain
 from daskclust.kernels.dp_means import found_in_order

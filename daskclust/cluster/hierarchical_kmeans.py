@@ -19,7 +19,6 @@ from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.engine import (
     Grouping,
     Rows,
-    Step,
     as_matrix,
     group_rows,
     map_independent,
@@ -33,6 +32,7 @@ from daskclust.estimator.fitting import (
     DataAlone,
     FirstPass,
     OpenData,
+    Step,
     best_restart,
     fit,
     row_labels,
@@ -41,11 +41,13 @@ from daskclust.estimator.fitting import (
 from daskclust.estimator.inputs import (
     Data,
     check_block,
+    check_choice,
     check_enough_rows,
+    check_integer,
+    check_real,
     check_rows,
     check_weight,
 )
-from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf

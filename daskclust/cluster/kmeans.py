@@ -25,11 +25,14 @@ from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
-from daskclust.estimator.inputs import Data, check_rows, check_survey, check_weight
-from daskclust.estimator.parameters import (
+from daskclust.estimator.inputs import (
+    Data,
     Init,
     check_choice,
     check_integer,
+    check_rows,
+    check_survey,
+    check_weight,
     given_centers,
     is_partial,
 )

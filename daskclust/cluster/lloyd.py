@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Protocol
 import numpy as np
 
 from daskclust._types import Bools, Floats, Ints
-from daskclust.engine import Carry, Rows, Step
+from daskclust.engine import Carry, Rows
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
-from daskclust.estimator.fitting import DataAlone, OpenData, best_restart, row_labels
-from daskclust.estimator.parameters import (
+from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
+from daskclust.estimator.inputs import (
     check_integer,
     check_missing,
     check_real,

@@ -16,7 +16,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import InitWithPairs, check_choice, check_penalty, check_real
+from daskclust.estimator.inputs import InitWithPairs, check_choice, check_penalty, check_real
 from daskclust.persistence.schema import Array, Entry
 
 

@@ -14,7 +14,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import InitWithPairs, Missing, check_penalty
+from daskclust.estimator.inputs import InitWithPairs, Missing, check_penalty
 from daskclust.persistence.schema import Entry
 
 

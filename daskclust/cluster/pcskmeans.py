@@ -17,7 +17,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import (
+from daskclust.estimator.inputs import (
     InitWithPairs,
     Missing,
     check_choice,

@@ -20,11 +20,12 @@ from daskclust.cluster.lloyd import (
 )
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
-from daskclust.estimator.inputs import Data, check_enough_rows
-from daskclust.estimator.parameters import (
+from daskclust.estimator.inputs import (
+    Data,
     InitWithLabels,
     Missing,
     check_choice,
+    check_enough_rows,
     check_integer,
     given_centers,
 )

@@ -9,7 +9,7 @@ from daskclust.cluster.constrained.base import ConstrainedClusterer
 from daskclust.cluster.constrained.iteration import ConstrainedRows, NoConstraints, Rules
 from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import Init, Missing, check_integer
+from daskclust.estimator.inputs import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
 from daskclust.starts.sampled import STRING_INITS
 

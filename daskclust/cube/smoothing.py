@@ -12,14 +12,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
-from daskclust.engine.dask_surface import task
+from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.kernels.smoothing import (
     MASKED,
     NONE,
@@ -148,13 +147,6 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
     return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
 
 
-def _layer(image: Any, what: str, layer: Any, chunks: Any, dtype: Any) -> da.Array:
-    """Return an image whose blocks are those tasks of a layer that `what` names."""
-    meta = np.empty((0,) * len(chunks), dtype)
-    graph = HighLevelGraph.from_collections(what, layer, dependencies=[image])
-    return da.Array(graph, what, chunks, meta=meta)
-
-
 # Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before
 # anything else: views, as of ``dask.array.overlap``, would keep whole blocks, unseen by Dask.
 
@@ -180,7 +172,7 @@ def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
         beside = (first, number + 1) if j + 1 < across else None
         below = (first, number + across) if i + 1 < down else None
         layer[name, i, j, 0] = task(_alike, (inner.name, number), beside, below, scale)
-    return _layer(inner, name, layer, (*grid.chunks, (2,)), np.float32)
+    return on_top_of(inner, name, layer, (*grid.chunks, (2,)), np.float32)
 
 
 def _block_alike(
@@ -255,7 +247,7 @@ def _swept_blocks(image: da.Array, strength: float) -> da.Array:
         # Told its own edges, too: so nobody needs the block after it was swept.
         own = [part(i, j, side) for side in range(4)] if down * across > 1 else []
         layer[name, i, j, 0] = task(_block_swept, around, own, strength, odd, dtype)
-    return _layer(image, name, layer, (*image.chunks[:2], (2,)), dtype)
+    return on_top_of(image, name, layer, (*image.chunks[:2], (2,)), dtype)
 
 
 def _edge(block: Array, side: int) -> Array:
@@ -367,7 +359,7 @@ def _election(votes: da.Array, wanted: Any) -> da.Array:
     for i in range(last):
         layer["sum-" + name, i + 1] = task(_added, ("sum-" + name, i), (votes.name, i + 1))
     layer[name, 0] = task(_elected, ("sum-" + name, last), wanted)
-    return _layer(votes, name, layer, ((1,),), object)
+    return on_top_of(votes, name, layer, ((1,),), object)
 
 
 def _added(one: NDArray[np.object_], other: NDArray[np.object_]) -> NDArray[np.object_]:

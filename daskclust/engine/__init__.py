@@ -1,6 +1,6 @@
 """The only part of the package that runs Dask."""
 
-from daskclust._progress import on_iteration, showing_progress
+from daskclust._progress import on_iteration
 from daskclust.engine.binding import (
     forecast,
     is_dask,
@@ -23,7 +23,6 @@ from daskclust.engine.computing import (
     pair_rows,
     row_record,
 )
-from daskclust.engine.driver import Problem, Step, iterate
 from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lockstep import Job, run_together
@@ -39,9 +38,7 @@ __all__ = [
     "Fitted",
     "Grouping",
     "Job",
-    "Problem",
     "Rows",
-    "Step",
     "as_label_vector",
     "as_matrix",
     "await_workers",
@@ -52,7 +49,6 @@ __all__ = [
     "forecast",
     "group_rows",
     "is_dask",
-    "iterate",
     "labeled_rows",
     "make_rows",
     "map_independent",
@@ -69,7 +65,6 @@ __all__ = [
     "read_again",
     "row_record",
     "run_together",
-    "showing_progress",
     "side_by_side",
     "unwrap",
     "working_dtype",

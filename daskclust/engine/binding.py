@@ -26,14 +26,6 @@ from daskclust.engine.dask_surface import (
     submit_graph,
     task,
 )
-from daskclust.engine.executors import (
-    ClusterExecutor,
-    Executor,
-    GraphExecutor,
-    LocalExecutor,
-    ThreadExecutor,
-    bind_group,
-)
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import (
     MemoryPlan,
@@ -45,7 +37,16 @@ from daskclust.engine.memory import (
     measure,
     planned,
 )
-from daskclust.engine.rows import OpenRows, Rows
+from daskclust.engine.rows import (
+    ClusterExecutor,
+    Executor,
+    GraphExecutor,
+    LocalExecutor,
+    OpenRows,
+    Rows,
+    ThreadExecutor,
+    bind_group,
+)
 from daskclust.engine.tasks import (
     Slot,
     Task,

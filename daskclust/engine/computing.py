@@ -16,7 +16,6 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
@@ -32,6 +31,7 @@ from daskclust.engine.blocks import (
 from daskclust.engine.dask_surface import (
     compute_by,
     itself,
+    on_top_of,
     scheduler_of,
     sending_once,
     task,
@@ -323,9 +323,8 @@ def map_rows(
         layer[beside[0]] = task(partial(itself, function))
     for i, own in enumerate(patches):
         layer[(names, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *beside)
-    graph = HighLevelGraph.from_collections(names, layer, dependencies=[X])
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
-    return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+    return on_top_of(X, names, layer, chunks, dtype)
 
 
 def make_rows(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
+import dask.array as da
 import numpy as np
 from dask._task_spec import convert_legacy_graph
 from dask.array.core import getter, getter_inline, getter_nofancy
@@ -31,6 +32,7 @@ __all__ = [
     "inputs_of",
     "is_future",
     "needed",
+    "on_top_of",
     "only_slices",
     "optimized",
     "renamed",
@@ -145,6 +147,12 @@ def scheduler_of(array: Any) -> tuple[Callable[..., Any], Any]:
         ) from error
     owner = getattr(get, "__self__", None)
     return get, owner if hasattr(owner, "who_has") else None
+
+
+def on_top_of(array: Any, name: str, layer: Mapping[Key, Any], chunks: Any, dtype: Any) -> Any:
+    """Return an array of a layer of tasks that refer to the chunks of another one."""
+    graph = HighLevelGraph.from_collections(name, dict(layer), dependencies=[array])
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
 
 
 def renamed(graph: Mapping[Key, Any], names: Mapping[Key, Key]) -> dict[Key, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.engine.blocks import Block, Group, Prepare, fold
-from daskclust.engine.executors import ClusterExecutor
-from daskclust.engine.rows import OpenRows
+from daskclust.engine.rows import ClusterExecutor, OpenRows
 from daskclust.engine.tasks import Slot, Task, WorkerSlots
 from daskclust.engine.workers import workers_of
 from daskclust.reduction import Reduction

@@ -1,13 +1,23 @@
-"""The rows of a data set as estimators see them: a handle through which passes are made."""
+"""The rows of a data set as estimators see them: a handle through which passes are made.
+
+Beneath it, where groups run: in this process, on a local Dask scheduler, or on a cluster.  An
+executor holds the bound groups and maps a function over them: one call is one pass over the data
+and one blocking round trip.  Overhead does not grow with the number of blocks, because a group of
+blocks is one task, bound once.
+"""
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from operator import itemgetter
+from typing import Any, Self, cast
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +25,26 @@ from numpy.typing import NDArray
 from daskclust._progress import begin_pass
 from daskclust._types import Floats, Ints
 from daskclust.engine.blocks import (
+    Block,
+    Group,
     Prepare,
+    Range,
     collect_rows,
+    fold,
     in_row_order,
     joined_ranges,
+    merge,
     over_blocks,
+    overlap,
     working_dtype,
 )
 from daskclust.engine.checkpoint import StartLog, content_hash
-from daskclust.engine.executors import Executor
+from daskclust.engine.dask_surface import itself, sending_once, submit_graph, task
+from daskclust.engine.memory import MemoryPlan
+from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
+from daskclust.engine.threads import side_by_side
 from daskclust.kernels.nearest.assign import SEGMENT
-from daskclust.reduction import Reduction, RowBlock
+from daskclust.reduction import Partial, Reduction, RowBlock
 
 
 @dataclass
@@ -266,3 +285,324 @@ class OpenRows(Rows):
         view = copy(self)
         vars(view).update(changes)
         return view
+
+
+#: Partials that one task or the client merges at most.
+_SPLIT_EVERY = 8
+#: Bytes beyond which what all tasks need is sent to the cluster once, not with each of them.
+_SENT_ONCE = 2**20
+
+
+class Executor(ABC):
+    """Bound groups and the way to run functions over them."""
+
+    @abstractmethod
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return ``function(group, *arguments)`` of each group, in order."""
+
+    @abstractmethod
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Reduce all groups to one partial; the carry is an opaque handle."""
+
+    @abstractmethod
+    def excluding(self, rows: Ints) -> Executor:
+        """Return an executor over the same blocks with some rows left out of sums."""
+
+    @abstractmethod
+    def only(self, ranges: Sequence[Range]) -> Executor:
+        """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
+
+
+@dataclass(frozen=True, eq=False)
+class _GroupExecutor(Executor):
+    """Groups in this process; a call for each group."""
+
+    groups: list[Group]
+
+    @abstractmethod
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Make all calls; results in order."""
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        return self._run(name, [partial(function, group, *arguments) for group in self.groups])
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        carries = [None] * len(self.groups) if carry is None else carry
+        calls = [
+            partial(fold, group, prepare, reduction, state, kept)
+            for group, kept in zip(self.groups, carries, strict=True)
+        ]
+        found = self._run(reduction.name, calls)
+        return merge(reduction, state, [partial for partial, _ in found]), [
+            kept for _, kept in found
+        ]
+
+    def excluding(self, rows: Ints) -> Self:
+        return replace(self, groups=[group.excluding(rows) for group in self.groups])
+
+    def only(self, ranges: Sequence[Range]) -> Self:
+        parts = [group.only(ranges) for group in self.groups]
+        return replace(self, groups=[part for part in parts if part.blocks])
+
+
+class ThreadExecutor(_GroupExecutor):
+    """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
+
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        return side_by_side(calls)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalExecutor(_GroupExecutor):
+    """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
+
+    get: Callable[..., Any]
+
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        token = uuid4().hex
+        graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
+        return list(self.get(graph, list(graph)))
+
+
+def _fold_chunk(
+    block: Block, call: Callable[..., Any], x: Any, weight: Any = None, carry: Any = None
+) -> Any:
+    """Run ``call`` on a group of one block whose values have just arrived."""
+    group = Group([Block(block.start, block.size, x, weight, block.skip)])
+    return call(group) if carry is None else call(group, carry=carry)
+
+
+def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Partial:
+    return merge(reduction, state, [partial for partial, _ in folded])
+
+
+@dataclass(frozen=True, eq=False)
+class GraphExecutor(Executor):
+    """One task a block inside the array's own graph, where blocks share costly tasks.
+
+    Slower than groups, since the scheduler sees every block in every pass, but
+    shared inputs are computed once a pass.
+    """
+
+    blocks: list[Block]
+    keys: list[Any]
+    weight_keys: list[Any] | None
+    graph: Mapping[Any, Any]
+    get: Callable[..., Any]
+    client: Any = None
+
+    def _tasks(
+        self, name: str, call: Callable[..., Any], carry: list[Any] | None
+    ) -> dict[Any, Any]:
+        token = uuid4().hex
+        tasks = {}
+        for i, block in enumerate(self.blocks):
+            arguments = [self.keys[i], None if self.weight_keys is None else self.weight_keys[i]]
+            if carry is not None:
+                arguments.append(carry[i])
+            tasks[(f"daskclust-{name}-{token}", i)] = task(
+                partial(_fold_chunk, block, call), *arguments
+            )
+        return tasks
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        tasks = self._tasks(name, partial(_call_first, function, arguments), None)
+        return self._run(name, {**self.graph, **tasks}, list(tasks))
+
+    def _run(self, name: str, graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
+        if self.client is None:
+            return list(self.get(graph, keys))
+        futures = submit_graph(self.client, graph, keys)
+        return gather_futures(self.client, f"the pass {name!r}", futures)
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Run one task a block and a tree of merges, all in one graph."""
+        if not self.blocks:
+            return reduction.identity(state), []
+        call = partial(fold, prepare=prepare, reduction=reduction, state=state)
+        tasks = self._tasks(reduction.name, call, carry)
+        graph = {**self.graph, **tasks}
+        folded = list(tasks)
+        level = []
+        for name, i in folded:
+            level.append((f"{name}-partial", i))
+            graph[level[-1]] = task(itemgetter(0), (name, i))
+        depth = 0
+        while len(level) > 1:
+            name = f"{folded[0][0]}-merge{depth}"
+            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            level = []
+            for i, part in enumerate(parts):
+                graph[(name, i)] = task(partial(merge, reduction, state), part)
+                level.append((name, i))
+            depth += 1
+        if not reduction.carries:
+            return self._run(reduction.name, graph, [level[0]])[0], None
+        # What blocks keep, without their partials.
+        held = [(f"{name}-kept", i) for name, i in folded]
+        graph.update({key: task(itemgetter(1), of) for key, of in zip(held, folded, strict=True)})
+        if self.client is None:
+            merged, *kept = self.get(graph, [level[0], *held])
+            return merged, kept
+        future, *kept = submit_graph(self.client, graph, [level[0], *held])
+        return gather_futures(self.client, f"the pass {reduction.name!r}", [future])[0], kept
+
+    def excluding(self, rows: Ints) -> GraphExecutor:
+        return replace(self, blocks=Group(self.blocks).excluding(rows).blocks)
+
+    def only(self, ranges: Sequence[Range]) -> GraphExecutor:
+        kept = [
+            i
+            for i, block in enumerate(self.blocks)
+            if overlap([(block.start, block.start + block.size)], ranges)
+        ]
+        return replace(
+            self,
+            blocks=[self.blocks[i] for i in kept],
+            keys=[self.keys[i] for i in kept],
+            weight_keys=self.weight_keys and [self.weight_keys[i] for i in kept],
+        )
+
+
+def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group: Group) -> Any:
+    return function(group, *arguments)
+
+
+def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None) -> Group:
+    """Join blocks and the values that a worker holds into a group, by reference.
+
+    `packs` are values of a block, or lists of those of several.
+    """
+    values = [x for pack in packs for x in (pack if isinstance(pack, list) else [pack])]
+    return Group(
+        [
+            Block(b.start, b.size, x, None if weights is None else weights[i], b.skip)
+            for i, (b, x) in enumerate(zip(blocks, values, strict=True))
+        ]
+    )
+
+
+def _n_bytes(value: Any) -> int:
+    """Return the size of a value as it travels, without copying its arrays."""
+    buffers: list[pickle.PickleBuffer] = []
+    size = len(pickle.dumps(value, protocol=5, buffer_callback=buffers.append))
+    return size + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterExecutor(Executor):
+    """Groups bound on the workers of a ``distributed`` cluster.
+
+    Each group is a task of references to blocks that its worker holds, softly
+    restricted to that worker; a pass submits one task a group with the state
+    embedded, or with a task of it where it is large.  Tasks are pure: a lost worker
+    means that blocks are computed again elsewhere.
+    """
+
+    worker_slots: WorkerSlots
+    groups: list[Task]
+    #: Rows of each group.
+    ranges: Sequence[Sequence[Range]]
+    plan: MemoryPlan | None = None
+
+    @property
+    def client(self) -> Any:
+        return self.worker_slots.client
+
+    @property
+    def workers(self) -> list[str | None]:
+        return [None if task.slot is None else task.slot.worker for task in self.groups]
+
+    def _submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, slot: Slot | None = None
+    ) -> Task:
+        return Task(name, function, arguments, slot).submit(self.client)
+
+    def _gather(self, name: str, tasks: list[Task], watched: Sequence[Task] = ()) -> list[Any]:
+        return gather(self.client, f"the pass {name!r}", tasks, watched, self.worker_slots.slots)
+
+    def _to_send(self, value: Any) -> Any:
+        """Return what tasks are given for a value that all of them need."""
+        if _n_bytes(value) < _SENT_ONCE:
+            return value
+        # A task that holds it, unlike scattered data, can be run again where a worker is lost.
+        with sending_once():
+            return self._submit("state", itself, value)
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        self.worker_slots.settle(self.groups)
+        arguments = tuple(self._to_send(argument) for argument in arguments)
+        tasks = [
+            self._submit(name, function, group, *arguments, slot=group.slot)
+            for group in self.groups
+        ]
+        return self._gather(name, tasks)
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Run one task a group, merge in a tree, gather one partial."""
+        if self.plan is not None:
+            size = reduction.nbytes(state)
+            if size > _SENT_ONCE:
+                self.plan.check(reduction.name, size, _n_bytes(state))
+        self.worker_slots.settle(self.groups)
+        sent = self._to_send(state)
+        carries = [None] * len(self.groups) if carry is None else carry
+        folded = [
+            self._submit(
+                reduction.name, fold, group, prepare, reduction, sent, kept, slot=group.slot
+            )
+            for group, kept in zip(self.groups, carries, strict=True)
+        ]
+        if not reduction.carries and len(folded) <= _SPLIT_EVERY:
+            results = self._gather(reduction.name, folded)
+            return merge(reduction, state, [result[0] for result in results]), None
+        name = f"{reduction.name}-merge"
+        level, join = folded, cast("Callable[..., Partial]", _merge_folded)
+        if reduction.carries:
+            level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+            join = merge
+        while len(level) > _SPLIT_EVERY:
+            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            level = [self._submit(name, join, reduction, sent, part) for part in parts]
+            join = merge
+        partials = self._gather(reduction.name, level, folded)
+        merged = merge(reduction, state, partials)
+        if not reduction.carries:
+            return merged, None
+        # What blocks keep does not travel with their partials, nor keep these in memory.
+        name = f"{reduction.name}-kept"
+        held = [self._submit(name, itemgetter(1), task, slot=task.slot) for task in folded]
+        for past in (*folded, *(carry or ())):
+            # Only wanted where a worker is lost, and can be made again.
+            past.release()
+        return merged, held
+
+    def excluding(self, rows: Ints) -> ClusterExecutor:
+        self.worker_slots.settle(self.groups)
+        rows = self._to_send(rows)
+        groups = [
+            self._submit("bind", Group.excluding, group, rows, slot=group.slot)
+            for group in self.groups
+        ]
+        return replace(self, groups=groups)
+
+    def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
+        """Keep some rows; only groups that hold some of them are asked from now on."""
+        self.worker_slots.settle(self.groups)
+        kept = [
+            group
+            for group, held in zip(self.groups, self.ranges, strict=True)
+            if overlap(held, ranges)
+        ]
+        groups = [
+            self._submit("bind", Group.only, group, ranges, slot=group.slot) for group in kept
+        ]
+        return replace(self, groups=groups, ranges=[list(ranges) for _ in kept])

@@ -25,11 +25,12 @@ from daskclust.estimator.inputs import (
     Data,
     check_block,
     check_enough_rows,
+    check_init_array,
     check_rows,
     check_values,
     check_weight,
+    is_partial,
 )
-from daskclust.estimator.parameters import check_init_array, is_partial
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable, check_count

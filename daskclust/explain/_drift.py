@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.estimator.base import center_space
-from daskclust.estimator.parameters import check_same_features, data_centers
+from daskclust.estimator.inputs import check_same_features, data_centers
 from daskclust.estimator.spaces import UnitSphere
 from daskclust.explain._data import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled

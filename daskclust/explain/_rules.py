@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import as_matrix, map_rows, open_label_pairs
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import check_integer
 from daskclust.explain._data import Labeled, open_labeled
 from daskclust.explain._profiles import Profiles, drawn_share, profiles_of, sample_labeled
 from daskclust.reduction.label_profiles import LabelSample

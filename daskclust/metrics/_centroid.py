@@ -18,8 +18,7 @@ from daskclust.engine import (
     unwrap,
     working_dtype,
 )
-from daskclust.estimator.inputs import check_weight
-from daskclust.estimator.parameters import check_choice, without_mask
+from daskclust.estimator.inputs import check_choice, check_weight, without_mask
 from daskclust.kernels.moments import LabelMoments
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest

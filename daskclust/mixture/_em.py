@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.engine import Rows, Step
-from daskclust.estimator.fitting import DataAlone
+from daskclust.engine import Rows
+from daskclust.estimator.fitting import DataAlone, Step
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import move_diagonal
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack

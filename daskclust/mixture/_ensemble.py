@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import eigh, qr, svd
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Carry, Rows, Step, map_independent, open_rows
-from daskclust.estimator.fitting import DataAlone
+from daskclust.engine import Carry, Rows, map_independent, open_rows
+from daskclust.estimator.fitting import DataAlone, Step
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
 from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_start

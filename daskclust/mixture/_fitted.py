@@ -14,8 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats, Ints
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.inputs import check_block, check_rows, check_survey, infinite_message
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import (
+    check_block,
+    check_integer,
+    check_rows,
+    check_survey,
+    infinite_message,
+)
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack

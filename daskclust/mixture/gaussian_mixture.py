@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.engine import iterate
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import (
     FirstPass,
@@ -22,10 +21,17 @@ from daskclust.estimator.fitting import (
     best_restart,
     draw_seeds,
     fit,
+    iterate,
     row_labels,
 )
-from daskclust.estimator.inputs import Data, check_enough_rows
-from daskclust.estimator.parameters import check_choice, check_integer, check_real, without_mask
+from daskclust.estimator.inputs import (
+    Data,
+    check_choice,
+    check_enough_rows,
+    check_integer,
+    check_real,
+    without_mask,
+)
 from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
 from daskclust.mixture._fitted import FittedMixture, observed_pass

@@ -19,8 +19,14 @@ from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
-from daskclust.estimator.inputs import Data, check_block, check_rows
-from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.inputs import (
+    Data,
+    check_block,
+    check_choice,
+    check_integer,
+    check_real,
+    check_rows,
+)
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest

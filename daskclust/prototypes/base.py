@@ -15,8 +15,7 @@ from daskclust._types import Floats
 from daskclust.engine import map_rows, working_dtype
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import FirstPass, draw_seeds
-from daskclust.estimator.inputs import Data, check_rows
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import Data, check_integer, check_rows
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.posterior import Nearness, RowFunction

@@ -15,8 +15,7 @@ from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube, labels_for
-from daskclust.estimator.parameters import Views, check_integer, check_real
+from daskclust.estimator.inputs import Data, Views, as_cube, check_integer, check_real, labels_for
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain

@@ -17,8 +17,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import Data, as_cube, check_enough_rows
-from daskclust.estimator.parameters import Views, check_integer
+from daskclust.estimator.inputs import Data, Views, as_cube, check_enough_rows, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several

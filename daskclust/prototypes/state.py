@@ -10,8 +10,8 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Rows, Step
-from daskclust.estimator.fitting import settled
+from daskclust.engine import Rows
+from daskclust.estimator.fitting import Step, settled
 from daskclust.estimator.inputs import Data
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers

@@ -21,8 +21,7 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats
 from daskclust._warnings import warn
-from daskclust.estimator.inputs import check_survey
-from daskclust.estimator.parameters import check_choice
+from daskclust.estimator.inputs import check_choice, check_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures

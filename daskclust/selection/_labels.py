@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats, Ints
 from daskclust.engine import is_dask
 from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import as_labels
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import as_labels, check_integer
 from daskclust.estimator.partial_labels import read_labels
 from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import (

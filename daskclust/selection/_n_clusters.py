@@ -16,8 +16,13 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Job, Rows, is_dask, labeled_rows, open_rows
 from daskclust.estimator.base import BaseClusterer
 from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import check_rows, check_values, check_weight
-from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.inputs import (
+    check_choice,
+    check_integer,
+    check_rows,
+    check_values,
+    check_weight,
+)
 from daskclust.kernels.linkage import cut_tree, link
 from daskclust.metrics import CentroidScores, ari_of_table, centroid_scores
 from daskclust.persistence.schema import saved_entries

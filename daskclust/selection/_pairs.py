@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskclust._types import Floats, Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import check_integer
 from daskclust.prototypes.asking import (
     Answers,
     Cells,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Floats
 from daskclust.engine import Job
-from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.inputs import check_choice, check_integer
 from daskclust.estimator.partial_labels import read_labels
 from daskclust.metrics import pairwise_f_score
 from daskclust.reduction import Survey

@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Job, Rows, is_dask, map_rows
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.inputs import check_integer
 from daskclust.metrics import ari_of_table
 from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
 from daskclust.reduction.views import Subsampled

@@ -17,8 +17,7 @@ from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
 from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube, check_enough_rows
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.inputs import Data, as_cube, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent

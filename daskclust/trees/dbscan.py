@@ -19,11 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.engine import Rows, Step, is_dask, make_rows, map_independent
+from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, draw_seeds, fit
-from daskclust.estimator.inputs import Data
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit
+from daskclust.estimator.inputs import Data, check_integer, check_real
 from daskclust.kernels.density_cells import MOST_CELLS, BoxTree, cluster_box, grow_boxes
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Entry, Number, Plain

@@ -13,8 +13,7 @@ from daskclust._choices import check_choice
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.inputs import Data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.density_tree import (
     CONDENSED,

@@ -17,11 +17,10 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, Step, as_matrix, map_rows, working_dtype
+from daskclust.engine import Rows, as_matrix, map_rows, working_dtype
 from daskclust.estimator.base import FitPredict
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, draw_seeds
-from daskclust.estimator.inputs import Data, check_block, check_rows
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds
+from daskclust.estimator.inputs import Data, check_block, check_integer, check_rows
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable

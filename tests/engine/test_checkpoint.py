@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust import KMeans
-from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
-from daskclust.engine.driver import Step
+from daskclust.engine import Checkpoint, Fingerprint, open_rows
 from daskclust.engine.rows import OpenRows
-from daskclust.estimator.fitting import DataAlone
+from daskclust.estimator.fitting import DataAlone, Step, iterate
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
 

@@ -12,7 +12,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from distributed import Client, Future, wait
 
@@ -112,10 +111,9 @@ def test_a_layer_on_top_of_an_array_is_computed_with_it():
     below = chain()
     keys = surface.graph_of(below)[1]
     layer = {("top", i): surface.task(np.sum, key) for i, key in enumerate(keys)}
-    graph = HighLevelGraph.from_collections("top", layer, dependencies=[below])
-    top = da.Array(graph, "top", ((1,) * 3,), dtype=float)
+    top = surface.on_top_of(below, "top", layer, ((1,) * 3,), float)
     found = dask.get(dict(top.__dask_graph__()), list(layer))
-    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: map_rows()"
+    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: on_top_of()"
 
 
 def test_a_graph_under_other_names_computes_the_same():

@@ -29,13 +29,13 @@ import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.engine import open_rows
 from daskclust.engine.blocks import Block, LazyChunk
-from daskclust.engine.executors import (
+from daskclust.engine.rows import (
     ClusterExecutor,
     GraphExecutor,
     LocalExecutor,
+    OpenRows,
     ThreadExecutor,
 )
-from daskclust.engine.rows import OpenRows
 from daskclust.exceptions import PerformanceWarning
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 from daskclust.testing import CountingScheduler
@@ -695,7 +695,7 @@ def test_labels_of_most_rows_travel_once(client):
 
 
 def test_a_state_that_travels_once_changes_nothing(client, reference, monkeypatch):
-    monkeypatch.setattr("daskclust.engine.executors._SENT_ONCE", 0)
+    monkeypatch.setattr("daskclust.engine.rows._SENT_ONCE", 0)
     with get_task_stream(client, plot=False) as stream:
         found = fit(lazy())
     names = {key_split(task["key"]) for task in stream.data}

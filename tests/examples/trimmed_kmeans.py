@@ -16,11 +16,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Rows, Step
+from daskclust.engine import Rows
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, row_labels
-from daskclust.estimator.inputs import Data, check_enough_rows
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.fitting import FirstPass, OpenData, Step, draw_seeds, fit, row_labels
+from daskclust.estimator.inputs import Data, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import label_sums, nearest

@@ -28,9 +28,10 @@ from daskclust.estimator.fitting import (
     fit,
     row_labels,
 )
-from daskclust.estimator.inputs import Data, check_enough_rows
-from daskclust.estimator.parameters import (
+from daskclust.estimator.inputs import (
+    Data,
     check_choice,
+    check_enough_rows,
     check_integer,
     check_missing,
     check_real,

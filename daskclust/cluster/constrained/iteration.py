@@ -20,7 +20,8 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Rows, Step
+from daskclust.engine import Rows
+from daskclust.estimator.fitting import Step
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints.pairs import Penalty, Violations, pair_lengths
 from daskclust.kernels.nearest.assign import (

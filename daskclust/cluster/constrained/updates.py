@@ -18,7 +18,7 @@ from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.iteration import AssignmentRule, Iteration, RestartState
-from daskclust.estimator.parameters import check_real
+from daskclust.estimator.inputs import check_real
 from daskclust.kernels.constraints.pairs import Violations
 from daskclust.kernels.sparsity import between_scores, feature_weights
 from daskclust.persistence.schema import Array, Entry
