@@ -22,7 +22,7 @@ import dask.array as da
 import numpy as np
 
 import daskclust as dc
-from daskclust.engine import computing, executors
+from daskclust.engine import computing, rows
 from daskclust.mixture import _ensemble
 
 rng = np.random.default_rng(0)
@@ -94,8 +94,8 @@ class Events:
     def watch(self) -> None:
         # Rows are lazy here: what is in memory is a sample of them.
         for executor, kind in (
-            (executors.LocalExecutor, "pass"),
-            (executors.ThreadExecutor, "pass over a sample"),
+            (rows.LocalExecutor, "pass"),
+            (rows.ThreadExecutor, "pass over a sample"),
         ):
             self.before(executor, "reduce", kind)
             self.before(executor, "map", kind)
