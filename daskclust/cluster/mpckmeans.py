@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,8 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, check_choice, check_penalty, check_real
+from daskclust.estimator.inputs import InitWithPairs, check_choice, check_real
+from daskclust.kernels.constraints.pairs import Penalty
 from daskclust.persistence.schema import Array, Entry
 
 
@@ -172,7 +173,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Literal["distance", "constant"] = "distance",
+        penalty: Penalty = "distance",
         metric_scale: float = 1.0,
         box: Literal["data", "origin"] = "data",
         criterion: Literal["shift", "objective"] = "shift",
@@ -195,7 +196,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_penalty(self.penalty)
+        check_choice(self.penalty, "penalty", get_args(Penalty))
         check_real(self.metric_scale, "metric_scale", 0, boundaries="neither")
         check_choice(self.box, "box", ("data", "origin"))
         check_choice(self.criterion, "criterion", ("shift", "objective"))

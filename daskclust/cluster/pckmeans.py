@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, get_args
 
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
@@ -14,7 +14,8 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, Missing, check_penalty
+from daskclust.estimator.inputs import InitWithPairs, Missing, check_choice
+from daskclust.kernels.constraints.pairs import Penalty
 from daskclust.persistence.schema import Entry
 
 
@@ -158,7 +159,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Literal["distance", "constant"] = "distance",
+        penalty: Penalty = "distance",
         max_iter: int = 100,
         tol: float = 0.0,
         missing: Missing = "error",
@@ -177,7 +178,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_penalty(self.penalty)
+        check_choice(self.penalty, "penalty", get_args(Penalty))
 
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         assignment = SoftConstraints.of(rows, data, self.penalty)

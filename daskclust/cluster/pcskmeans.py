@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from daskclust.estimator.inputs import (
     Missing,
     check_choice,
     check_integer,
-    check_penalty,
 )
+from daskclust.kernels.constraints.pairs import Penalty
 from daskclust.persistence.schema import Entry
 
 #: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
@@ -233,7 +233,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         penalized_scores: bool | str = False,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Literal["distance", "constant"] = "distance",
+        penalty: Penalty = "distance",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
@@ -256,7 +256,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_penalty(self.penalty)
+        check_choice(self.penalty, "penalty", get_args(Penalty))
         check_integer(self.max_outer_iter, "max_outer_iter", 1)
         if not isinstance(self.penalized_scores, bool | np.bool_):
             if not isinstance(self.penalized_scores, str):

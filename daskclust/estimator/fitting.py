@@ -290,8 +290,9 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.X.shape[1])
-        start = getattr(getattr(draft, "init", None), "feature_names_in_", None)
-        check_same_features("init and X have", start, data.origin.get("feature_names_in_"))
+        names = getattr(getattr(draft, "init", None), "feature_names_in_", None)
+        if names is not None:
+            check_same_features("init and X have", names, data.origin.get("feature_names_in_"))
         n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
         if n_rows == 0:
             raise ValueError(

@@ -77,11 +77,6 @@ def check_real(
         raise ValueError(f"{name} == {value}, must be finite.")
 
 
-def check_penalty(value: Any) -> None:
-    """Raise unless ``value`` names a price of violated constraints."""
-    check_choice(value, "penalty", ("distance", "constant"))
-
-
 def is_partial(estimator: Any) -> bool:
     """Whether NaN means missing to an estimator of the family."""
     return getattr(estimator, "missing", "error") == "partial"
@@ -234,9 +229,9 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
     Returns `opened`: the label map, which may name its codes. Raises ValueError for a label map of
     another shape, or place, than the cube.
     """
-    cube = as_cube(X)
-    if cube is None or y is None or isinstance(y, tuple | list | numbers.Number):
+    if y is None or isinstance(y, tuple | list | numbers.Number) or not isinstance(X, Scene):
         return y, None
+    cube: Any = X
     n_dims = len(getattr(y, "shape", ())) or None
     is_map = n_dims == 2 and (y.shape[1] != 1 or cube.shape[1] == 1)
     if n_dims is not None and not is_map:
@@ -336,13 +331,9 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
     return cube.scaled_as(replace(scaling, **known))
 
 
-def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
+def _samples(estimator: Any, cube: Any, reset: bool) -> Any:
     if not reset:
         return cube_of_fit(estimator, cube).samples
-    for name in (_SCENE, *_SCALING):
-        vars(estimator).pop(name, None)
-    if cube is None:
-        return X
     for name, of in _SCALING.items():
         value = getattr(cube.sample_scaling, of)
         if value is not None:
@@ -361,9 +352,12 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
     Raises ValueError for other dimensions, types that are no numbers, or nothing at all.
     """
-    cube = as_cube(X)
-    if cube is not None or reset:
-        X = _samples(estimator, X, cube, reset)
+    if reset:
+        # What is known of the scene of the last fit.
+        for name in (_SCENE, *_SCALING):
+            vars(estimator).pop(name, None)
+    if isinstance(X, Scene):
+        X = _samples(estimator, X, reset)
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.

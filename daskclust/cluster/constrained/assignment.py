@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Bools, Floats, Ints
-from daskclust.cluster.constrained.iteration import ConstrainedRows, RowAssignment
+from daskclust.cluster.constrained.iteration import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints, pairs_by_row
 from daskclust.estimator.fitting import OpenData
 from daskclust.exceptions import ConstraintError
@@ -38,6 +38,7 @@ from daskclust.kernels.constraints.pairs import (
     implied_pairs,
     implied_violations,
     pair_costs,
+    pair_lengths,
 )
 from daskclust.kernels.nearest.assign import observed_pair_boxes
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
@@ -98,10 +99,12 @@ class SoftConstraints:
         pairs = c if rows.are_complete else listed_pairs(rows)
         return cls(rows, pairs, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
 
-    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
+    def assign(
+        self, distances: Floats, weights: Floats, labels: Ints
+    ) -> tuple[Ints, dict[str, Any]]:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
-        if not len(self.rows):
-            return RowAssignment(labels, {})
+        if not len(self.rows.x):
+            return labels, {}
         prices, c = self._price(weights), self.pairs
         after, _ = ordered_pass(
             distances,
@@ -112,10 +115,10 @@ class SoftConstraints:
             c.is_must_link,
             prices.implied,
         )
-        return RowAssignment(after, {})
+        return after, {}
 
     def violations(self, labels: Ints) -> Violations | None:
-        if not len(self.rows):
+        if not len(self.rows.x):
             return None
         x, c, given = self.rows.x, self.pairs, self.rows.constraints
         total = explicit_violations(
@@ -144,7 +147,7 @@ class SoftConstraints:
         rows, c, given = self.rows, self.pairs, self.rows.constraints
         ends, sides = (c.pair_left, c.pair_right), weights * self.box2
         costs = pair_costs(
-            rows.pair_lengths(*ends, weights),
+            pair_lengths(rows.x, *ends, weights),
             c.pair_is_must_link,
             c.pair_weight,
             # Where rows miss values, the box of what both observe.
@@ -214,7 +217,7 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
         pair_right=right,
         pair_is_must_link=must,
         pair_weight=weight,
-        **pairs_by_row(left, right, must, len(rows)),
+        **pairs_by_row(left, right, must, len(rows.x)),
         n_classes=0,
     )
 
@@ -373,14 +376,16 @@ class HardConstraints:
     def groups(self) -> Groups:
         return Groups(self.rows.constraints, self.k)
 
-    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
+    def assign(
+        self, distances: Floats, weights: Floats, labels: Ints
+    ) -> tuple[Ints, dict[str, Any]]:
         """Assign groups of rows; the record says whether as cheaply as can be (``exact``)."""
-        if not len(self.rows):
-            return RowAssignment(labels, {"exact": True})
+        if not len(self.rows.x):
+            return labels, {"exact": True}
         order, starts = self._rows_by_group
         costs = np.add.reduceat(distances[order], starts, axis=0)
         chosen, exact = self.assign_groups(costs, labels[self.groups.first_row])
-        return RowAssignment(chosen[self.groups.of_row], {"exact": exact})
+        return chosen[self.groups.of_row], {"exact": exact}
 
     def violations(self, labels: Ints) -> None:
         """There are none."""

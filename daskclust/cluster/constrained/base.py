@@ -40,6 +40,7 @@ from daskclust.estimator.inputs import (
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints.groups import agreeing_components
+from daskclust.kernels.constraints.pairs import pair_lengths
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
@@ -287,29 +288,6 @@ class Neighborhoods(NamedTuple):
     weights: Floats
     rows: Ints
 
-    @classmethod
-    def of(cls, constrained: ConstrainedRows, group: Ints) -> Neighborhoods:
-        """Return the groups of more than one row, and those with a label.
-
-        `group` (m,), int64: number of each constrained row's group, in the order of their smallest
-        row.
-        """
-        labeled = constrained.constraints.classes >= 0
-        used = np.flatnonzero((np.bincount(group)[group] > 1) | labeled)
-        if not len(used):
-            p = constrained.x.shape[1]
-            return cls(np.empty((0, p)), np.empty(0), np.empty(0, dtype=np.int64))
-        _, number = np.unique(group[used], return_inverse=True)
-        kept = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
-        if constrained.are_complete:
-            sums, weights = label_sums(*kept)
-            centroids = sums / weights[:, None]
-        else:
-            sums, masses, weights = observed_label_sums(*kept)
-            centroids = np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)
-        order = np.argsort(-weights, kind="stable")
-        return cls(centroids[order], weights[order], constrained.constraints.rows[used])
-
 
 def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     """Group must-linked rows, and rows of one label, but none that may not be together.
@@ -326,7 +304,7 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
         return c.component
     must = np.flatnonzero(c.pair_is_must_link)
     left, right = c.pair_left[must], c.pair_right[must]
-    lengths = constrained.pair_lengths(left, right, np.ones(constrained.x.shape[1]))
+    lengths = pair_lengths(constrained.x, left, right, np.ones(constrained.x.shape[1]))
     low, high = np.minimum(left, right), np.maximum(left, right)
     order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
     # Rows of one label come before all pairs: each with the next of its class.
@@ -351,10 +329,23 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
 
     Returns those chosen, in order of choice, and the rows of all.
     """
-    group = agreeing_groups(constrained) if agreeing else constrained.constraints.component
-    found = Neighborhoods.of(constrained, group)
-    centroids, weights = found.centroids, found.weights
+    c = constrained.constraints
+    group = agreeing_groups(constrained) if agreeing else c.component
+    # Groups of more than one row, and those with a label.
+    used = np.flatnonzero((np.bincount(group)[group] > 1) | (c.classes >= 0))
+    if not len(used):
+        return Neighborhoods(constrained.x[:0].astype(np.float64), np.empty(0), c.rows[:0])
+    _, number = np.unique(group[used], return_inverse=True)
+    kept = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
     measure = direct_distances if constrained.are_complete else observed_distances
+    if constrained.are_complete:
+        sums, weights = label_sums(*kept)
+        centroids = sums / weights[:, None]
+    else:
+        sums, masses, weights = observed_label_sums(*kept)
+        centroids = np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)
+    order = np.argsort(-weights, kind="stable")
+    centroids, weights = centroids[order], weights[order]
     chosen: list[int] = []
     least = np.full(len(centroids), np.inf)
     while len(chosen) < min(k, len(centroids)):
@@ -364,4 +355,4 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
         least = np.minimum(least, length * np.sqrt(weights * weights[new]))
         chosen.append(new)
         least[chosen] = -1.0
-    return Neighborhoods(centroids[chosen], weights[chosen], found.rows)
+    return Neighborhoods(centroids[chosen], weights[chosen], c.rows[used])

@@ -23,7 +23,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import Step
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.pairs import Penalty, Violations, pair_lengths
+from daskclust.kernels.constraints.pairs import Penalty, Violations
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
@@ -68,23 +68,16 @@ class ConstrainedRows:
             incomplete = incomplete[kept]
         return cls(constraints, x, weight, incomplete)
 
-    def __len__(self) -> int:
-        return len(self.x)
-
     @cached_property
     def are_complete(self) -> bool:
         """Whether none misses a value: then kernels for complete rows will do."""
         return not self.incomplete.any()
 
-    def pair_lengths(self, left: Ints, right: Ints, weights: Floats) -> Floats:
-        """Weighted squared distance of each pair, over what both rows observe."""
-        return pair_lengths(self.x, left, right, weights)
-
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints
     ) -> Iterator[tuple[Floats, float, int]]:
         """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
-        lengths = observed_distances(self.x, centers, weights)[np.arange(len(self)), labels]
+        lengths = observed_distances(self.x, centers, weights)[np.arange(len(self.x)), labels]
         off = off_center(self.x, lengths, weights)
         for i in np.argsort(-lengths, kind="stable"):
             if off[i]:
@@ -105,16 +98,6 @@ def _warn_weightless(
     )
 
 
-class RowAssignment(NamedTuple):
-    """Clusters of the constrained rows.
-
-    `labels` (m,), int64. `record`: what the rule has to say about them, for ``history_``.
-    """
-
-    labels: Ints
-    record: dict[str, Any]
-
-
 class AssignmentRule(Protocol):
     """How the constrained rows are assigned, and what violated constraints cost."""
 
@@ -122,8 +105,10 @@ class AssignmentRule(Protocol):
     def penalty(self) -> Penalty:
         """Price of a violation, where there can be any."""
 
-    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
-        """Assign all rows.
+    def assign(
+        self, distances: Floats, weights: Floats, labels: Ints
+    ) -> tuple[Ints, dict[str, Any]]:
+        """Assign all rows; return their labels, and what ``history_`` tells of them.
 
         `distances` (m, k): weighted squared distances to the centers. `weights` (p,): feature
         weights of these distances. `labels` (m,), int64: labels before, -1 for none.
@@ -138,8 +123,10 @@ class NoConstraints:
 
     penalty: ClassVar[Penalty] = "constant"
 
-    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
-        return RowAssignment(labels, {})
+    def assign(
+        self, distances: Floats, weights: Floats, labels: Ints
+    ) -> tuple[Ints, dict[str, Any]]:
+        return labels, {}
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
@@ -251,10 +238,6 @@ class Iteration(NamedTuple):
     violations: Violations | None
     extra: Mapping[str, Any]
 
-    def followed_by(self, state: RestartState, **extra: Any) -> Iteration:
-        """Return the iteration with what its update rule made of it."""
-        return self._replace(state=state, extra={**self.extra, **extra})
-
     def stands_still(self, tolerance: Floats) -> bool:
         """Whether the centers moved no more than the tolerance.
 
@@ -274,8 +257,8 @@ class UpdateRule(Protocol):
     def max_rounds(self) -> int:
         """Rounds at most."""
 
-    def update(self, done: Iteration) -> Iteration:
-        """Return the iteration with the state from which the next one goes on."""
+    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
+        """Return the state from which the next iteration goes on, and more for the record."""
 
     def cost(self, state: RestartState) -> float:
         """Return what the restart that is kept has least of."""
@@ -319,7 +302,7 @@ class ConstrainedLloyd:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"t": len(self.constrained)}
+        return {"t": len(self.constrained.x)}
 
     def identity(self) -> Mapping[str, Any]:
         return {"constraints": self.constrained.constraints.digest()}
@@ -330,7 +313,7 @@ class ConstrainedLloyd:
         for centers in self.start():
             if not any(np.array_equal(centers, other) for other in starts):
                 starts.append(centers)
-        m = len(self.constrained)
+        m = len(self.constrained.x)
         states = [RestartState.begin(centers, m, self.missing) for centers in starts]
         return RestartState.stack(states)
 
@@ -345,13 +328,13 @@ class ConstrainedLloyd:
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
-            done = self.rule.update(done)
-            restarts[r] = done.state
+            restarts[r], more = self.rule.update(done)
             records[r] = {
-                "objective": float(done.state.objective),
+                "objective": float(restarts[r].objective),
                 "center_shift": float(np.sqrt(done.squared_shift)),
                 "moved": done.moved,
                 **done.extra,
+                **more,
                 "inertia": done.inertia,
                 "repaired": done.repaired,
             }
@@ -378,7 +361,7 @@ class ConstrainedLloyd:
         distances = measure(rows.x, state.centers, w) * rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
         assigned = self._with_constrained(others, labels)
-        inertia += float(distances[np.arange(len(rows)), labels].sum())
+        inertia += float(distances[np.arange(len(labels)), labels].sum())
         violations = self.assignment.violations(labels)
         cost = 0.0
         if violations is not None:
@@ -413,7 +396,7 @@ class ConstrainedLloyd:
             state=after,
             inertia=inertia,
             squared_shift=float((w * (centers - state.centers) ** 2).sum()),
-            moved=n_moved if len(rows) == self.rows.n_rows else None,
+            moved=n_moved if len(labels) == self.rows.n_rows else None,
             repaired=repaired,
             refounded=refounded,
             last=last,
@@ -454,7 +437,7 @@ class ConstrainedLloyd:
             shift=self.mean,
         )
         may_refound = state.n_refounded < len(clusters.counts) and not last
-        if not (len(self.constrained) and may_refound and (clusters.counts <= 0).any()):
+        if not (len(self.constrained.x) and may_refound and (clusters.counts <= 0).any()):
             return clusters, False
         before = clusters.counts
         farthest = self.constrained.farthest(state.centers, state.weights, labels)

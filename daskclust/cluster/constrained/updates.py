@@ -36,11 +36,11 @@ class PlainMeans:
 
     tolerance: Floats
 
-    def update(self, done: Iteration) -> Iteration:
+    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """End where nothing changes any more."""
         converged = done.stands_still(self.tolerance)
         state = replace(done.state, finished=converged or done.last)
-        return done.followed_by(state, converged=converged)
+        return state, {"converged": converged}
 
     def cost(self, state: RestartState) -> float:
         """Eq. 8."""
@@ -103,11 +103,11 @@ class SparseWeights:
     max_rounds: int
     penalty_share: float = 0.0
 
-    def update(self, done: Iteration) -> Iteration:
+    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Weight the features anew where the round ends; end it all where weights stay."""
         state, number = done.state, int(done.state.round)
         if not (state.settled or done.last):
-            return done.followed_by(state, round=number)
+            return state, {"round": number}
         w = state.assignment_weights
         # The ones of the first round stand for ``w_j = 1 / sqrt(p)``.
         old = np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
@@ -119,14 +119,13 @@ class SparseWeights:
         state = replace(state, weights=weights, finished=finished)
         if not finished:
             state = replace(state, round=number + 1, passes=0).forget_labels()
-        return done.followed_by(
-            state,
-            round=number,
-            weight_change=change,
-            converged=change <= self.tol,
-            weights_kept=found is None,
-            weights_tied=found is not None and found.tied,
-        )
+        return state, {
+            "round": number,
+            "weight_change": change,
+            "converged": change <= self.tol,
+            "weights_kept": found is None,
+            "weights_tied": found is not None and found.tied,
+        }
 
     def _between(self, state: RestartState) -> Floats:
         """Return gamma of the clusters (Eq. 6)."""
@@ -214,7 +213,7 @@ class DiagonalMetric(PlainMeans):
     scale: float
     least_gain: float | None
 
-    def update(self, done: Iteration) -> Iteration:
+    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Let the metric follow the clusters."""
         if done.refounded:
             # Labels are forgotten: there are no clusters to learn from.
@@ -228,7 +227,7 @@ class DiagonalMetric(PlainMeans):
                 else bool(abs(state.objective - done.before.objective) <= self.least_gain)
             )
         state = replace(state, finished=converged or done.last)
-        return done.followed_by(state, converged=converged)
+        return state, {"converged": converged}
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
         return {**super().attributes(state), "metric_weights_": state.weights}
