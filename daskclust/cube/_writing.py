@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 from numcodecs import Zlib
 from numpy.typing import NDArray
+from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
 from daskclust.cube import _blocks
@@ -77,25 +78,37 @@ def _new_map(
         group.attrs.update(place.group_attributes)
         for key, found in coordinates.items():
             _write_coordinate(group, key, found)
-        image = group.create_array(
+        image = _new_array(
+            group,
             name,
+            names if len(shape) == 2 else ("band", *names),
+            {**said, **place.attributes, **_system(grid.crs)},
             shape=shape,
             chunks=chunks,
             dtype=dtype,
-            compressors=Zlib(level=_LEVEL),
             fill_value=fill_value,
-            # So that a block that is not there is a block that was not written.
-            config={"write_empty_chunks": True},
-            attributes={
-                _DIMENSIONS: list(names if len(shape) == 2 else ("band", *names)),
-                **said,
-                **place.attributes,
-                **_system(grid.crs),
-            },
         )
         group.attrs.update(redact_all(attributes or {}))
         yield image
         check_written(image)
+
+
+def _new_array(
+    group: zarr.Group,
+    name: str,
+    dims: Sequence[str],
+    attributes: Mapping[str, Any],
+    **options: Any,
+) -> zarr.Array:
+    """Create an array that has its dimensions where its version of Zarr has them."""
+    if group.metadata.zarr_format == 2:
+        attributes = {_DIMENSIONS: list(dims), **attributes}
+        options["compressors"] = Zlib(level=_LEVEL)
+    else:
+        options |= {"dimension_names": dims, "compressors": GzipCodec(level=_LEVEL)}
+    # So that a block that is not there is a block that was not written.
+    config: Any = {"write_empty_chunks": True}
+    return group.create_array(name, config=config, attributes=dict(attributes), **options)
 
 
 def _store(image: da.Array, target: zarr.Array) -> None:
@@ -107,16 +120,16 @@ def _store(image: da.Array, target: zarr.Array) -> None:
 def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
     values = found.values
     numeric = values.dtype.kind in "iuf"
-    copy = group.create_array(
+    copy = _new_array(
+        group,
         name,
+        found.dims,
+        found.attributes,
         shape=values.shape,
         chunks=values.shape,
         dtype=values.dtype if numeric else np.int32,
-        compressors=Zlib(level=_LEVEL),
         # A coordinate has no "no data": a position of 0 is one.
         fill_value=None,
-        config={"write_empty_chunks": True},
-        attributes={_DIMENSIONS: list(found.dims), **found.attributes},
     )
     copy[...] = values_of(values) if numeric else 0
 

@@ -224,6 +224,15 @@ def resolve(target: Any) -> tuple[Store, str]:
     )
 
 
+def _holds_version_2(store: Store, inner: str) -> bool:
+    """Whether a store can hold version 2 of Zarr: icechunk has 3 alone."""
+    try:
+        sync(store.exists(f"{inner}/.zgroup".lstrip("/")))
+    except KeyError:
+        return False
+    return True
+
+
 @contextmanager
 def new_group(
     target: Any,
@@ -240,12 +249,15 @@ def new_group(
     this target. Other stores cannot rename: there an attribute marks the group as incomplete until
     the end, and :func:`daskclust.storage.stores.open_store` refuses it; after an exception it is
     removed. With `overwrite` a group that daskclust has written of the same kind is replaced.
-    Metadata that are `consolidated` are kept at the group, too, where xarray looks for them.
+    Metadata that are `consolidated` are kept at the group, too, where xarray looks for them. A
+    store that can hold version 3 of Zarr alone gets that, and keeps metadata in its own way.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
         output.check()
         store, inner = resolve(target)
+        if zarr_format == 2 and not _holds_version_2(store, inner):
+            zarr_format, consolidated = 3, False
         with _marked_group(
             store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
         ) as group:
