@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
+from daskclust._warnings import warn
 from daskclust.engine import compute, number_type, parts_read_again
-from daskclust.exceptions import ReadError
+from daskclust.exceptions import DaskclustWarning, ReadError
 from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.outputs import Output, Written
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently, unseen
@@ -395,7 +396,8 @@ def open_table(
         Feature columns; None takes all numeric columns except `label_column`.  In CSV those
         are numeric that hold nothing else within the first MiB.  A column of
         Parquet whose values are lists of p numbers each (``FixedSizeList``, or lists of one
-        length), named alone, is p features, in the type in which they are stored.
+        length), named alone, is p features, in the type in which they are stored; so is the only
+        one, where no column is numeric.
     label_column : str, default=None
 
     Returns
@@ -490,20 +492,35 @@ def open_table(
     if len(set(columns or ())) < len(columns or ()):
         raise ValueError(f"columns are {', '.join(columns or ())}; expected each one once.")
     kinds = {name: frame.dtypes[name] for name in known}
+    hint = ""
     if columns is None:
         columns = [n for n in known if number_type(kinds[n]) and n != label_column]
+        items = {name: _items_of(kinds[name]) for name in known}
+        vectors = [name for name, of in items.items() if of is not None and _number_of(of)]
+        if not columns and len(vectors) == 1:
+            columns = vectors
+        elif vectors:
+            hint = f" {vectors[0]!r} has lists of numbers, which are features if named alone."
+            if columns:
+                warn(
+                    f"{', '.join(columns[:_SHOWN])} are the features, and lists of numbers are "
+                    f"left out: name {vectors[0]!r} alone in columns (--columns) to use them.",
+                    DaskclustWarning,
+                )
     if len(columns) == 1 and label_column not in columns:
         lists = _vectors_of(frame, columns[0], files)
     for name in columns:
         if lists is None and number_type(kinds[name]) is None:
             _first_row(frame, files)
-            raise ValueError(
-                f"The column {name!r} is {kinds[name]}; expected numbers. Leave it out of columns "
-                "(--columns), or make numbers of it."
+            mend = (
+                "Leave it out of columns (--columns), or make numbers of it"
+                if _items_of(kinds[name]) is None
+                else "Name it alone (--columns), or leave it out"
             )
+            raise ValueError(f"The column {name!r} is {kinds[name]}; expected numbers. {mend}.")
     if not columns:
         _first_row(frame, files)
-        raise ValueError(f"The table has no columns of numbers among {known}; name some.")
+        raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
     return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text)
@@ -570,19 +587,32 @@ def _first_row(frame: Any, files: Sequence[Path]) -> Any:
     return found
 
 
+def _items_of(kind: Any) -> Any:
+    """Return Arrow's type of what is in lists; None where a column has none."""
+    arrow = getattr(kind, "pyarrow_dtype", None)
+    return getattr(arrow, "value_type", None) if hasattr(arrow, "num_fields") else None
+
+
+def _number_of(items: Any) -> np.dtype[Any] | None:
+    try:
+        dtype = np.dtype(items.to_pandas_dtype())
+    except NotImplementedError:
+        return None
+    return dtype if dtype.kind in "fiu" else None
+
+
 def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | None:
     """Return what is in a column of lists of numbers; None for any other column."""
-    arrow = getattr(frame.dtypes[column], "pyarrow_dtype", None)
-    value = getattr(arrow, "value_type", None)
-    if value is None or not hasattr(arrow, "num_fields"):
+    items = _items_of(frame.dtypes[column])
+    if items is None:
         return None
-    dtype = np.dtype(value.to_pandas_dtype())
-    if dtype.kind not in "fiu":
+    dtype = _number_of(items)
+    if dtype is None:
         raise ValueError(
-            f"The column {column!r} has lists of {value}; expected lists of numbers, as many in "
+            f"The column {column!r} has lists of {items}; expected lists of numbers, as many in "
             "each row."
         )
-    size = getattr(arrow, "list_size", None)
+    size = getattr(frame.dtypes[column].pyarrow_dtype, "list_size", None)
     if size is None:
         size = len(_first_row(frame[[column]], files)[column].iloc[0])
     if not size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem  # noqa: E402
 from helpers import within  # noqa: E402
 
 from daskclust import KMeans, SemiSupervisedKMeans  # noqa: E402
-from daskclust.exceptions import ClusterError, ReadError  # noqa: E402
+from daskclust.exceptions import ClusterError, DaskclustWarning, ReadError  # noqa: E402
 from daskclust.storage.reads import Retries, persistently  # noqa: E402
 from daskclust.tables import open_table  # noqa: E402
 
@@ -347,5 +348,32 @@ def test_lists_of_several_lengths_are_refused(tmp_path: Path) -> None:
         open_table(tmp_path / "t.parquet", columns="text")
     with pytest.raises(ValueError, match="empty lists"):
         open_table(tmp_path / "t.parquet", columns="empty")
-    with pytest.raises(ValueError, match="expected numbers"):
+    with pytest.raises(ValueError, match=r"expected numbers\. Name it alone"):
         open_table(tmp_path / "t.parquet", columns=["short", "gap"])
+
+
+def test_lists_of_numbers_that_are_left_out_are_told(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet_files = pytest.importorskip("pyarrow.parquet")
+    vectors, words = pa.array([[1.0, 2.0], [3.0, 4.0]]), pa.array([["a"], ["b"]])
+    columns = {"id": pa.array([1, 2]), "words": words, "embedding": vectors}
+    parquet_files.write_table(pa.table(columns), tmp_path / "t.parquet")
+    told = r"^id are the features, and lists of numbers are left out: name 'embedding' alone"
+    with pytest.warns(DaskclustWarning, match=told):
+        table = open_table(tmp_path / "t.parquet")
+    assert table.columns == ("id",)
+    # Where it is clear what is wanted, nothing is told; lists of text are never features.
+    del columns["embedding"]
+    parquet_files.write_table(pa.table(columns), tmp_path / "words.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DaskclustWarning)
+        assert open_table(tmp_path / "t.parquet", columns="embedding").n_features == 2
+        assert open_table(tmp_path / "words.parquet").columns == ("id",)
+    # The only lists are the features where there are no numbers, and no one's choice where not.
+    columns = {"text": pa.array(["a", "b"]), "embedding": vectors}
+    parquet_files.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet").columns == ("embedding",)
+    columns["image"] = vectors
+    parquet_files.write_table(pa.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"no columns of numbers .* 'embedding' has lists of num"):
+        open_table(tmp_path / "t.parquet")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from daskclust.colors import Legend, places_of_names
 from daskclust.commands._estimators import takes_labels
+from daskclust.commands.console import counted
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.persistence.saveable import class_names_of, name_classes
 from daskclust.prototypes import posterior
@@ -443,12 +444,21 @@ def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[key] for name, key in keys.items() if key in found}
 
 
+#: Clusters whose sizes are told one by one at most.
+_SIZES = 100
+
+
 def classes_as_text(found: Mapping[str, Any]) -> list[str]:
     if "sizes" not in found:
         return []
     classes = found["classes"]
     if all(item["name"] == f"cluster_{item['code']}" for item in classes):
-        return ["Sizes     " + " ".join(map(str, found["sizes"]))]
+        sizes = found["sizes"]
+        if len(sizes) <= _SIZES:
+            return ["Sizes     " + " ".join(map(str, sizes))]
+        unit = "rows" if "rows" in found else "pixels"
+        low, middle, high = np.quantile(sizes, (0, 0.5, 1))
+        return [f"Sizes     {low:.0f} to {high:.0f} {unit}, median {middle:g}"]
     width = max(len(item["name"]) for item in classes)
     heads = ["Classes", *[""] * (len(classes) - 1)]
     return [
@@ -545,10 +555,13 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
     n = found["rows"] if of_table else found["pixels"]["valid"]
     noise = found.get("noise", 0)
     apart = f", {noise} noise" if "noise" in found else ""
+    of = counted(len(found.get("columns", ())), "column")
+    if "features" in found:
+        of = f"{found['features']} values of {found['columns'][0]}"
     # Trees iterate over nothing.
     course = [f"{found[key]} {word}" for key, word in _COURSE.items() if found.get(key)]
     lines = [
-        f"Rows      {n - noise} clustered{apart} by {len(found['columns'])} columns"
+        f"Rows      {n - noise} clustered{apart} by {of}"
         if of_table
         else f"Pixels    {n - noise} clustered{apart}, {found['pixels']['masked']} masked",
         "Fit       " + ", ".join([found["estimator"], f"{found['n_clusters']} clusters", *course]),

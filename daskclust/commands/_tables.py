@@ -160,7 +160,9 @@ class TableJob(Job):
         return rows, labels
 
     def facts(self, command: str) -> dict[str, Any]:
-        return {"rows": sum(self.table.lengths), "columns": list(self.table.columns)}
+        table = self.table
+        found = {"rows": sum(table.lengths), "columns": list(table.columns)}
+        return found if table.vectors is None else {**found, "features": table.n_features}
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
         """Write the model and the table with labels, and count the rows of each class."""

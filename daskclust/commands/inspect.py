@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -413,7 +414,7 @@ def _look(part: Any) -> list[dict[str, Any]]:
         try:
             distinct = here.unique()[: _MOST_LISTED + 1]
             told["values"] = [item.item() if hasattr(item, "item") else item for item in distinct]
-        except TypeError:  # lists
+        except (TypeError, NotImplementedError):  # lists
             told["values"] = [None] * (_MOST_LISTED + 1)
         found.append(told)
     return found
@@ -481,6 +482,15 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
+def _type_in_short(dtype: str) -> str:
+    """Write what Arrow calls a type in a dozen characters.
+
+    >>> _type_in_short("fixed_size_list<element: halffloat>[256]"), _type_in_short("int16")
+    ('list[256]', 'int16')
+    """
+    return re.sub(r"^(?:fixed_size_|large_)?list<.*>", "list", dtype)
+
+
 def table_as_text(found: Mapping[str, Any]) -> str:
     """Write what was found for people."""
     size = found["bytes_of_files"]
@@ -495,7 +505,7 @@ def table_as_text(found: Mapping[str, Any]) -> str:
     heads = "  ".join(f"{head:>11}" for head in ("min", "mean", "max"))
     lines.append(f"          {'column':<{width}}  {'type':<12}  missing  {heads}")
     for item in found["columns"]:
-        text = f"          {item['name']:<{width}}  {item['dtype'][:12]:<12}  "
+        text = f"          {item['name']:<{width}}  {_type_in_short(item['dtype'])[:12]:<12}  "
         text += f"{item['share_missing']:>7.1%}  "
         if "min" in item:
             text += "  ".join(f"{item[key]:>11.5g}" for key in ("min", "mean", "max"))

@@ -116,9 +116,13 @@ def find_cube(
         found = _in_zarr(open_store(source), variable, dims)
     array = found.array
     if array.ndim != 3 or 0 in array.shape:
+        of_vectors = (
+            " Rows of vectors are no image: fit the array itself in Python, or its rows as a "
+            "column of lists in Parquet (--columns)."
+        )
         raise ValueError(
             f"{found.title} has shape {array.shape}; expected three dimensions, y, x and "
-            "band, none of them empty."
+            f"band, none of them empty.{of_vectors if array.ndim == 2 else ''}"
         )
     if array.dtype.kind not in "iufb":
         raise ValueError(f"{found.title} has dtype {array.dtype}; expected numbers.")

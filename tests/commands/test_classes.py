@@ -314,6 +314,20 @@ def test_rows_of_noise_are_not_clustered() -> None:
     ]
     found = {**found, "rows": 100, "columns": ["a"], "features_used": 1, "n_iter": 3, "passes": 5}
     lines = fit_as_text(found).splitlines()
-    assert lines[0] == "Rows      60 clustered, 40 noise by 1 columns"
+    assert lines[0] == "Rows      60 clustered, 40 noise by 1 column"
     assert lines[1].endswith(" 3 iterations, 5 passes")
     assert "Columns   1 with weight" in lines
+
+
+def test_vectors_and_very_many_clusters_are_told_in_a_line() -> None:
+    sizes = list(range(1, 1002))
+    legend = Legend(tuple(range(1001)), tuple(f"cluster_{k}" for k in range(1001)), ("",) * 1001)
+    found = {
+        "estimator": "KMeans", "n_clusters": 1001, "seconds": 1.0, "outputs": {},
+        "rows": sum(sizes), "columns": ["embedding"], "features": 256,
+    }  # fmt: skip
+    add_classes(found, legend, sizes, "rows")
+    assert found["sizes"] == sizes
+    lines = fit_as_text(found).splitlines()
+    assert lines[0] == "Rows      501501 clustered by 256 values of embedding"
+    assert "Sizes     1 to 1001 rows, median 501" in lines

@@ -240,6 +240,30 @@ def test_a_table_is_described(said: Said, frame: pandas.DataFrame, parts: Path) 
     assert "maize, water, wheat  (no feature)" in out
 
 
+@pytest.mark.filterwarnings("always::daskclust.exceptions.DaskclustWarning")
+def test_a_table_of_vectors_is_described_and_clustered(
+    said: Said, tmp_path: Path, address: str
+) -> None:
+    pa, parquet_files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float16)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 3)
+    table = pa.table({"id": np.arange(40), "embedding": vectors})
+    parquet_files.write_table(table, tmp_path / "t.parquet")
+    code, out, err = said("inspect", "t.parquet")
+    assert code == 0, err
+    assert "embedding  list[3]          0.0%  many values  (no feature)" in out
+    assert "name 'embedding' alone in columns (--columns)" in err
+    code, out, err = said("inspect", "t.parquet", "--json")
+    assert json.loads(out)["columns"][1]["values"] is None
+    words = ("t.parquet", "--columns", "embedding", "--n-clusters", 3, "--output", "o")
+    code, out, err = said("fit", *words, "--scheduler", address)
+    assert code == 0, err
+    assert out.startswith("Rows      40 clustered by 3 values of embedding\n")
+    assert "warning" not in err
+    labels = KMeans(3, random_state=0).fit(x).labels_
+    assert_array_equal(pandas.read_parquet("o")["label"], labels)
+
+
 def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
     words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--max-iter", 7, "--dry-run")
     code, out, _ = said(*words)
