@@ -52,7 +52,7 @@ def slow(while_there: Path | None = None) -> da.Array:
 
 def state_of(model) -> dict:
     names = ("cluster_centers_", "means_", "covariances_", "feature_weights_", "inertia_")
-    names += ("prototypes_", "classes_", "linkage_")
+    names += ("prototypes_", "classes_", "linkage_", "parents_", "counts_")
     found = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
     labels = getattr(model, "labels_", None)
     if labels is not None:

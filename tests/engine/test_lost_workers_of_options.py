@@ -81,7 +81,16 @@ def fit_boxes(data: Any) -> Any:
     return daskclust.DBSCAN(0.4).fit(data[:, :2])
 
 
+def fit_levels(data: Any) -> Any:
+    # Rows by parents in files, parts, a refinement and the division of leaves that are too large.
+    model = daskclust.HierarchicalKMeans(
+        (4, 5), max_iter=2, refine=2, max_cluster_size=60, random_state=0
+    )
+    return model.fit(data)
+
+
 FITS = [
+    fit_levels,
     fit_tree,
     fit_bubbles,
     fit_boxes,
