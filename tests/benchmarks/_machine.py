@@ -27,6 +27,7 @@ LIBRARIES = (
     "scikit-learn",
     "scikit-learn-intelex",
     "faiss-cpu",
+    "superkmeans",
     "dask-ml",
 )
 

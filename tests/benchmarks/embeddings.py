@@ -11,7 +11,8 @@ seconds are beside those of the clock: a busy machine changes them less.
 ``--levels`` compares two levels with one, at k = 2000: on f, and on 40 000 made rows of 96 values
 around 1000 centers.  ``--hierarchical`` is problem g: 2e6 rows of 256 values of float16 on disk,
 1e5 clusters, two workers of 1.5 GB (``--share`` takes a part of rows and clusters, ``--workers``
-another number).
+another number).  ``--starts`` compares the start of many wide clusters with k-means|| as it starts
+others, and with random rows, over seeds, by whole fits.
 """
 
 from __future__ import annotations
@@ -82,15 +83,20 @@ def rows_of(name: str, share: float = 1.0) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1)[:, None]
 
 
+def _now() -> np.ndarray:
+    """Return seconds of the clock and of all threads of this process."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
 def _fit(peer: str, rows: np.ndarray, k: int, seed: int, iterations: int) -> tuple[Any, Any]:
-    """Return centers, and for daskclust when which inertia was known."""
+    """Return centers, and for daskclust after how many seconds which inertia was known."""
     if peer == "daskclust":
         import daskclust
 
-        trace, began = [], time.perf_counter()
+        trace, began = [], _now()
 
         def note(record: dict[str, Any]) -> None:
-            trace.append((time.perf_counter() - began, record["objective"]))
+            trace.append((*(_now() - began), record["objective"]))
 
         with daskclust.on_iteration(note):
             model = daskclust.KMeans(k, max_iter=iterations, random_state=seed).fit(rows)
@@ -130,12 +136,12 @@ def measure(peer: str, name: str, k: int, seed: int, share: float) -> dict[str, 
     rows = np.ascontiguousarray(stored, dtype=np.float32)
     given = stored if peer == "daskclust" else rows
     _fit(peer, given[: max(8192, 2 * k)], k, seed, 3)
-    began, worked = time.perf_counter(), time.process_time()
+    began = _now()
     centers, trace = _fit(peer, given, k, seed, ITERATIONS)
-    seconds, processor = time.perf_counter() - began, time.process_time() - worked
+    seconds, processor = _now() - began
     found = {"seconds": seconds, "processor": processor, "inertia": inertia(rows, centers)}
     if trace:
-        found["trace"] = [*trace, (seconds, found["inertia"])]
+        found["trace"] = [*trace, (seconds, processor, found["inertia"])]
     return found
 
 
@@ -157,9 +163,13 @@ def compare(
     return found
 
 
-def until(trace: list[tuple[float, float]], goal: float) -> float:
-    """Return when the inertia was no higher than the goal; infinite if it never was."""
-    return min((seconds for seconds, value in trace if value <= goal), default=np.inf)
+def until(trace: list[tuple[float, ...]], goal: float) -> tuple[float, float]:
+    """Return seconds until the inertia was no higher than the goal; infinite if it never was.
+
+    Of the clock, then of processors, where these were noted.
+    """
+    found = [(at[0], at[1] if len(at) > 2 else np.nan) for at in trace if at[-1] <= goal]
+    return min(found, default=(np.inf, np.inf))
 
 
 def report(results: dict[str, Any]) -> None:
@@ -172,15 +182,16 @@ def report(results: dict[str, Any]) -> None:
             row += [f"{middle([r[key] for r in runs]):.2f}" for key in ("seconds", "processor")]
             row.append(f"{100 * (sum(r['inertia'] for r in runs) / _total(ours) - 1):+.2f} %")
             if peer == "daskclust":
-                rows.append([*row, "", ""])
+                rows.append([*row, "", "", ""])
                 continue
             reached = [until(o["trace"], r["inertia"]) for o, r in zip(ours, runs, strict=True)]
-            speed = middle([r["seconds"] / t for r, t in zip(runs, reached, strict=True)])
+            for at, key in enumerate(("seconds", "processor")):
+                speed = middle([r[key] / t[at] for r, t in zip(runs, reached, strict=True)])
+                row.append(f"{middle([t[at] for t in reached]):.2f}, {speed:.1f}x")
             aim = TARGETS.get((title[0], peer))
-            row += [f"{middle(reached):.2f} s, {speed:.1f}x", f"{aim:g}x" if aim else ""]
-            rows.append(row)
+            rows.append([*row, f"{aim:g}x" if aim else ""])
     header = ["problem", "", "seconds", "processor", "inertia over daskclust's"]
-    print_table([*header, "daskclust to that inertia", "aim"], rows)
+    print_table([*header, "daskclust to that inertia, s", "of a processor", "aim"], rows)
 
 
 def _total(runs: list[dict[str, Any]]) -> float:
@@ -224,6 +235,69 @@ def report_levels(results: dict[str, Any]) -> None:
             more = [100 * (r["inertia"] / o - 1) for r, o in zip(runs, one, strict=True)]
             rows.append([*row, f"{np.mean(more):+.2f} % ({max(more):.2f})"])
     print_table(["rows", "", "processor seconds", "inertia over one level's (worst)"], rows)
+
+
+def start(name: str, way: str, k: int, share: float, seeds: int) -> dict[str, list[float]]:
+    """Return processor seconds of starts, of the first pass after them, and what fits end at."""
+    from daskclust import KMeans
+    from daskclust.cluster.lloyd import LloydProblem
+    from daskclust.starts import sampled
+
+    found: dict[str, list[float]] = {"start": [], "pass": [], "fit": [], "inertia": []}
+
+    def timed(function: Any, key: str) -> Any:
+        def call(*given: Any) -> Any:
+            began = time.process_time()
+            try:
+                return function(*given)
+            finally:
+                found[key].append(time.process_time() - began)
+
+        return call
+
+    if way == "k-means||":
+        sampled._LARGE = np.inf
+    rows = rows_of(name, share)
+    KMeans(k, max_iter=2, random_state=0).fit(rows[: max(8192, 2 * k)])
+    LloydProblem.begin = timed(LloydProblem.begin, "start")
+    LloydProblem._assign = timed(LloydProblem._assign, "pass")
+    init = "random" if way == "random" else "k-means||"
+    for seed in range(seeds):
+        began, passes = time.process_time(), len(found["pass"])
+        model = KMeans(k, init=init, max_iter=ITERATIONS, random_state=seed).fit(rows)
+        found["fit"].append(time.process_time() - began)
+        found["inertia"].append(float(model.inertia_))
+        del found["pass"][passes + 1 :]
+    return found
+
+
+def compare_starts(
+    problems: dict[str, tuple[int, ...]], seeds: int = 20, share: float = 1.0
+) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Measure the ways of starting."""
+    return {
+        f"{name}, k = {k}": {
+            way: run_alone(__file__, "--start", json.dumps([name, way, k, share, seeds]), threads=1)
+            for way in ("sampled", "k-means||", "random")
+        }
+        for name, numbers in problems.items()
+        for k in numbers
+    }
+
+
+def report_starts(results: dict[str, Any]) -> None:
+    """Print the table: medians of processor seconds, inertia with its standard error."""
+    rows = []
+    for title, cell in results.items():
+        ours = np.array(cell["sampled"]["inertia"])
+        for way, runs in cell.items():
+            begin, one = middle(runs["start"]), middle(runs["pass"])
+            more = 100 * (np.array(runs["inertia"]) / ours.mean() - 1)
+            error = more.std(ddof=1) / len(more) ** 0.5 if len(more) > 1 else 0.0
+            row = [title, way, f"{begin:.2f}", f"{begin / one:.1f}", f"{middle(runs['fit']):.1f}"]
+            rows.append([*row, f"{more.mean():+.2f} ± {error:.2f} %"])
+    header = ["problem", "start", "processor seconds", "passes", "whole fit"]
+    print_table([*header, "inertia over ours"], rows)
 
 
 def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
@@ -290,8 +364,8 @@ def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
     }
 
 
-def keep(name: str, found: Any, path: Path = RESULTS) -> None:
-    """Put results beside this script, with what they were measured on."""
+def keep(name: str, found: Any, path: Path) -> None:
+    """Put results into a file, with what they were measured on."""
     known = json.loads(path.read_text()) if path.is_file() else {}
     measured_on = {**hardware(), **versions(), **circumstances()}
     known[name] = {"measured on": measured_on, "results": found}
@@ -312,32 +386,46 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     parser.add_argument("--levels", action="store_true")
+    parser.add_argument("--starts", action="store_true")
     parser.add_argument("--hierarchical", action="store_true")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where they are kept")
     parser.add_argument("--workers", type=int, default=2, help="of --hierarchical")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--level", help=argparse.SUPPRESS)
+    parser.add_argument("--start", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    problems = {
+        name: tuple(options.clusters or PROBLEMS[name]) for name in options.problems.split(",")
+    }
     if options.alone:
         print(json.dumps(measure(*json.loads(options.alone))))
     elif options.level:
         print(json.dumps(level(*json.loads(options.level))))
+    elif options.start:
+        print(json.dumps(start(*json.loads(options.start))))
     elif options.hierarchical:
         found = hierarchical(options.share, options.workers)
         others = f", {options.workers} workers" if options.workers != 2 else ""
-        keep(f"g, share {options.share:g}{others}", found)
+        keep(f"g, share {options.share:g}{others}", found, options.results)
         print(json.dumps(found))
     elif options.levels:
         found = compare_levels(seeds=options.seeds, share=options.share)
-        keep("levels", found)
+        keep("levels", found, options.results)
         report_levels(found)
+    elif options.starts:
+        found = compare_starts(problems, options.seeds, options.share)
+        for title, cell in found.items():
+            keep(f"starts, {title}, share {options.share:g}", cell, options.results)
+        report_starts(found)
     else:
-        problems = {
-            name: tuple(options.clusters or PROBLEMS[name]) for name in options.problems.split(",")
-        }
         peers = [peer for peer in installed() if peer in options.peers.split(",")]
         found = compare(problems, peers, options.seeds, options.share)
         for title, cell in found.items():
-            keep(title if options.share == 1 else f"{title}, share {options.share:g}", cell)
+            keep(
+                title if options.share == 1 else f"{title}, share {options.share:g}",
+                cell,
+                options.results,
+            )
         report(found)
 
 

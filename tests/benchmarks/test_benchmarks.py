@@ -121,17 +121,19 @@ def test_embeddings_are_compared_by_the_time_to_the_same_inertia(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     record = embeddings.measure("daskclust", "e", 20, 0, 0.005)
-    assert record["trace"][-1] == (record["seconds"], record["inertia"])
-    # Known numbers: 4 s to an inertia of 9 or less, where the peer took 8.
+    assert record["trace"][-1] == tuple(record[key] for key in ("seconds", "processor", "inertia"))
+    # Known numbers: 4 s to an inertia of 9 or less, where the peer took 8; of processors 7 and 16.
     ours = {"seconds": 5.0, "processor": 9.0, "inertia": 8.0}
-    ours["trace"] = [(3.0, 10.0), (4.0, 9.0), (5.0, 8.0)]
+    ours["trace"] = [(3.0, 5.0, 10.0), (4.0, 7.0, 9.0), (5.0, 9.0, 8.0)]
     theirs = {"seconds": 8.0, "processor": 16.0, "inertia": 9.0}
     never = {"seconds": 1.0, "processor": 2.0, "inertia": 7.0}
     cell = {"daskclust": [ours], "faiss": [theirs], "SuperKMeans": [never]}
     embeddings.report({"f, k = 256": cell})
     table = capsys.readouterr().out
-    assert "| f, k = 256 | faiss | 8.00 | 16.00 | +12.50 % | 4.00 s, 2.0x | 2.5x |" in table
-    assert "| inf s, 0.0x | 1.3x |" in table
+    assert (
+        "| f, k = 256 | faiss | 8.00 | 16.00 | +12.50 % | 4.00, 2.0x | 7.00, 2.3x | 2.5x |" in table
+    )
+    assert "| inf, 0.0x | inf, 0.0x | 1.3x |" in table
 
 
 @pytest.mark.slow
