@@ -11,8 +11,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering
+from daskclust.engine import open_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning, MissingValuesWarning
 from daskclust.prototypes.views import GAP_VIEWS, find_gap_views, views_of_gaps
+from daskclust.reduction import SURVEY, SurveyRequest
 
 #: A few rows may hang together with no labeled one.
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
@@ -151,5 +153,6 @@ def test_views_are_found_from_what_is_observed():
     coordinates = kernel(X)
     assert coordinates.shape == (400, kernel.n_columns)
     assert np.isfinite(coordinates).all()
-    assert views_of_gaps("auto", ("standard",), None, joined=True) == ("standard",)
+    complete = open_rows(full).reduce(SURVEY, SurveyRequest(full.shape[1]))
+    assert views_of_gaps("auto", ("standard",), complete, joined=True) == ("standard",)
     assert GAP_VIEWS == ("mean", "mixture", "pckid")
