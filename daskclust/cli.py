@@ -1,7 +1,7 @@
 """The command ``daskclust``.
 
 Each command is a module with a function ``add_command(commands)``, which adds a
-parser whose default ``run`` takes the options and returns the exit code.
+parser, and ``_run``, which takes the options and returns the exit code.
 Progress goes to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2
 wrong usage; 130, 143 and 129 ended by Ctrl-C, SIGTERM and SIGHUP.
 """
@@ -69,7 +69,10 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     named = next((word for word in arguments if word in _COMMANDS), None)
     for name, text in _COMMANDS.items():
         if name == named:
-            importlib.import_module(f"daskclust.commands.{name}").add_command(commands)
+            module = importlib.import_module(f"daskclust.commands.{name}")
+            module.add_command(commands)
+            one = commands.choices[name]
+            one.set_defaults(run=module._run, parser=one)
         else:
             commands.add_parser(name, help=text)
     return parser

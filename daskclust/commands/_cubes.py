@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -236,34 +236,6 @@ def local_name(path: Any) -> Any:
     return str(Path(path).absolute()) if "://" not in path else path
 
 
-def image_of(cube: Any, written: Any) -> Any:
-    """Return a label map that was just written as a lazy image, -1 for none."""
-    import dask.array as da
-
-    from daskclust.storage.seen import as_dask
-
-    if not isinstance(written, Path):
-        return as_dask(written["labels"])
-    opened = cube.open_map("the map written", written)
-    values = opened.values.astype("int64")
-    return da.where(da.isin(values, list(opened.nodata)), -1, values)
-
-
-def open_classes(
-    cube: Any, flag: str, given: str, class_column: str | None = None, *, resample: bool = False
-) -> Any:
-    """Open a map of integer classes that a flag names, reading only metadata."""
-    store, name = store_and_variable(given)
-    kind = kind_of(store)
-    column = class_column if kind in ("vector", "table") else None
-    opened = cube.open_map(
-        flag, local_name(store), variable=name, class_column=column, resample=resample
-    )
-    if opened.values.dtype.kind not in "iub":
-        raise no_codes(flag, opened.values.dtype)
-    return opened
-
-
 def parts_of(text: str) -> list[str]:
     """Divide ``a.tif,b.geojson``; a file whose own name has a comma is one.
 
@@ -275,19 +247,15 @@ def parts_of(text: str) -> list[str]:
     return [part for part in (part.strip() for part in text.split(",")) if part]
 
 
-def sources_of(flag: str, text: str | None) -> dict[str, str | None]:
-    """Return the paths of all sources, by what messages call them."""
-    parts = [] if text is None else parts_of(text)
-    if len(parts) == 1:
-        return {flag: store_and_variable(parts[0])[0]}
-    return {f"source {i} of {flag}": store_and_variable(p)[0] for i, p in enumerate(parts, 1)}
-
-
 def inputs_of(options: argparse.Namespace, *names: str) -> dict[str, str | None]:
     """Return the paths of what a command reads, options `names` too, by what messages say."""
     found: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
-        found |= sources_of(f"--{name}", getattr(options, name, None))
+        text = getattr(options, name, None)
+        parts = [] if text is None else parts_of(text)
+        for i, part in enumerate(parts, start=1):
+            flag = f"--{name}" if len(parts) == 1 else f"source {i} of --{name}"
+            found[flag] = store_and_variable(part)[0]
     for name in (*names, "config"):
         given = getattr(options, name)
         found[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
@@ -336,36 +304,33 @@ def check_named(options: argparse.Namespace, *flags: str) -> None:
             )
 
 
-def open_sources(
-    cube: Any,
-    flag: str,
-    text: str,
-    class_column: str | None,
-    unlabeled: Sequence[int],
-    *,
-    resample: bool = False,
-) -> Any:
+def open_labels(cube: Any, options: argparse.Namespace, name: str) -> Any:
     """Open the label maps that a flag names, as one; only metadata are read.
 
     Sources that contradict each other are an error when the values are computed.
     """
+    from daskclust.asking.files import read_pixels
     from daskclust.cube.label_images import join_labels
 
-    parts = parts_of(text)
-    if not parts:
+    flag, text = f"--{name}", getattr(options, name)
+    opened = []
+    for part in parts_of(text):
+        store, variable = store_and_variable(part)
+        column = options.class_column if kind_of(store) in ("vector", "table") else None
+        if column and read_pixels(part, answered=True) is not None:
+            column = "class"  # files of questions have their own
+        image = cube.open_map(
+            flag,
+            local_name(store),
+            variable=variable,
+            class_column=column,
+            resample=options.resample_labels,
+        )
+        if image.values.dtype.kind not in "iub":
+            raise no_codes(flag, image.values.dtype)
+        opened.append((redact(part), image))
+    if not opened:
         raise ValueError(f"{flag} {text!r} names no file.")
-    columns = [_column(part, class_column) for part in parts]
-    opened = [
-        (redact(part), open_classes(cube, flag, part, column, resample=resample))
-        for part, column in zip(parts, columns, strict=True)
-    ]
-    return opened[0][1] if len(opened) == 1 else join_labels(opened, cube.chunks, tuple(unlabeled))
-
-
-def _column(part: str, class_column: str | None) -> str | None:
-    """Column of the classes; files of questions have their own."""
-    from daskclust.asking.files import read_pixels
-
-    return (
-        "class" if class_column and read_pixels(part, answered=True) is not None else class_column
-    )
+    if len(opened) == 1:
+        return opened[0][1]
+    return join_labels(opened, cube.chunks, tuple(options.unlabeled))

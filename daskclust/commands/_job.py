@@ -8,8 +8,8 @@ import json
 import re
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,8 @@ def _share(text: str) -> float:
 
 
 def check_hold_out(options: argparse.Namespace, has_labels: bool) -> None:
-    for flag, needs in (("baseline", options.hold_out), ("groups", options.hold_out)):
-        if getattr(options, flag) and needs is None:
+    for flag in ("baseline", "groups"):
+        if getattr(options, flag) and options.hold_out is None:
             options.parser.error(f"--{flag} is about the labels kept apart; give --hold-out 0.3")
     if options.hold_out is not None and not has_labels:
         options.parser.error(
@@ -86,7 +86,7 @@ class HoldOut:
     n_held: int
     alone: list[str]
 
-    def judged(self, model: Any, job: Any, legend: Any, *, baseline: bool, seed: int) -> Any:
+    def judged(self, model: Any, job: Any, legend: Any) -> dict[str, Any]:
         """Say how well the fit, and others, tell what was kept apart, as JSON values."""
         from daskclust.metrics import accuracy_report, clustering_accuracy
 
@@ -103,7 +103,9 @@ class HoldOut:
             _, known = np.unique(self.labels, return_inverse=True)
             found["best_matching_accuracy"] = clustering_accuracy(known, codes)
         else:
-            truth = self._named(self.labels, legend)
+            truth = self.labels.astype(str)
+            if self.labels.dtype.kind in "iub":
+                truth = np.array([legend.by_code.get(c, str(c)) for c in self.labels.tolist()])
             report = accuracy_report(truth, np.array([legend.by_code[c] for c in codes.tolist()]))
             found |= {
                 "accuracy": report.overall,
@@ -114,15 +116,9 @@ class HoldOut:
                     for name, line in report.to_frame().iloc[:, :5].to_dict(orient="index").items()
                 ],
             }
-        if baseline:
-            found["baselines"] = self._baselines(job.samples, seed)
+        if job.options.baseline:
+            found["baselines"] = self._baselines(job.samples, job.options.seed)
         return found
-
-    @staticmethod
-    def _named(labels: Array, legend: Any) -> Array:
-        if labels.dtype.kind not in "iub":
-            return labels.astype(str)
-        return np.array([legend.by_code.get(code, str(code)) for code in labels.tolist()])
 
     def _baselines(self, samples: Any, seed: int) -> dict[str, Any]:
         from sklearn.ensemble import RandomForestClassifier
@@ -132,26 +128,24 @@ class HoldOut:
         from sklearn.preprocessing import StandardScaler
 
         rng = np.random.default_rng(seed)
-        mine, labels = self.y
-        if len(mine) > _MOST_ROWS:
-            kept = np.sort(rng.choice(len(mine), _MOST_ROWS, replace=False))
-            mine, labels = mine[kept], labels[kept]
-        theirs, known = self.rows, self.labels
-        if len(theirs) > _MOST_ROWS:
-            kept = np.sort(rng.choice(len(theirs), _MOST_ROWS, replace=False))
-            theirs, known = theirs[kept], known[kept]
+
+        def some(rows: Ints, labels: Array) -> tuple[Ints, Array]:
+            if len(rows) <= _MOST_ROWS:
+                return rows, labels
+            kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
+            return rows[kept], labels[kept]
+
+        (mine, labels), (theirs, known) = some(*self.y), some(self.rows, self.labels)
         X, held = compute("the rows of the labels", samples[mine], samples[theirs])
         X, held = (np.asarray(part, dtype=np.float64) for part in (X, held))
         fill = SimpleImputer(keep_empty_features=True)
         found: dict[str, Any] = {"rows_learned_from": len(mine), "rows": len(theirs)}
-        for name, model in (
-            ("1-NN, standardized", make_pipeline(fill, StandardScaler(), KNeighborsClassifier(1))),
-            (
-                f"random forest, {_TREES} trees",
-                make_pipeline(fill, RandomForestClassifier(_TREES, random_state=seed)),
-            ),
-        ):
-            found[name] = float(model.fit(X, labels).score(held, known))
+        forest = RandomForestClassifier(_TREES, random_state=seed)
+        for name, steps in {
+            "1-NN, standardized": (fill, StandardScaler(), KNeighborsClassifier(1)),
+            f"random forest, {_TREES} trees": (fill, forest),
+        }.items():
+            found[name] = float(make_pipeline(*steps).fit(X, labels).score(held, known))
         return found
 
 
@@ -167,7 +161,7 @@ def hold_out(
     """
     rng = np.random.default_rng(seed)
     held: Bools = np.zeros(len(rows), bool)
-    alone, n_held = [], 0
+    alone = []
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
         own = np.unique(groups[mine])
@@ -191,16 +185,9 @@ def hold_out(
             f"Each class has labels in one of the {unit} only, so --hold-out can keep none whole; "
             "label two at least of a class."
         )
-    n_held = len(np.unique(groups[held]))
-    return HoldOut(
-        (rows[~held], labels[~held]),
-        rows[held],
-        labels[held],
-        unit,
-        len(np.unique(groups)),
-        n_held,
-        alone,
-    )
+    n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
+    y = rows[~held], labels[~held]
+    return HoldOut(y, rows[held], labels[held], unit, n_groups, n_held, alone)
 
 
 def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
@@ -236,6 +223,7 @@ class Job:
     """
 
     options: argparse.Namespace
+    fits: bool
     plan: dict[str, Any]
     pairs: dict[str, Any]
     mark: str
@@ -243,8 +231,9 @@ class Job:
 
     @property
     def places(self) -> dict[str, str]:
-        """Outputs, as results tell them."""
-        return places_of(self.options)
+        """Outputs, as results tell them; the model of a prediction is none."""
+        found = places_of(self.options)
+        return found if self.fits else {k: v for k, v in found.items() if k != "model"}
 
     def name(self, model: Any) -> None:
         """Let a fitted model remember names and colors of classes that the labels have."""
@@ -291,28 +280,21 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
     return group
 
 
-def with_file(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, argv: Sequence[str]
-) -> argparse.Namespace:
-    """Return the options with those of the job file under them; `argv` follows the command."""
+def with_file(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options with those of the job file under them."""
+    parser = options.parser
     if options.config is not None:
-        options = _with_file(parser, options, argv)
+        try:
+            job = _read(options.config)
+        except (ValueError, yaml.YAMLError) as error:
+            parser.error(f"{str(options.config)!r} cannot be read: {' '.join(str(error).split())}")
+        flags, positional = _as_flags(options, job)
+        given = [] if options.cube is not None else positional
+        words = [*flags, *given, *options.arguments]
+        options = parser.parse_args(words, argparse.Namespace(**vars(options)))
     if options.cube is None:
         parser.error("no CUBE given, neither on the command line nor in --config")
     return options
-
-
-def _with_file(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, argv: Sequence[str]
-) -> argparse.Namespace:
-    try:
-        job = _read(options.config)
-    except (ValueError, yaml.YAMLError) as error:
-        parser.error(f"{str(options.config)!r} cannot be read: {' '.join(str(error).split())}")
-    flags, positional = _as_flags(parser, options.config, job, argv)
-    given = [] if options.cube is not None else positional
-    # Behind "=", so that values that begin with a dash are no flags.
-    return parser.parse_args([*flags, *given, *argv], argparse.Namespace(**vars(options)))
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -329,11 +311,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     return job
 
 
-def _as_flags(
-    parser: argparse.ArgumentParser, path: Path, job: Mapping[str, Any], argv: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    parser, path = options.parser, options.config
     actions = {name: action for action in parser._actions for name in action.option_strings}
-    chosen_here = any(word.split("=")[0] in _EXCLUSIVE for word in argv)
+    chosen_here = any(word.split("=")[0] in _EXCLUSIVE for word in options.arguments)
     flags: list[str] = []
     positional: list[str] = []
     for key, value in job.items():
@@ -351,6 +332,7 @@ def _as_flags(
                 parser.error(f"{str(path)!r}: {key} is {value!r}; expected true or false")
             flags += [name] if value else []
         else:
+            # Behind "=", so that values that begin with a dash are no flags.
             flags.append(f"{name}={_as_text(value)}")
     return flags, positional
 
@@ -394,27 +376,12 @@ def _plain(value: Any) -> Any:
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
-    "cube",
-    "variable",
-    "dims",
-    "nodata",
-    "mask",
-    "bad_bands",
-    "chunks",
-    "scale",
-    "incomplete",
-    "min_observed",
-    "labels",
-    "class_column",
-    "resample_labels",
-    "unlabeled",
-    "must_link",
-    "must_link_weight",
-    "cannot_link",
-    "cannot_link_weight",
-    "estimator",
-    "seed",
-)
+    "cube variable dims nodata mask bad_bands chunks scale incomplete min_observed labels "
+    "class_column resample_labels unlabeled must_link must_link_weight cannot_link "
+    "cannot_link_weight estimator seed"
+).split()
+#: As much, but no part of the marks of jobs that do without.
+_COMPUTED_WITH = "columns label_column hold_out groups smooth min_pixels wavelengths".split()
 _PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")
 
 
@@ -424,20 +391,18 @@ def job_mark(
     """Return 16 digits that are the same for the same job, however and wherever it is run."""
     job = effective(options, params)
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
-    # Only of jobs on tables.
-    found |= {name: job[name] for name in ("columns", "label_column") if job.get(name)}
-    # Only of jobs that keep labels apart.
-    found |= {name: job[name] for name in ("hold_out", "groups") if job.get(name)}
-    # Only of maps that are smoothed, and of bands that are named by what was given.
-    more = ("smooth", "min_pixels", "wavelengths")
-    found |= {name: job[name] for name in more if job.get(name)}
+    found |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
     for name in _PLACES:
         if job.get(name) is not None:
             given = job[name]
             found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
     # A signature that was renewed makes no other job.
-    text = json.dumps(redact_all({**found, "model": model and _whole(model)}), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digest(redact_all({**found, "model": model and _whole(model)}))
+
+
+def digest(said: Any) -> str:
+    """Return 16 digits of JSON values."""
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _whole(place: str) -> str:
@@ -463,19 +428,6 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
     check_writable("--checkpoint", options.checkpoint, path)
 
 
-def alone(
-    options: argparse.Namespace, outputs: Iterable[str], mark: str | None = None
-) -> AbstractContextManager[None]:
-    """Keep the outputs (flags), and the checkpoint of a fit with this mark, for this process.
-
-    Two runs would compute the same, or for one place, and the second learn it at its end.
-    """
-    given = (local_path(getattr(options, flag[2:].replace("-", "_"))) for flag in outputs)
-    places = [place for place in given if place is not None]
-    state = None if mark is None else checkpoint_path(options, mark)
-    return reserved(places if state is None else [state, *places])
-
-
 def _first_output(options: argparse.Namespace) -> Path | None:
     for name in (getattr(options, output) for output in OUTPUTS):
         local = None if name is None else local_path(name)
@@ -485,11 +437,10 @@ def _first_output(options: argparse.Namespace) -> Path | None:
 
 
 @contextmanager
-def resumable(
-    options: argparse.Namespace, model: Any, mark: str, progress: Progress
-) -> Iterator[None]:
+def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
     """Let the fit leave its state behind where it is ended, and clean up when all is done."""
-    path = checkpoint_path(options, mark)
+    options = job.options
+    path = checkpoint_path(options, job.mark)
     if path is None or "checkpoint" not in model.get_params(deep=False):
         yield
         return
@@ -515,16 +466,10 @@ def resumable(
             say()
             raise
     remove_stale(path)
-    if options.checkpoint is None:
-        path.unlink(missing_ok=True)
-        _remove_others(options)
-
-
-def _remove_others(options: argparse.Namespace) -> None:
-    """Remove the states of jobs that would have written what this one has written."""
     output = _first_output(options)
-    if output is None:
+    if options.checkpoint is not None or output is None:
         return
+    # With it the states of other jobs that would have written what this one has written.
     name = re.escape(output.name)
     ours = re.compile(rf"\.{name}\.([0-9a-f]{{8}}){{1,2}}\.checkpoint\.npz")
     for item in output.parent.iterdir():
@@ -533,24 +478,33 @@ def _remove_others(options: argparse.Namespace) -> None:
             remove_stale(item)
 
 
-def run_fit(
-    options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
-) -> dict[str, Any]:
-    """Fit a model, write what was asked for, and return what became of it as JSON values."""
+def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
+    """Do a job on a cluster, and return what became of it as JSON values.
+
+    Its outputs, and the checkpoint of a fit, are kept for this process: two runs would compute the
+    same, or for one place, and the second learn it at its end.
+    """
+    options = job.options
+    state = checkpoint_path(options, job.mark) if job.fits else None
+    places = [state, *(local_path(getattr(options, flag[2:])) for flag in job.replace)]
     with (
-        alone(options, job.replace, job.mark),
+        reserved([place for place in places if place is not None]),
         open_client(options, useful_workers=job.parts, progress=progress) as client,
     ):
-        return fit_by(client, options, model, job, progress, began)
+        if job.fits:
+            return fit_by(client, model, job, progress, began)
+        job.count(progress)
+        found = {**_record(job, model), "n_clusters": len(legend_of(model).codes)}
+        job.write(model, model.predict(job.data), found, progress)
+    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 
 
-def fit_by(
-    client: Any, options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
-) -> dict[str, Any]:
-    """Do what :func:`run_fit` does, on a cluster that is there."""
+def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
+    """Fit a model on a cluster that is there, as :func:`run` does."""
     import daskclust
 
-    with resumable(options, model, job.mark, progress):
+    options = job.options
+    with _resumable(job, model, progress):
         threads = client.nthreads()
         cluster = {"workers": len(threads), "threads": sum(threads.values())}
         progress.say(
@@ -567,15 +521,16 @@ def fit_by(
                 with progress.task("Labels kept apart"):
                     rows, labels = y
                     groups, unit = job.groups(rows, labels)
-                    share, number = options.hold_out, options.seed
-                    apart = hold_out(rows, labels, groups, share, unit=unit, seed=number)
+                    share, seed = options.hold_out, options.seed
+                    apart = hold_out(rows, labels, groups, share, unit=unit, seed=seed)
                 arguments["y"] = apart.y
-        with progress.task(type(model).__name__, rows=n):
-            with daskclust.on_iteration(progress.iteration):
-                model.fit(job.data, **arguments)
+        with (
+            progress.task(type(model).__name__, rows=n),
+            daskclust.on_iteration(progress.iteration),
+        ):
+            model.fit(job.data, **arguments)
         flags = flags_of(options).keys() - {"checkpoint"}
-        found = _record("fit", options, model, flags)
-        found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
+        found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model)}
         job.name(model)
         if options.colors is not None:
             for problem in paint(model, options.colors):
@@ -583,39 +538,18 @@ def fit_by(
         if apart is not None:
             # In the place of the agreement with labels, of which the fit has seen most.
             with progress.task("Accuracy on labels kept apart"):
-                found["held_out"] = apart.judged(
-                    model, job, legend_of(model), baseline=options.baseline, seed=options.seed
-                )
+                found["held_out"] = apart.judged(model, job, legend_of(model))
         job.write(model, model.labels_, found, progress)
-    return _ended(found, job.places, began)
+    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 
 
-def run_predict(
-    options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
-) -> dict[str, Any]:
-    with (
-        alone(options, job.replace),
-        open_client(options, useful_workers=job.parts, progress=progress),
-    ):
-        job.count(progress)
-        found = _record("predict", options, model)
-        found |= {**job.facts("predict"), "n_clusters": len(legend_of(model).codes)}
-        job.write(model, model.predict(job.data), found, progress)
-    return _ended(found, job.places, began)
-
-
-def _record(command: str, options: argparse.Namespace, model: Any, *flags: Any) -> dict[str, Any]:
+def _record(job: Any, model: Any, flags: Iterable[str] = ()) -> dict[str, Any]:
     import daskclust
 
     return {
-        "command": command,
+        "command": "fit" if job.fits else "predict",
         "version": daskclust.__version__,
         "estimator": type(model).__name__,
-        "configuration": effective(options, model.get_params(deep=False), *flags),
+        "configuration": effective(job.options, model.get_params(deep=False), flags),
+        **job.facts(),
     }
-
-
-def _ended(found: dict[str, Any], places: dict[str, str], began: float) -> dict[str, Any]:
-    if found["command"] == "predict":
-        places = {name: place for name, place in places.items() if name != "model"}
-    return {**found, "seconds": time.perf_counter() - began, "outputs": places}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from daskclust.colors import Legend, places_of_names
 from daskclust.commands._estimators import takes_labels
-from daskclust.commands.console import counted
+from daskclust.commands.console import counted, ending
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.persistence.saveable import class_names_of, name_classes
 from daskclust.prototypes import posterior
@@ -76,13 +76,23 @@ def places_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_outputs(
-    outputs: Mapping[str, Output], inputs: Mapping[str, str | None], *, mark: str, overwrite: bool
+    options: argparse.Namespace,
+    inputs: Mapping[str, str | None],
+    mark: str,
+    outputs: Mapping[str, Output] | None = None,
 ) -> dict[str, bool]:
     """Refuse outputs that exist, cannot be written, are inputs, or share a place.
 
     Return for each flag whether its output may be replaced: one that an earlier run of the same job
-    (`mark`) has written, and with `overwrite` one that this program has written.
+    (`mark`) has written, and with ``--overwrite`` one that this program has written. `outputs` are
+    by default those of the options that are no inputs.
     """
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
+    if outputs is None:
+        outputs = {k: v for k, v in outputs_of(options).items() if k not in inputs}
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
     for flag, output in outputs.items():
@@ -98,7 +108,7 @@ def check_outputs(
         taken[place] = flag
         try:
             check_protocol(path)
-            output.overwrite = replace[flag] = overwrite or output.is_of(mark)
+            output.overwrite = replace[flag] = options.overwrite or output.is_of(mark)
             output.check()
         except (FileExistsError, ValueError) as error:
             kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
@@ -116,13 +126,6 @@ def check_outputs(
 def _place(path: str) -> Path:
     local = local_path(path)
     return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
-
-
-def check_report(options: argparse.Namespace) -> None:
-    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        )
 
 
 def check_writable(flag: str, name: str, path: Path) -> None:
@@ -550,7 +553,7 @@ def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
 _COURSE = {"n_iter": "iterations", "passes": "passes"}
 
 
-def fit_as_text(found: Mapping[str, Any]) -> str:
+def fit_as_text(found: Mapping[str, Any]) -> list[str]:
     of_table = "rows" in found
     n = found["rows"] if of_table else found["pixels"]["valid"]
     noise = found.get("noise", 0)
@@ -586,10 +589,7 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
     lines += classes_as_text(found)
     lines += agreements_as_text(found)
     lines += held_out_as_text(found)
-    lines.append(f"Time      {found['seconds']:.1f} s")
-    if found["outputs"]:
-        lines.append("Written   " + ", ".join(found["outputs"].values()))
-    return "\n".join(lines)
+    return lines + ending(found)
 
 
 def add_classes(

@@ -7,7 +7,6 @@ import glob
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +27,6 @@ from daskclust.engine import compute
 from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
-from daskclust.storage.outputs import Group, Output
 from daskclust.storage.urls import redact
 
 #: Options that are about pixels, and their values where they are not given.
@@ -109,6 +107,13 @@ def _holds_table(path: str) -> bool:
     return "://" not in path and folder.is_dir() and any(folder.glob("*.parquet"))
 
 
+#: Columns beside the labels, by the flag that names them.
+_MORE_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
+    "score": lambda model, X: model.score_samples(X),
+    "uncertainty": _outputs.margins,
+}
+
+
 @dataclass(frozen=True)
 class TableJob(Job):
     table: Any
@@ -159,7 +164,7 @@ class TableJob(Job):
             )
         return rows, labels
 
-    def facts(self, command: str) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         table = self.table
         found = {"rows": sum(table.lengths), "columns": list(table.columns)}
         return found if table.vectors is None else {**found, "features": table.n_features}
@@ -172,17 +177,26 @@ class TableJob(Job):
             return
         codes = legend.encode(labels)
         if options.output is not None:
-            named = None if legend.is_of_clusters else _names_of(legend)
-            # Noise stays -1, in a table.
-            plain = codes if legend.noise is None else da.where(codes == legend.noise, -1, codes)
+            names = legend.by_code
+            are_codes = all(name == f"class_{code}" for code, name in names.items())
+            written = codes
+            if not (legend.is_of_clusters or are_codes):
+                meta = np.empty(0, object)
+                written = codes.map_blocks(_named, names=names, dtype=object, meta=meta)
+            elif legend.noise is not None:  # it stays -1, in a table
+                written = da.where(codes == legend.noise, -1, codes)
             with progress.task("Table"):
                 self.table.write_labels(
-                    _as_text(codes, named) if named is not None else plain,
+                    written,
                     options.output,
                     name=options.output_column,
                     overwrite=self.replace["--output"],
                     attributes=attributes,
-                    more=self._more_columns(model),
+                    more={
+                        getattr(options, name): make(model, self.data)
+                        for name, make in _MORE_COLUMNS.items()
+                        if getattr(options, name) is not None
+                    },
                 )
         with progress.task("Summary"):
             counts: dict[int, int] = {}
@@ -193,31 +207,17 @@ class TableJob(Job):
             _outputs.add_classes(
                 found, legend, [counts.get(code, 0) for code in legend.codes], "rows"
             )
-            known = _outputs.untold(self._known_classes(model), model)
+            columns = {"labels": self.table.label_column, "truth": options.truth}
+            known = {}
+            for name, column in columns.items():
+                if column is not None:
+                    classes, meanings = self.table.known_classes(column)
+                    by_name = meanings is not None
+                    known[name] = classes, SimpleNamespace(meanings=meanings, by_name=by_name)
+            known = _outputs.untold(known, model)
             _outputs.add_agreements(found, known, codes, None, legend, model)
         if options.report is not None:
             self._write_report(model, labels, legend, found, progress)
-
-    def _more_columns(self, model: Any) -> dict[str, Any]:
-        made: dict[str, Callable[[Any], Any]] = {
-            "score": lambda X: model.score_samples(X),
-            "uncertainty": partial(_outputs.margins, model),
-        }
-        return {
-            getattr(self.options, name): make(self.data)
-            for name, make in made.items()
-            if getattr(self.options, name) is not None
-        }
-
-    def _known_classes(self, model: Any) -> dict[str, tuple[Any, Any]]:
-        columns = {"labels": self.table.label_column, "truth": self.options.truth}
-        found = {}
-        for name, column in columns.items():
-            if column is not None:
-                codes, meanings = self.table.known_classes(column)
-                by_name = meanings is not None
-                found[name] = codes, SimpleNamespace(meanings=meanings, by_name=by_name)
-        return found
 
     def _write_report(
         self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
@@ -255,32 +255,43 @@ def feature_names(table: Any) -> list[str]:
     return [f"{columns[0]}[{j}]" for j in range(table.n_features)]
 
 
-def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, Any]) -> TableJob:
-    if options.label_column is not None and not takes_labels(model):
+def open_table_job(
+    options: argparse.Namespace, model: Any, pairs: dict[str, Any] | None = None
+) -> TableJob:
+    """Open and check what a fit (with its `pairs`, if any), or a prediction, will need."""
+    fits = pairs is not None
+    label_column = options.label_column if fits else None
+    if label_column is not None and not takes_labels(model):
         options.parser.error(
             f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
             "--columns"
         )
     _outputs.check_margin(options, model)
     params = model.get_params(deep=False)
-    mark = job_mark(options, params)
-    table = _open(options, options.columns, options.label_column, options.truth, options.groups)
-    replace = _check_outputs(options, table, mark)
-    check_resumable(options, mark)
-    most = table.rows_at_most
-    if most:  # a table without rows is told when they are counted
-        check_count(params, most, "rows")
-    constrained = bool(pairs) or options.label_column is not None
-    plan = _plan(table, passes_of(params, constrained=constrained))
-    return TableJob(options, plan, pairs, mark, replace, table)
-
-
-def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
-    _outputs.check_margin(options, model)
-    table = table_for(options, model)
-    mark = job_mark(options, model.get_params(deep=False), options.model)
-    replace = _check_outputs(options, table, mark, {"--model": options.model})
-    return TableJob(options, _plan(table, {}), {}, mark, replace, table)
+    mark = job_mark(options, params, None if fits else options.model)
+    if fits:
+        table = _open(options, options.columns, label_column, options.truth, options.groups)
+    else:
+        table = table_for(options, model)
+    replace = _check_outputs(options, table, mark, {} if fits else {"--model": options.model})
+    passes: dict[str, int | None] = {}
+    if fits:
+        check_resumable(options, mark)
+        most = table.rows_at_most
+        if most:  # a table without rows is told when they are counted
+            check_count(params, most, "rows")
+        passes = passes_of(params, constrained=bool(pairs) or label_column is not None)
+    passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
+    plan = {
+        "columns": list(table.columns),
+        "label_column": table.label_column,
+        "dtype": str(table.dtype),
+        "parts": table.frame.npartitions,
+        "bytes_of_files": table.bytes_of_files,
+        "passes": passes,
+        "passes_at_most": sum(count for count in passes.values() if count is not None),
+    }
+    return TableJob(options, fits, plan, pairs or {}, mark, replace, table)
 
 
 def table_for(options: argparse.Namespace, model: Any) -> Any:
@@ -331,14 +342,13 @@ def _open(
 
 
 def _check_outputs(
-    options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None] | None = None
+    options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None]
 ) -> dict[str, bool]:
-    places = {"the table": None, **(inputs or {})}
     for path in paths_of(options.cube).values():
         # A pattern means all files that match it.
         found = glob.glob(path) if "*" in path else [path]
-        places |= {f"the table's file {item!r}": item for item in found}
-    places["--config"] = None if options.config is None else str(options.config)
+        inputs |= {f"the table's file {item!r}": item for item in found}
+    inputs["--config"] = None if options.config is None else str(options.config)
     if options.truth is not None and options.truth not in table.frame.columns:
         raise KeyError(
             f"--truth: the table has no column {options.truth!r}; it has "
@@ -358,26 +368,14 @@ def _check_outputs(
                 f"{shown}."
             )
         new.append(name)
-    _outputs.check_report(options)
-    outputs: dict[str, Output] = {}
+    outputs = {
+        flag: output
+        for flag, output in _outputs.outputs_of(options).items()
+        if flag in ("--output", "--model", "--report") and flag not in inputs
+    }
     if options.output is not None:
         outputs["--output"] = table.output(options.output, options.output_column)
-    if options.model is not None and inputs is None:
-        outputs["--model"] = Group(options.model, "model")
-    if options.report is not None:
-        outputs["--report"] = Report(options.report)
-    return _outputs.check_outputs(outputs, places, mark=mark, overwrite=options.overwrite)
-
-
-def _names_of(legend: Legend) -> dict[int, str] | None:
-    """Return the names to write: None where classes are codes themselves."""
-    if all(name == f"class_{code}" for code, name in legend.by_code.items()):
-        return None
-    return legend.by_code
-
-
-def _as_text(codes: Any, names: dict[int, str]) -> Any:
-    return codes.map_blocks(_named, names=names, dtype=object, meta=np.empty(0, object))
+    return _outputs.check_outputs(options, inputs, mark, outputs)
 
 
 def _named(codes: Any, *, names: dict[int, str]) -> Any:
@@ -388,16 +386,3 @@ def _named(codes: Any, *, names: dict[int, str]) -> Any:
 
 def _count(codes: Any) -> dict[int, int]:
     return dict(zip(*(part.tolist() for part in np.unique(codes, return_counts=True)), strict=True))
-
-
-def _plan(table: Any, passes: dict[str, int | None]) -> dict[str, Any]:
-    passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
-    return {
-        "columns": list(table.columns),
-        "label_column": table.label_column,
-        "dtype": str(table.dtype),
-        "parts": table.frame.npartitions,
-        "bytes_of_files": table.bytes_of_files,
-        "passes": passes,
-        "passes_at_most": sum(count for count in passes.values() if count is not None),
-    }

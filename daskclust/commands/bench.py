@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import time
@@ -21,7 +20,7 @@ from scipy.optimize import nnls
 
 from daskclust._types import Floats
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
-from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client, tell
 from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
@@ -366,8 +365,7 @@ def run_scaling(options: argparse.Namespace) -> int:
     }
     if options.picture is not None:
         draw_scaling(found, options.picture)
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
-    return 0
+    return tell(options, found, _as_text)
 
 
 def _places(workers: list[str]) -> list[list[str]]:
@@ -407,7 +405,7 @@ def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
         figure.savefig(partial, format=target.suffix[1:].lower(), dpi=150)
 
 
-def _as_text(found: Mapping[str, Any]) -> str:
+def _as_text(found: Mapping[str, Any]) -> list[str]:
     p, k = found["features"], found["n_clusters"]
     lines = [
         f"Cluster   {found['workers']} workers, {found['threads']} threads; passes of KMeans, {p} "
@@ -445,8 +443,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
             f"{one['efficiency']:11.2f}  {one['scheduler_share']:9.0%}"
         )
     most = forecast["most_cores_at_90_percent"]
-    lines += ["", f"Up to {most} cores a pass keeps an efficiency of 0.9."]
-    return "\n".join(lines)
+    return [*lines, "", f"Up to {most} cores a pass keeps an efficiency of 0.9."]
 
 
 def add_command(commands: Any) -> None:
@@ -487,7 +484,6 @@ def add_command(commands: Any) -> None:
     group.add_argument("--picture", metavar="FILE", help="draw the scaling: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _positive(text: str) -> float:
@@ -562,18 +558,15 @@ def _run_reading(options: argparse.Namespace) -> int:
         "pass_bytes_a_second": stored.nbytes / one,
         "share_of_bare_speed": bare / one,
     }
-    print(json.dumps(found, indent=2) if options.json else _json_as_text(found))
-    return 0
+    return tell(options, found, _speeds_as_text)
 
 
-def _json_as_text(found: dict[str, Any]) -> str:
-    return "\n".join(
-        [
-            f"Cube      {format_bytes(found['bytes'])}, {found['workers']} workers",
-            f"Bare sum  {found['bare_sum_seconds']:.2f} s, "
-            f"{format_bytes(int(found['bare_bytes_a_second']))}/s",
-            f"A pass    {min(found['pass_seconds']):.2f} s, "
-            f"{format_bytes(int(found['pass_bytes_a_second']))}/s, "
-            f"{found['share_of_bare_speed']:.2f} of a bare sum's speed",
-        ]
-    )
+def _speeds_as_text(found: dict[str, Any]) -> list[str]:
+    return [
+        f"Cube      {format_bytes(found['bytes'])}, {found['workers']} workers",
+        f"Bare sum  {found['bare_sum_seconds']:.2f} s, "
+        f"{format_bytes(int(found['bare_bytes_a_second']))}/s",
+        f"A pass    {min(found['pass_seconds']):.2f} s, "
+        f"{format_bytes(int(found['pass_bytes_a_second']))}/s, "
+        f"{found['share_of_bare_speed']:.2f} of a bare sum's speed",
+    ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,16 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import local_name, store_and_variable
-from daskclust.commands._outputs import check_outputs, outputs_of, places_of
-from daskclust.commands.console import Progress, add_cluster_arguments, one_of, open_client
+from daskclust.commands._job import digest
+from daskclust.commands._outputs import check_outputs, places_of
+from daskclust.commands.console import (
+    Progress,
+    add_cluster_arguments,
+    ending,
+    one_of,
+    open_client,
+    tell,
+)
 from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
 from daskclust.cube.label_map import compare_maps
 from daskclust.report.page import Report
@@ -60,7 +66,6 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -70,8 +75,10 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     names = (options.first, options.second)
     places = [store_and_variable(name) for name in names]
-    mark = _mark(options)
-    replace = _check_outputs(options, [place for place, _ in places], mark)
+    said = [redact(str(local_path(name) or name)) for name in names]
+    mark = digest(["compare", *said, options.match, options.resample])
+    inputs = dict(zip(("SECOND", "FIRST"), (place for place, _ in reversed(places)), strict=True))
+    replace = check_outputs(options, inputs, mark)
     old, new = (open_label_map(local_name(place), variable=name) for place, name in places)
     match = options.match
     models = {_model_of(place) for place, _ in places}
@@ -96,22 +103,7 @@ def _run(options: argparse.Namespace) -> int:
                 output = Report(options.report, overwrite=replace["--report"])
                 write_whole(options.report, page.encode("utf-8"), check=output.check)
     found |= {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
-    return 0
-
-
-def _mark(options: argparse.Namespace) -> str:
-    """Return 16 digits that are the same for the same comparison."""
-    said = [str(local_path(name) or name) for name in (options.first, options.second)]
-    text = json.dumps(["compare", *map(redact, said), options.match, options.resample])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _check_outputs(options: argparse.Namespace, inputs: list[str], mark: str) -> dict[str, bool]:
-    given = dict(zip(("FIRST", "SECOND"), inputs, strict=True))
-    if inputs[0] == inputs[1]:
-        given.pop("SECOND")
-    return check_outputs(outputs_of(options), given, mark=mark, overwrite=options.overwrite)
+    return tell(options, found, _as_text)
 
 
 def _model_of(place: str) -> str | None:
@@ -167,7 +159,7 @@ def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
     }
 
 
-def _as_text(found: dict[str, Any]) -> str:
+def _as_text(found: dict[str, Any]) -> list[str]:
     ways = {"overlap": "by the pixels that classes share"}
     by = ways.get(found["compared_by"], f"by {found['compared_by']}")
     lines = [
@@ -201,7 +193,4 @@ def _as_text(found: dict[str, Any]) -> str:
         lines.append(f"{head:<10}{item['from']} -> {item['to']}: {item[key] / scale:.6g} {unit}")
     if len(moves) > _LISTED:
         lines.append(f"{'':<10}and {len(moves) - _LISTED} more")
-    lines.append(f"Time      {found['seconds']:.1f} s")
-    if found["outputs"]:
-        lines.append("Written   " + ", ".join(found["outputs"].values()))
-    return "\n".join(lines)
+    return lines + ending(found)

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -53,6 +53,20 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def tell(
+    options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
+) -> int:
+    """Print what was found: for programs, or in lines for people; return the exit code."""
+    print(json.dumps(found, indent=2) if options.json else "\n".join(as_text(found)))
+    return 0
+
+
+def ending(found: Mapping[str, Any]) -> list[str]:
+    """Return the last lines of many commands."""
+    files = ", ".join(found["outputs"].values())
+    return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
 
 
 class Parser(argparse.ArgumentParser):

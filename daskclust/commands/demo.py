@@ -22,6 +22,7 @@ from daskclust.commands.console import (
     natural,
     open_client,
     seed,
+    tell,
 )
 from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
@@ -82,13 +83,10 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--seed", type=seed, default=0, help="of the scene and the fits")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    report = run_demo(options, Progress())
-    print(json.dumps(report, indent=2) if options.json else _as_text(report))
-    return 0
+    return tell(options, run_demo(options, Progress()), _as_text)
 
 
 @dataclass(frozen=True)
@@ -289,7 +287,7 @@ def _picture(
     return True
 
 
-def _as_text(report: Mapping[str, Any]) -> str:
+def _as_text(report: Mapping[str, Any]) -> list[str]:
     scene, results = report["scene"], report["results"]
     rows, columns, bands = scene["shape"]
     pixels = scene["valid_pixels"] + scene["pixels_without_data"]
@@ -307,7 +305,8 @@ def _as_text(report: Mapping[str, Any]) -> str:
         f"{found['passes']:>8} {found['seconds']:>9.1f}"
         for name, found in results.items()
     ]
-    lines += [
+    return [
+        *lines,
         "",
         f"Bands     {sparse['bands_used']} of {bands} have weight; "
         f"{sparse['informative_bands_used']} of these are among the "
@@ -316,4 +315,3 @@ def _as_text(report: Mapping[str, Any]) -> str:
         f"dashboard {report['cluster']['dashboard'] or 'needs bokeh'} while it ran",
         f"Written   {report['output']}: {', '.join(report['files'])}",
     ]
-    return "\n".join(lines)

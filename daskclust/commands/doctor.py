@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
-from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client, tell
 from daskclust.exceptions import StoreError
 from daskclust.storage.files import read_start, remove, write_whole
 from daskclust.storage.seen import StoredArray
@@ -513,7 +512,6 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -545,11 +543,11 @@ def _run(options: argparse.Namespace) -> int:
         "cube": None if options.cube is None else redact(options.cube),
         "problems": problems,
     }
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    tell(options, found, _as_text)
     return 1 if problems else 0
 
 
-def _as_text(found: Mapping[str, Any]) -> str:
+def _as_text(found: Mapping[str, Any]) -> list[str]:
     client, workers = found["client"], found["workers"]
     versions = client["versions"]
     threads = sum(worker["threads"] for worker in workers.values())
@@ -566,7 +564,5 @@ def _as_text(found: Mapping[str, Any]) -> str:
         f"Machine   {client['cores']} cores, {format_bytes(client['memory'])}",
         f"Cluster   {counted(len(workers), 'worker')}, {counted(threads, 'thread')}, {memory}",
     ]
-    lines += [f"Problem   {problem}" for problem in found["problems"]]
-    if not found["problems"]:
-        lines.append("All is well.")
-    return "\n".join(lines)
+    problems = [f"Problem   {problem}" for problem in found["problems"]]
+    return lines + (problems or ["All is well."])

@@ -20,7 +20,7 @@ from daskclust.commands._tables import (
     table_for,
     without_names,
 )
-from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, ending, open_client, tell
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import exists_already
@@ -47,7 +47,6 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -73,13 +72,13 @@ def _run(options: argparse.Namespace) -> int:
             found, told = explained(model, cube if columns is None else table.samples, columns)
     if options.output is not None:
         _write(options, type(model).__name__, found, told)
-    if options.json:
-        print(json.dumps(_as_json(found, told), indent=2))
-        return 0
-    print("\n".join([*_as_text(found, told), f"Time      {time.perf_counter() - began:.1f} s"]))
-    if options.output is not None:
-        print(f"Written   {redact(options.output)}")
-    return 0
+
+    def as_text(_: Any) -> list[str]:
+        outputs = {} if options.output is None else {"output": redact(options.output)}
+        seconds = time.perf_counter() - began
+        return _as_text(found, told) + ending({"seconds": seconds, "outputs": outputs})
+
+    return tell(options, _as_json(found, told), as_text)
 
 
 def _check_output(options: argparse.Namespace) -> None:

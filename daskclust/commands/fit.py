@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,15 +23,15 @@ from daskclust.commands._job import (
     check_resumable,
     fields_of,
     job_mark,
-    run_fit,
+    run,
     with_file,
 )
 from daskclust.commands._plan import make_plan, only_planned
-from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
-from daskclust.commands.console import Progress, add_cluster_arguments
+from daskclust.commands._tables import add_table_arguments, is_table, open_table_job
+from daskclust.commands.console import Progress, add_cluster_arguments, tell
 from daskclust.cube.formats.vector import check_codes
 from daskclust.cube.pixels import places_of_rows
-from daskclust.persistence.saveable import clusters_are_classes, name_classes
+from daskclust.persistence.saveable import check_same_data, clusters_are_classes, name_classes
 from daskclust.report.summary import (
     MapSummary,
     known_classes,
@@ -79,7 +78,6 @@ def add_command(commands: Any) -> None:
         help="file or folder for the state of every iteration; the same command continues there "
         "(default: a hidden file beside the first output, removed at the end)",
     )
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _add_labels(parser: argparse.ArgumentParser) -> None:
@@ -100,21 +98,18 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    options = with_file(options.parser, options, options.arguments)
+    options = with_file(options)
     began = time.perf_counter()
-    progress = Progress()
     model = _estimators.make_estimator(options)
-    job: Any
     learns = options.labels is not None or options.label_column is not None
     check_hold_out(options, learns and _estimators.takes_labels(model))
     if options.colors is not None:
         _outputs.read_class_colors(options.colors)  # refused now, not after the fit
+    job: Any
     if is_table(options):
-        job = open_table_to_fit(options, model, _pairs_of(options, model))
+        job = open_table_job(options, model, pairs_of(options, model))
     else:
-        _outputs.check_margin(options, model)
-        _outputs.check_smoothing(options, model)
-        job = open_job(options, model)
+        job = open_cube_job(options, model, fits=True)
     if only_planned(options, "fit", job.plan):
         return 0
     if not job.places:
@@ -122,9 +117,7 @@ def _run(options: argparse.Namespace) -> int:
             "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
             "--score, or several of them; --dry-run only plans"
         )
-    found = run_fit(options, model, job, progress, began)
-    print(json.dumps(found, indent=2) if options.json else _outputs.fit_as_text(found))
-    return 0
+    return tell(options, run(model, job, Progress(), began), _outputs.fit_as_text)
 
 
 @dataclass(frozen=True)
@@ -169,12 +162,11 @@ class CubeJob(Job):
             check_codes(np.unique(labels).tolist())
         return rows, labels
 
-    def facts(self, command: str) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         cube = self.cube
-        found: dict[str, Any] = {"pixels": {"valid": cube.n_valid, "masked": cube.n_masked}}
-        if command == "fit":
-            found["bands"] = {"used": len(cube.bands), "stored": cube.stored.shape[2]}
-        return found
+        bands = {"bands": {"used": len(cube.bands), "stored": cube.stored.shape[2]}}
+        pixels = {"valid": cube.n_valid, "masked": cube.n_masked}
+        return {"pixels": pixels, **(bands if self.fits else {})}
 
     def name(self, model: Any) -> None:
         given = self.maps.get("labels")
@@ -189,8 +181,7 @@ class CubeJob(Job):
         """Write what was asked for, and add the sizes of the classes to the results."""
         options, cube, legend = self.options, self.cube, legend_of(model)
         # By which maps of one model are known to be such.
-        predicted = found["command"] == "predict"
-        more = {"model_mark": _outputs.job_of(options.model).get("mark")} if predicted else {}
+        more = {} if self.fits else {"model_mark": _outputs.job_of(options.model).get("mark")}
         said = self.save(model, found, progress, **more)
         as_found, labels = labels, self._smoothed(model, labels, legend)
         if options.output is None:
@@ -205,7 +196,7 @@ class CubeJob(Job):
                     class_colors=legend.color_by_code,
                     attributes=said,
                 )
-            image = _cubes.image_of(cube, written)
+            image = self._image(written, "labels")
         uncertainty = None
         if options.uncertainty is not None:
             with progress.task("Uncertainty"):
@@ -219,9 +210,7 @@ class CubeJob(Job):
                         "description": _outputs.margin_kind(model),
                     },
                 )
-            is_file = isinstance(written, Path)
-            opened = cube.open_map("the map written", written).values if is_file else None
-            uncertainty = as_dask(written["values"]) if opened is None else da.asarray(opened)
+            uncertainty = self._image(written, "values")
         if options.score is not None:
             meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
             with progress.task("Score"):
@@ -258,6 +247,16 @@ class CubeJob(Job):
             _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
         if options.report is not None:
             self._write_report(model, labels, found, legend, summary, progress)
+
+    def _image(self, written: Any, name: str) -> Any:
+        """Return a map that was just written as a lazy image; of labels -1 for none."""
+        if not isinstance(written, Path):
+            return as_dask(written[name])
+        opened = self.cube.open_map("the map written", written)
+        if name == "values":
+            return da.asarray(opened.values)
+        values = opened.values.astype("int64")
+        return da.where(da.isin(values, list(opened.nodata)), -1, values)
 
     def _smoothed(self, model: Any, labels: Any, legend: Legend) -> Any:
         """Return the values of the map, smoothed as asked; lazy.
@@ -303,54 +302,46 @@ class CubeJob(Job):
             )
 
 
-def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
-    """Open and check whatever a fit will need, from metadata only."""
+def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> CubeJob:
+    """Open and check whatever a fit or a prediction will need, from metadata only."""
+    if not fits:
+        _outputs.refuse_model_of_table(options.model)
+    _outputs.check_margin(options, model)
+    _outputs.check_smoothing(options, model)
     params = model.get_params(deep=False)
-    _cubes.check_named(options, "labels", "truth")
-    mark = job_mark(options, params)
-    may_replace = _check_outputs(options, mark)
-    check_resumable(options, mark)
-    pairs = _pairs_of(options, model)
-    cube = _cubes.open_cube_of(options)
-    n_pixels = cube.shape[0] * cube.shape[1]
-    _check_pairs(pairs, n_pixels)
-    _estimators.check_count(params, n_pixels, "pixels")
-    maps = open_maps(options, cube, "labels", "truth")
-    constrained = _estimators.takes_labels(model) and bool(pairs or "labels" in maps)
-    plan = make_plan(cube, options, params, constrained=constrained)
-    return CubeJob(options, plan, pairs, mark, may_replace, cube, maps)
-
-
-def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in names}
-    return {
-        name: _cubes.open_sources(
-            cube,
-            f"--{name}",
-            text,
-            options.class_column,
-            options.unlabeled,
-            resample=options.resample_labels,
-        )
-        for name, text in given.items()
-        if text is not None
+    named = ("labels", "truth") if fits else ("truth",)
+    _cubes.check_named(options, *named)
+    mark = job_mark(options, params, None if fits else options.model)
+    read = ("must_link", "cannot_link", "checkpoint", "colors") if fits else ("model",)
+    may_replace = _outputs.check_outputs(options, _cubes.inputs_of(options, *read), mark)
+    pairs: dict[str, Any] = {}
+    if fits:
+        check_resumable(options, mark)
+        pairs = pairs_of(options, model)
+        cube = _cubes.open_cube_of(options)
+        n_pixels = cube.shape[0] * cube.shape[1]
+        _check_pairs(pairs, n_pixels)
+        _estimators.check_count(params, n_pixels, "pixels")
+    else:
+        cube = _cubes.open_cube_of(options, scale="none", model=model)
+        check_same_data(model, cube)
+        if cube.shape[2] != model.n_features_in_:
+            raise ValueError(
+                f"The cube has {cube.shape[2]} bands, the model was fitted to "
+                f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
+                "--bad-bands."
+            )
+    maps = {
+        name: _cubes.open_labels(cube, options, name)
+        for name in named
+        if getattr(options, name) is not None
     }
+    constrained = fits and _estimators.takes_labels(model) and bool(pairs or "labels" in maps)
+    plan = make_plan(cube, options, params if fits else None, constrained=constrained)
+    return CubeJob(options, fits, plan, pairs, mark, may_replace, cube, maps)
 
 
-def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    inputs = _cubes.inputs_of(options, "must_link", "cannot_link", "checkpoint", "colors")
-    _outputs.check_report(options)
-    # Labels may lie beside the cube in one store.
-    places = {path: flag for flag, path in inputs.items() if path is not None}
-    return _outputs.check_outputs(
-        _outputs.outputs_of(options),
-        {flag: path for path, flag in places.items()},
-        mark=mark,
-        overwrite=options.overwrite,
-    )
-
-
-def _pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
     """Read pairs of rows and their weights; wrong usage ends the program."""
     known = inspect.signature(model.fit).parameters
     found: dict[str, Any] = {}

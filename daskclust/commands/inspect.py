@@ -16,7 +16,7 @@ from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
 from daskclust.commands._tables import is_table
-from daskclust.commands.console import Progress, counted, natural
+from daskclust.commands.console import Progress, counted, natural, tell
 from daskclust.cube import LabelMap, open_label_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
@@ -55,16 +55,13 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--full", action="store_true", help="read all blocks")
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.cube is None:
         options.parser.error("no CUBE given")
     if is_table(options):
-        found = described_table(options)
-        print(json.dumps(found, indent=2) if options.json else table_as_text(found))
-        return 0
+        return tell(options, described_table(options), table_as_text)
     attributes: dict[str, Any] = {}
     node: Any = None
     if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
@@ -79,8 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         found = _label_tif(options.cube, written)
     else:
         found = _cube(options)
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
-    return 0
+    return tell(options, found, _as_text)
 
 
 def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,7 +287,7 @@ def _bands(found: Mapping[str, Any]) -> str:
     return f"{found['bands']}" + (f" ({out} bad ones left out)" if out else "")
 
 
-def _as_text(found: Mapping[str, Any]) -> str:
+def _as_text(found: Mapping[str, Any]) -> list[str]:
     if found["kind"] != "cube":
         lines = [found["kind"].capitalize()]
         for key, value in found.items():
@@ -303,7 +299,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
             if key != "kind":
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 lines.append(f"  {key}: {text}")
-        return "\n".join(lines)
+        return lines
     sizes = found["dimensions"]
     version = found["zarr_format"]
     kind = found["format"] if version is None else f"Zarr v{version}"
@@ -352,8 +348,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
             )
         ),
     ]
-    lines += [f"Advice    {text}" for text in found["advice"]]
-    return "\n".join(lines)
+    return lines + [f"Advice    {text}" for text in found["advice"]]
 
 
 #: Different values that are listed of a column, and parts that are many.
@@ -491,7 +486,7 @@ def _type_in_short(dtype: str) -> str:
     return re.sub(r"^(?:fixed_size_|large_)?list<.*>", "list", dtype)
 
 
-def table_as_text(found: Mapping[str, Any]) -> str:
+def table_as_text(found: Mapping[str, Any]) -> list[str]:
     """Write what was found for people."""
     size = found["bytes_of_files"]
     is_sample = found["rows_seen"] < found["rows"]
@@ -514,5 +509,4 @@ def table_as_text(found: Mapping[str, Any]) -> str:
         else:
             text += "many values"
         lines.append(text.rstrip() + ("" if item["is_feature"] else "  (no feature)"))
-    lines += [f"Advice    {text}" for text in found["advice"]]
-    return "\n".join(lines)
+    return lines + [f"Advice    {text}" for text in found["advice"]]

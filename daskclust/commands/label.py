@@ -23,13 +23,12 @@ from daskclust.commands._job import fit_by, job_mark
 from daskclust.commands._outputs import (
     check_outputs,
     check_writable,
-    outputs_of,
     places_of,
 )
 from daskclust.commands._plan import check_memory, make_plan
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import add_command as add_fit
-from daskclust.commands.fit import open_job
+from daskclust.commands.fit import open_cube_job
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -90,7 +89,6 @@ def add_command(commands: Any) -> None:
     )
     group.add_argument("--no-browser", action="store_true", help="print the address only")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _port(text: str) -> int:
@@ -121,9 +119,9 @@ def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
     if not dot or "/" in ending:
         base, ending = options.output.rstrip("/"), "zarr"
     found = commands.choices["fit"].parse_args(["--estimator", "label-spreading", "--labels=-"])
-    found.arguments = []
+    found.parser, found.arguments = commands.choices["fit"], []
     for name, value in vars(options).items():
-        if name in vars(found) and name not in ("run", "parser", "arguments"):
+        if name in vars(found) and name not in ("parser", "arguments"):
             setattr(found, name, value)
     found.class_column = "class"
     found.uncertainty = f"{base}_margin.{ending}"
@@ -173,8 +171,8 @@ def _run(options: argparse.Namespace) -> int:
         saving.overwrite = True
         model = make_estimator(saving)
         colors = {one.name: one.color for one in session.classes}
-        job = replace(open_job(saving, model), colors=colors)
-        fit_by(client, saving, model, job, progress, time.perf_counter())
+        job = replace(open_cube_job(saving, model, fits=True), colors=colors)
+        fit_by(client, model, job, progress, time.perf_counter())
         return places_of(saving)
 
     page = Page(session, Pictures(cube), file, save, progress.task)
@@ -214,7 +212,7 @@ def _check_outputs(options: argparse.Namespace, saving: argparse.Namespace) -> N
     """Refuse outputs that exist, before anybody answers a question."""
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
-    check_outputs(outputs_of(saving), inputs, mark=mark, overwrite=options.overwrite)
+    check_outputs(saving, inputs, mark)
     path = local_path(options.labels)
     if path is not None:
         check_writable("--labels", options.labels, path)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
 from daskclust.commands import _cubes, _outputs
-from daskclust.commands._job import add_job_arguments, job_mark, run_predict, with_file
-from daskclust.commands._plan import make_plan, only_planned
+from daskclust.commands._job import add_job_arguments, run, with_file
+from daskclust.commands._plan import only_planned
 from daskclust.commands._tables import (
     add_table_arguments,
     is_table,
-    open_table_to_predict,
+    open_table_job,
     without_names,
 )
-from daskclust.commands.console import Progress, add_cluster_arguments
-from daskclust.commands.fit import CubeJob, open_maps
-from daskclust.persistence.saveable import check_same_data
+from daskclust.commands.console import Progress, add_cluster_arguments, ending, tell
+from daskclust.commands.fit import open_cube_job
 
 
 def add_command(commands: Any) -> None:
@@ -38,13 +36,12 @@ def add_command(commands: Any) -> None:
     _cubes.add_known_classes(parser.add_argument_group("known classes"), "--truth")
     add_cluster_arguments(parser)
     add_job_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     import daskclust
 
-    options = with_file(options.parser, options, options.arguments)
+    options = with_file(options)
     if options.model is None:
         options.parser.error("--model is needed: what fit --model has written")
     wanted = ("output", "uncertainty", "score", "report", "truth")
@@ -54,7 +51,6 @@ def _run(options: argparse.Namespace) -> int:
             "or several of them"
         )
     began = time.perf_counter()
-    progress = Progress()
     model = daskclust.load(options.model)
     if not hasattr(model, "predict"):
         raise ValueError(
@@ -63,53 +59,18 @@ def _run(options: argparse.Namespace) -> int:
         )
     job: Any
     if is_table(options):
-        job, model = open_table_to_predict(options, model), without_names(model)
+        job, model = open_table_job(options, model), without_names(model)
     else:
-        job = _open(options, model)
+        job = open_cube_job(options, model, fits=False)
     if only_planned(options, "predict", job.plan):
         return 0
-    found = run_predict(options, model, job, progress, began)
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
-    return 0
+    return tell(options, run(model, job, Progress(), began), _as_text)
 
 
-def _open(options: argparse.Namespace, model: Any) -> CubeJob:
-    _outputs.refuse_model_of_table(options.model)
-    _outputs.check_margin(options, model)
-    _outputs.check_smoothing(options, model)
-    _cubes.check_named(options, "truth")
-    _outputs.check_report(options)
-    mark = job_mark(options, model.get_params(deep=False), options.model)
-    replace = _outputs.check_outputs(
-        {flag: out for flag, out in _outputs.outputs_of(options).items() if flag != "--model"},
-        _cubes.inputs_of(options, "model"),
-        mark=mark,
-        overwrite=options.overwrite,
-    )
-    cube = _cubes.open_cube_of(options, scale="none", model=model)
-    check_same_data(model, cube)
-    if cube.shape[2] != model.n_features_in_:
-        raise ValueError(
-            f"The cube has {cube.shape[2]} bands, the model was fitted to "
-            f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
-            "--bad-bands."
-        )
-    maps = open_maps(options, cube, "truth")
-    plan = make_plan(cube, options, None, constrained=False)
-    return CubeJob(options, plan, {}, mark, replace, cube, maps)
-
-
-def _as_text(found: dict[str, Any]) -> str:
-    head = f"Rows      {found['rows']} labeled" if "rows" in found else ""
-    if not head:
-        pixels = found["pixels"]
-        head = f"Pixels    {pixels['valid']} labeled, {pixels['masked']} masked"
-    return "\n".join(
-        [
-            head,
-            *_outputs.classes_as_text(found),
-            *_outputs.agreements_as_text(found),
-            f"Time      {found['seconds']:.1f} s",
-            *([f"Written   {', '.join(found['outputs'].values())}"] if found["outputs"] else []),
-        ]
-    )
+def _as_text(found: dict[str, Any]) -> list[str]:
+    if "rows" in found:
+        head = f"Rows      {found['rows']} labeled"
+    else:
+        head = "Pixels    {valid} labeled, {masked} masked".format(**found["pixels"])
+    shown = (_outputs.classes_as_text, _outputs.agreements_as_text, ending)
+    return [head, *(line for lines in shown for line in lines(found))]

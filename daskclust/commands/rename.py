@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from daskclust.colors import Legend
+from daskclust.commands._job import digest
 from daskclust.commands._outputs import job_of, pairs_of_lines
+from daskclust.commands.console import tell
 from daskclust.persistence import saveable
 from daskclust.report.summary import legend_of
 from daskclust.storage.atomic import reserved
@@ -18,7 +18,6 @@ from daskclust.storage.stores import local_path
 
 
 def add_command(commands: Any) -> None:
-    """Add ``rename`` to the command line."""
     parser = commands.add_parser(
         "rename",
         usage="%(prog)s [options] MODEL FILE",
@@ -30,7 +29,6 @@ def add_command(commands: Any) -> None:
         "file", metavar="FILE", help="CSV of old,new: a name or a code, and its new name"
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -40,14 +38,16 @@ def _run(options: argparse.Namespace) -> int:
     # What another command writes between reading and writing would be lost.
     with reserved([] if place is None or not place.exists() else [place]):
         found = _renamed(options, daskclust.load(options.model))
-    if options.json:
-        print(json.dumps({"command": "rename", "classes": found}, indent=2))
-        return 0
-    for at, item in enumerate(found):
-        before_it = ", ".join(item["was"])
-        shown = item["name"] if before_it == item["name"] else f"{item['name']} (was {before_it})"
-        print(f"{'' if at else 'Classes':<10}{item['code']:>3}  {shown}")
-    return 0
+    return tell(options, {"command": "rename", "classes": found}, _as_text)
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for item in found["classes"]:
+        was = ", ".join(item["was"])
+        shown = item["name"] if was == item["name"] else f"{item['name']} (was {was})"
+        lines.append(f"{'' if lines else 'Classes':<10}{item['code']:>3}  {shown}")
+    return lines
 
 
 def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
@@ -60,8 +60,7 @@ def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
     _rename(model, before, _by_code(options.file, before, pairs))
     job = job_of(options.model)
     # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
-    said = json.dumps([job.get("mark"), sorted(pairs.items())])
-    mark = hashlib.sha256(said.encode()).hexdigest()[:16]
+    mark = digest([job.get("mark"), sorted(pairs.items())])
     save(model, options.model, overwrite=True, attributes={JOB: {**job, "mark": mark}})
     after = legend_of(model)
     into = saveable.merged_classes_of(model)

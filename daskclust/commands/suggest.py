@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
@@ -11,12 +10,11 @@ import numpy as np
 
 from daskclust.commands import _cubes
 from daskclust.commands._job import add_job_arguments, job_mark, with_file
-from daskclust.commands._outputs import check_outputs, check_report
+from daskclust.commands._outputs import check_outputs, places_of
 from daskclust.commands._plan import make_plan, only_planned
-from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client, tell
 from daskclust.persistence.saveable import check_same_data
 from daskclust.storage.outputs import Output
-from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
 
@@ -63,79 +61,52 @@ def add_command(commands: Any) -> None:
     group.add_argument("--title", metavar="TEXT", help="of the report")
     add_job_arguments(parser)
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    options = with_file(options.parser, options, options.arguments)
+    import daskclust
+    from daskclust.asking.files import QuestionsFile
+    from daskclust.report.page import Report
+
+    options = with_file(options)
     if options.output is None:
         options.parser.error("--output is needed")
     if options.seed < 0:
         options.parser.error(f"--seed {options.seed} is negative")
     _cubes.check_named(options, "labels")
     began = time.perf_counter()
-    progress = Progress()
-    mark = job_mark(options, {}, options.model)
-    replace = _check_outputs(options, mark)
-    model, cube = _open(options)
-    plan = make_plan(cube, options, None, constrained=False)
-    if only_planned(options, "suggest", plan):
-        return 0
-    found = _suggest(options, cube, model, progress, replace.get("--report", False), mark)
-    found["seconds"] = time.perf_counter() - began
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
-    return 0
-
-
-def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    from daskclust.asking.files import QuestionsFile
-    from daskclust.report.page import Report
-
-    check_report(options)
-    if options.report is not None and local_path(options.report) is None:
-        raise ValueError(
-            f"--report {redact(options.report)!r} is a URL; this report is written to a local path."
-        )
-    inputs = _cubes.inputs_of(options, "model")
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
     if options.report is not None:
         outputs["--report"] = Report(options.report)
-    return check_outputs(outputs, inputs, mark=mark, overwrite=options.overwrite)
-
-
-def _open(options: argparse.Namespace) -> tuple[Any, Any]:
-    import daskclust
-
-    if options.model is None:
-        return None, _cubes.open_cube_of(options, scale="none")
-    model = daskclust.load(options.model)
+        if outputs["--report"].path is None:
+            raise ValueError(
+                f"--report {redact(options.report)!r} is a URL; this report is written to a local "
+                "path."
+            )
+    mark = job_mark(options, {}, options.model)
+    replace = check_outputs(options, _cubes.inputs_of(options, "model"), mark, outputs)
+    model = None if options.model is None else daskclust.load(options.model)
     cube = _cubes.open_cube_of(options, scale="none", model=model)
-    check_same_data(model, cube)
-    return model, cube
+    if model is not None:
+        check_same_data(model, cube)
+    plan = make_plan(cube, options, None, constrained=False)
+    if only_planned(options, "suggest", plan):
+        return 0
+    found = _suggest(options, cube, model, replace.get("--report", False), mark)
+    return tell(options, {**found, "seconds": time.perf_counter() - began}, _as_text)
 
 
 def _suggest(
-    options: argparse.Namespace,
-    cube: Any,
-    model: Any,
-    progress: Progress,
-    replace_report: bool,
-    mark: str,
+    options: argparse.Namespace, cube: Any, model: Any, replace_report: bool, mark: str
 ) -> dict[str, Any]:
     from daskclust.asking.files import QuestionsFile, write_questions
     from daskclust.cube.pixels import questions_of
     from daskclust.selection import expected_gain, suggest_labels
 
+    progress = Progress()
     image = None
     if options.labels is not None:
-        image = _cubes.open_sources(
-            cube,
-            "--labels",
-            options.labels,
-            options.class_column,
-            options.unlabeled,
-            resample=options.resample_labels,
-        )
+        image = _cubes.open_labels(cube, options, "labels")
     with open_client(options, useful_workers=cube.blocks.count, progress=progress):
         n_valid = _cubes.count_pixels(cube, progress.task)
         known, n_vain = (None, 0) if image is None else _known(options, cube, image)
@@ -176,11 +147,7 @@ def _suggest(
                 zip(questions.lines.tolist(), questions.columns.tolist(), strict=True), start=1
             )
         ],
-        "outputs": {
-            name: redact(getattr(options, name))
-            for name in ("output", "report")
-            if getattr(options, name) is not None
-        },
+        "outputs": {k: v for k, v in places_of(options).items() if k != "model"},
     }
     if gain is not None:
         found["expected"] = {
@@ -210,7 +177,7 @@ def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[An
     return (np.concatenate([rows, more]), np.concatenate([labels, none])), len(more)
 
 
-def _as_text(found: dict[str, Any]) -> str:
+def _as_text(found: dict[str, Any]) -> list[str]:
     lines = [f"Questions {found['questions']} pixels, {found['labels']} labels so far"]
     if "expected" in found:
         expected = found["expected"]
@@ -220,5 +187,4 @@ def _as_text(found: dict[str, Any]) -> str:
             "estimated from the model's probabilities"
         )
     lines.append(f"Time      {found['seconds']:.1f} s")
-    lines += [f"Written   {path}" for path in found["outputs"].values()]
-    return "\n".join(lines)
+    return lines + [f"Written   {path}" for path in found["outputs"].values()]

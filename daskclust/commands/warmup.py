@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.commands.console import Progress
+from daskclust.commands.console import Progress, tell
 
 #: Rows, features and clusters of the fits: each choice of the kernels occurs.
 _ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
@@ -27,7 +26,6 @@ def add_command(commands: Any) -> None:
         "nothing can be kept.",
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.set_defaults(run=_run)
 
 
 def _fits(x: Any, k: int) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -109,17 +107,17 @@ def warm_up(progress: Progress) -> dict[str, Any]:
     }
 
 
+def _as_text(found: dict[str, Any]) -> list[str]:
+    return [
+        f"Kernels   {found['compiled']} compiled, {found['from_cache']} were there, in "
+        f"{found['seconds']:.1f} s",
+        *(f"Kept in   {folder}" for folder in found["folders"]),
+    ]
+
+
 def _run(options: argparse.Namespace) -> int:
     found = warm_up(Progress())
-    if options.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print(
-            f"Kernels   {found['compiled']} compiled, {found['from_cache']} were there, in "
-            f"{found['seconds']:.1f} s"
-        )
-        for folder in found["folders"]:
-            print(f"Kept in   {folder}")
+    tell(options, found, _as_text)
     if found["folders"]:
         return 0
     print(

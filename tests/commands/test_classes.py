@@ -307,13 +307,13 @@ def test_rows_of_noise_are_not_clustered() -> None:
         "pixels": {"valid": 100, "masked": 20},
     }  # fmt: skip
     add_classes(found, legend, [60, 40], "pixels")
-    lines = fit_as_text(found).splitlines()
+    lines = fit_as_text(found)
     assert lines[:2] == [
         "Pixels    60 clustered, 40 noise, 20 masked",
         "Fit       HDBSCAN, 1 clusters",
     ]
     found = {**found, "rows": 100, "columns": ["a"], "features_used": 1, "n_iter": 3, "passes": 5}
-    lines = fit_as_text(found).splitlines()
+    lines = fit_as_text(found)
     assert lines[0] == "Rows      60 clustered, 40 noise by 1 column"
     assert lines[1].endswith(" 3 iterations, 5 passes")
     assert "Columns   1 with weight" in lines
@@ -328,6 +328,6 @@ def test_vectors_and_very_many_clusters_are_told_in_a_line() -> None:
     }  # fmt: skip
     add_classes(found, legend, sizes, "rows")
     assert found["sizes"] == sizes
-    lines = fit_as_text(found).splitlines()
+    lines = fit_as_text(found)
     assert lines[0] == "Rows      501501 clustered by 256 values of embedding"
     assert "Sizes     1 to 1001 rows, median 501" in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from daskclust import open_cube
-from daskclust.commands._cubes import open_sources
+from daskclust.commands._cubes import open_labels
 from daskclust.report.summary import known_classes
 
 
@@ -19,7 +20,10 @@ def test_values_that_mean_none_hide_no_named_class(tmp_path: Path) -> None:
     table = tmp_path / "few.csv"
     table.write_text("row,column,class\n0,1,wheat\n2,3,maize\n")
     for unlabeled in ((-1,), (0,)):
-        found = open_sources(cube, "--labels", str(table), None, unlabeled)
+        options = Namespace(
+            labels=str(table), class_column=None, unlabeled=unlabeled, resample_labels=False
+        )
+        found = open_labels(cube, options, "labels")
         rows, labels = cube.rows_of(found, unlabeled=unlabeled)
         assert_array_equal(rows, [1, 11])
         assert_array_equal(labels, ["wheat", "maize"])
