@@ -162,6 +162,10 @@ class Label:
     asked: bool = False
     foretold: str | None = None
 
+    @property
+    def pixel(self) -> tuple[int, int]:
+        return self.row, self.column
+
 
 class AnswersFile(Output):
     """Points with a class; only what was written as such is replaced."""

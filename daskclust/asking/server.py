@@ -9,9 +9,10 @@ import queue
 import secrets
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -98,14 +99,14 @@ class Page:
         self._look_version = self._map_version = self.version = 0
         self._lock = threading.RLock()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
-        self._news: Callable[[], None] = lambda: None
+        self._news: Callable[[], object] = lambda: None
 
     # What runs in the main thread
 
     def run(self, prepare: Callable[[Page], Learner]) -> None:
         """Prepare, then do what is asked for, one piece after another, until a signal ends it."""
         self.learner = prepare(self)
-        self.learner.read([(one.row, one.column) for one in self.session.everything])
+        self.learner.read([one.pixel for one in self.session.everything])
         self._learn()
         with self._lock:
             self._doing = []
@@ -141,18 +142,13 @@ class Page:
         assert self.learner is not None
         with self._lock:
             names = self.session.names
-            known = [((one.row, one.column), one.name or "") for one in self.session.labels]
-            vain = [(one.row, one.column) for one in self.session.skipped]
+            known = [(one.pixel, one.name or "") for one in self.session.labels]
+            vain = [one.pixel for one in self.session.skipped]
             passed = list(self._passed)
         learned = self.learner.learn(names, known, vain, passed)
         with self._lock:
             self._learned = learned
             self._map_version += 1
-
-    def _save_now(self) -> None:
-        self._saved = {}
-        self._saved = self._save()
-        self._message = "saved: " + ", ".join(self._saved.values())
 
     def show_scene(self) -> None:
         """Let tabs fetch the scene: its overview was read."""
@@ -191,19 +187,15 @@ class Page:
             before = self.session.everything, self.session.classes
             action(wish)
             if before != (self.session.everything, self.session.classes):
+                grid = self.pictures.cube.pixel_grid
                 try:
-                    self._write()
+                    write_answers(self.file, self.session.everything, grid, self.session.about)
                 except BaseException:
                     self.session.undo()
                     raise
                 self._learned_is_old()
         self._changed()
         return self.state()
-
-    def _write(self) -> None:
-        write_answers(
-            self.file, self.session.everything, self.pictures.cube.pixel_grid, self.session.about
-        )
 
     def _learned_is_old(self) -> None:
         # The next question comes with the refit; one asked in the meantime would be stale.
@@ -232,7 +224,7 @@ class Page:
                 covered = pixels_inside(wish.get("corners") or [], self.session.shape)
             except (TypeError, ValueError) as error:
                 raise Refused(str(error)) from error
-            pixels = [(int(row), int(column)) for row, column in covered]
+            pixels = [(row, column) for row, column in covered.tolist()]
             if not pixels:
                 raise Refused("The polygon covers no center of a pixel.")
         else:
@@ -263,7 +255,13 @@ class Page:
     def _wish_to_save(self, _: dict[str, Any]) -> None:
         if not self.session.labels:
             raise Refused("There is no label yet, so there is no map to save.")
-        self._do("saving", self._save_now)
+
+        def save() -> None:
+            self._saved = {}
+            self._saved = self._save()
+            self._message = "saved: " + ", ".join(self._saved.values())
+
+        self._do("saving", save)
 
     def _changed(self) -> None:
         with self._lock:
@@ -274,9 +272,7 @@ class Page:
         """Return all that a tab shows, as JSON values."""
         with self._lock:
             session, learned, pictures = self.session, self._learned, self.pictures
-            counts = {name: 0 for name in session.names}
-            for label in session.labels:
-                counts[label.name or ""] += 1
+            counts = Counter(label.name for label in session.labels)
             share = session.accuracy
             return {
                 "version": self.version,
@@ -286,8 +282,7 @@ class Page:
                 if learned.question is None
                 else {"row": learned.question[0], "column": learned.question[1]},
                 "classes": [
-                    {"name": one.name, "color": one.color, "labels": counts[one.name]}
-                    for one in session.classes
+                    {**one._asdict(), "labels": counts[one.name]} for one in session.classes
                 ],
                 "labels": [
                     [one.row, one.column, session.names.index(one.name or "")]
@@ -316,9 +311,7 @@ class Page:
 
     def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
         """Return a tile as PNG; None where there is none."""
-        if not self.pictures.has(level, down, across):
-            return None
-        if not self._look_version:
+        if not self.pictures.has(level, down, across) or not self._look_version:
             return None
         if layer == "scene":
             return self.pictures.scene(level, down, across)
@@ -337,17 +330,18 @@ class Page:
         """Return the values of a pixel, and the means of the classes."""
         if self.learner is None:
             return {"values": None, "classes": {}}
-        (values,) = self.learner.read([(row, column)])
-        means = {}
-        for name in self.session.names:
-            own = [(one.row, one.column) for one in self.session.labels if one.name == name]
-            some = [value for value in self.learner.read(own) if value is not None]
-            if some:
-                means[name] = [round(float(v), 6) for v in np.mean(some, axis=0)]
-        return {
-            "values": None if values is None else [round(float(v), 6) for v in values],
-            "classes": means,
+        learner, labels = self.learner, self.session.labels
+
+        def mean(pixels: list[tuple[int, int]]) -> list[float] | None:
+            some = [value for value in learner.read(pixels) if value is not None]
+            return [round(float(v), 6) for v in np.mean(some, axis=0)] if some else None
+
+        means = {
+            name: mean([one.pixel for one in labels if one.name == name])
+            for name in self.session.names
         }
+        known = {name: values for name, values in means.items() if values is not None}
+        return {"values": mean([(row, column)]), "classes": known}
 
 
 def _pixel(wish: dict[str, Any]) -> tuple[int, int]:
@@ -393,10 +387,8 @@ class _Handler(RequestHandler):
         if origin is not None and urlsplit(origin).netloc not in own:
             raise HTTPError(403)
         is_page = self.request.method == "GET" and self.path_kwargs.get("rest") == ""
-        if not is_page and headers.get("Sec-Fetch-Site", "same-origin") not in (
-            "same-origin",
-            "none",
-        ):
+        site = headers.get("Sec-Fetch-Site", "none")
+        if not is_page and site not in ("same-origin", "none"):
             raise HTTPError(403)
         given = str(self.path_kwargs.get("token", ""))
         if not hmac.compare_digest(given.encode(), self.token.encode()):
@@ -406,31 +398,26 @@ class _Handler(RequestHandler):
         self.finish(f"{status_code}: {self._reason}\n")
 
     async def get(self, token: str, rest: str) -> None:
+        found: Any = None
+        first, *parts = rest.split("/")
         if rest in _FILES:
             name, kind = _FILES[rest]
             self.set_header("Content-Type", kind)
-            self.finish(files("daskclust.asking").joinpath(name).read_bytes())
-            return
-        first, *parts = rest.split("/")
-        if first == "state" and not parts:
+            found = files("daskclust.asking").joinpath(name).read_bytes()
+        elif rest == "state":
             await self.news.after(self._number("since", -1), self.page)
-            self.finish(self.page.state())
-            return
-        if first == "spectrum" and not parts:
+            found = self.page.state()
+        elif rest == "spectrum":
             place = self._number("row"), self._number("column")
-            if not all(0 <= at < n for at, n in zip(place, self.page.session.shape, strict=True)):
-                raise HTTPError(404)
-            self.finish(await self._run(self.page.spectrum, *place))
-            return
-        if first == "tile" and len(parts) == 4 and parts[0] in LAYERS:
+            if all(0 <= at < n for at, n in zip(place, self.page.session.shape, strict=True)):
+                found = await self._run(self.page.spectrum, *place)
+        elif first == "tile" and len(parts) == 4 and parts[0] in LAYERS:
             numbers = [int(part) if part.isdecimal() else -1 for part in parts[1:]]
             found = await self._run(self.page.tile, parts[0], *numbers)
-            if found is None:
-                raise HTTPError(404)
             self.set_header("Content-Type", "image/png")
-            self.finish(found)
-            return
-        raise HTTPError(404)
+        if found is None:
+            raise HTTPError(404)
+        self.finish(found)
 
     async def post(self, token: str, rest: str) -> None:
         if rest != "act" or self.request.headers.get("Content-Type") != "application/json":
@@ -466,27 +453,18 @@ class _News:
     """Wakes the tabs that wait for news."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
-    def tell(self) -> None:
-        """Wake all; from any thread."""
-        self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self._event.set()
         self._event = asyncio.Event()
 
     async def after(self, version: int, page: Page) -> None:
         """Wait until there is another version, or for a while."""
         event = self._event
-        if version != page.version:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await event.wait()
-        except TimeoutError:
-            return
+        if version == page.version:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), _PATIENCE)
 
 
 @contextmanager
@@ -495,7 +473,6 @@ def serve(page: Page, port: int = 0) -> Iterator[str]:
     token = secrets.token_urlsafe(24)
     listening = socket.create_server(("127.0.0.1", port))
     listening.setblocking(False)
-    chosen = listening.getsockname()[1]
     started = threading.Event()
     ended: list[Callable[[], Any]] = []
 
@@ -508,7 +485,7 @@ def serve(page: Page, port: int = 0) -> Iterator[str]:
         application = Application(routes, log_function=lambda _: None)
         server = HTTPServer(application, max_body_size=_LONGEST, max_buffer_size=_LONGEST)
         server.add_socket(listening)
-        page._news = news.tell
+        page._news = lambda: loop.call_soon_threadsafe(news.wake)
         ended.append(lambda: loop.call_soon_threadsafe(end.set))
         started.set()
         await end.wait()
@@ -517,12 +494,13 @@ def serve(page: Page, port: int = 0) -> Iterator[str]:
         await server.close_all_connections()
         pool.shutdown(wait=False, cancel_futures=True)
 
-    thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
-    thread.name = "daskclust-page"
+    thread = threading.Thread(
+        target=asyncio.run, args=(main(),), name="daskclust-page", daemon=True
+    )
     thread.start()
     started.wait()
     try:
-        yield f"http://127.0.0.1:{chosen}/{token}/"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
     finally:
         ended[0]()
         thread.join(2.0)

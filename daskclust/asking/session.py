@@ -143,8 +143,8 @@ class Session:
         self._set([Label(*pixel, name, now, step, asked, foretold) for pixel in pixels])
 
     def _set(self, labels: Sequence[Label]) -> None:
-        new = {(label.row, label.column): label for label in labels}
-        kept = [one for one in self._said.labels if (one.row, one.column) not in new]
+        new = {label.pixel: label for label in labels}
+        kept = [one for one in self._said.labels if one.pixel not in new]
         self._keep(replace(self._said, labels=(*kept, *new.values())))
 
     def _keep(self, said: _Said) -> None:

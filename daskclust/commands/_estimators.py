@@ -121,7 +121,17 @@ def make_estimator(options: argparse.Namespace) -> Any:
     given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
     foreign = sorted(given.keys() - params.keys())
     if foreign:
-        options.parser.error(_foreign(kind, foreign[0], params))
+        name = foreign[0]
+        owners = [
+            other for other, found in registry().items() if name in found().get_params(deep=False)
+        ]
+        flags = [_RENAMED.get(param, param).replace("_", "-") for param in sorted(params)]
+        word = name.replace("_", "-")
+        options.parser.error(
+            f"{kind.__name__} has no parameter {word!r}; it has {', '.join(flags)}. "
+            f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {word}."
+            + did_you_mean(word, flags)
+        )
     if not isinstance(given.get("init", ""), str):
         options.parser.error(f"init={given['init']!r} is no start; --init takes a name")
     if "random_state" in params:
@@ -155,20 +165,6 @@ def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
             raise ValueError(
                 f"{flag} is {count}, and there are {most} {unit} at most; expected no more."
             )
-
-
-def _foreign(kind: type, name: str, params: Mapping[str, Any]) -> str:
-    """Say that an estimator lacks a parameter, which one was meant, and who has it."""
-    owners = [
-        other for other, found in registry().items() if name in found().get_params(deep=False)
-    ]
-    flags = [_RENAMED.get(param, param).replace("_", "-") for param in sorted(params)]
-    word = name.replace("_", "-")
-    return (
-        f"{kind.__name__} has no parameter {word!r}; it has {', '.join(flags)}. "
-        f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {word}."
-        + did_you_mean(word, flags)
-    )
 
 
 def needs_labels(model: Any) -> bool:

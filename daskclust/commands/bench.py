@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -122,46 +123,22 @@ class CostModel:
         return cls(*(Cost.fit(samples, [getattr(s, name) for s in samples]) for name in names))
 
     def forecast(
-        self,
-        *,
-        rows: float,
-        cores: int,
-        rows_a_second: float,
-        state_bytes: int,
+        self, *, rows: float, cores: int, rows_a_second: float, state_bytes: int
     ) -> Forecast:
         """Say what a pass over rows in memory would take: one group a core."""
-        groups = cores
         work = rows / cores / rows_a_second
-        overhead = self.seconds.of(groups, state_bytes)
+        overhead = self.seconds.of(cores, state_bytes)
         whole = work + overhead
-        return Forecast(
-            cores,
-            groups,
-            n_tasks(groups),
-            work,
-            overhead,
-            work / whole,
-            min(1.0, self.scheduler.of(groups, state_bytes) / whole),
+        busy = min(1.0, self.scheduler.of(cores, state_bytes) / whole)
+        return Forecast(cores, cores, n_tasks(cores), work, overhead, work / whole, busy)
+
+    def most_cores(self, **pass_: Any) -> int:
+        """Return up to how many cores a pass keeps an efficiency of 0.9; 0 where one has less."""
+        return bisect_left(
+            range(1, 2**24),
+            True,
+            key=lambda cores: self.forecast(cores=cores, **pass_).efficiency < 0.9,
         )
-
-    def most_cores(
-        self, *, rows: float, rows_a_second: float, state_bytes: int, efficiency: float = 0.9
-    ) -> int:
-        """Return up to how many cores a pass keeps an efficiency; 0 where one has less."""
-        low, high = 0, 1
-
-        def is_good(cores: int) -> bool:
-            found = self.forecast(
-                rows=rows, cores=cores, rows_a_second=rows_a_second, state_bytes=state_bytes
-            )
-            return found.efficiency >= efficiency
-
-        while high < 2**24 and is_good(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if is_good(middle) else (low, middle)
-        return low
 
 
 #: Rows of a block that holds next to nothing.
@@ -321,20 +298,27 @@ def run_scaling(options: argparse.Namespace) -> int:
     p, k = options.features, options.n_clusters
     with open_client(options, useful_workers=CPU_COUNT, progress=progress) as client:
         threads = dict(client.nthreads())
+        workers = list(threads)
         with progress.task("Rows"):
             infos = worker_infos(client).items()
             limit = min((info.limit // max(1, threads[w]) for w, info in infos), default=0)
-            rows = rows_for(client, next(iter(threads)), limit, p, k, options.seconds)
+            rows = rows_for(client, workers[0], limit, p, k, options.seconds)
         with progress.task("Scaling"):
             table = measure_scaling(client, threads, rows, p, k, options.passes, progress.show)
+        # Workers of the groups, for each number of groups; at least one for each worker.
+        counts = sorted({max(count, len(workers)) for count in _GROUPS})
+        if len(counts) == 1:  # more workers than that: some of them, too
+            counts = [counts[0] // 8, counts[0] // 2, counts[0]]
+        places = [[workers[i % len(workers)] for i in range(count)] for count in counts]
         with progress.task("Overhead"):
-            samples = measure_overhead(
-                client, _places(list(threads)), _STATES, options.passes, progress.show
-            )
+            samples = measure_overhead(client, places, _STATES, options.passes, progress.show)
     model = CostModel.fit(samples)
     one = next(line for line in table if line["workers"] == 1)
-    rate = one["rows"] / one["alone_seconds"] / one["cores"]
-    state_bytes = int(centers_of(k, p).centers.nbytes)
+    given: dict[str, Any] = {
+        "rows": options.rows,
+        "rows_a_second": one["rows"] / one["alone_seconds"] / one["cores"],
+        "state_bytes": int(centers_of(k, p).centers.nbytes),
+    }
     cores = sorted({*_CORES, sum(threads.values())})
     found = {
         "command": "bench",
@@ -348,32 +332,15 @@ def run_scaling(options: argparse.Namespace) -> int:
         "model": asdict(model),
         "forecast": {
             "rows": options.rows,
-            "rows_a_second_and_core": rate,
-            "state_bytes": state_bytes,
-            "passes": [
-                asdict(
-                    model.forecast(
-                        rows=options.rows, cores=count, rows_a_second=rate, state_bytes=state_bytes
-                    )
-                )
-                for count in cores
-            ],
-            "most_cores_at_90_percent": model.most_cores(
-                rows=options.rows, rows_a_second=rate, state_bytes=state_bytes
-            ),
+            "rows_a_second_and_core": given["rows_a_second"],
+            "state_bytes": given["state_bytes"],
+            "passes": [asdict(model.forecast(cores=count, **given)) for count in cores],
+            "most_cores_at_90_percent": model.most_cores(**given),
         },
     }
     if options.picture is not None:
         draw_scaling(found, options.picture)
     return tell(options, found, _as_text)
-
-
-def _places(workers: list[str]) -> list[list[str]]:
-    """Workers of the groups, for each number of groups; at least one for each worker."""
-    counts = sorted({max(count, len(workers)) for count in _GROUPS})
-    if len(counts) == 1:  # more workers than that: some of them, too
-        counts = [counts[0] // 8, counts[0] // 2, counts[0]]
-    return [[workers[i % len(workers)] for i in range(count)] for count in counts]
 
 
 def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
@@ -392,14 +359,11 @@ def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
     right.plot(cores, [one["efficiency"] for one in passes], "o-", color="#009e73", label="pass")
     busy = [one["scheduler_share"] for one in passes]
     right.plot(cores, busy, "s--", color="#555555", label="scheduler's share")
-    right.legend(frameon=False, fontsize="small")
-    for axes, title in (
-        (left, "Measured"),
-        (right, f"Forecast, {found['forecast']['rows']:.3g} rows"),
-    ):
-        axes.set(title=title, xlabel="worker threads", ylim=(0, 1.15), xscale="log")
     left.set_ylabel("efficiency")
-    left.legend(frameon=False, fontsize="small")
+    forecast = f"Forecast, {found['forecast']['rows']:.3g} rows"
+    for axes, title in ((left, "Measured"), (right, forecast)):
+        axes.set(title=title, xlabel="worker threads", ylim=(0, 1.15), xscale="log")
+        axes.legend(frameon=False, fontsize="small")
     target = Path(path)
     with new_place(target) as partial:
         figure.savefig(partial, format=target.suffix[1:].lower(), dpi=150)
@@ -505,10 +469,6 @@ def _run(options: argparse.Namespace) -> int:
         return run_scaling(options)
     if options.picture is not None:
         options.parser.error("--picture is of scaling, which is measured without CUBE")
-    return _run_reading(options)
-
-
-def _run_reading(options: argparse.Namespace) -> int:
     from daskclust import KMeans, on_iteration
     from daskclust.engine import compute
 
@@ -517,9 +477,8 @@ def _run_reading(options: argparse.Namespace) -> int:
     stored = cube.stored.values
     # A pass is compared with Zarr as Dask reads it.
     bare_values = stored if cube.stored.array is None else da.from_zarr(cube.stored.array)
-    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (
-        open_client(options, useful_workers=blocks, progress=progress) as client,
+        open_client(options, useful_workers=cube.blocks.count, progress=progress) as client,
         # Reading is what is measured.
         dask.config.set({"daskclust.persist": False}),
     ):
@@ -531,14 +490,8 @@ def _run_reading(options: argparse.Namespace) -> int:
             bare = time.perf_counter() - began
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid
-        model = KMeans(
-            options.n_clusters,
-            init="random",
-            n_init=1,
-            max_iter=options.passes,
-            tol=0.0,
-            random_state=0,
-        )
+        start: dict[str, Any] = {"init": "random", "n_init": 1, "random_state": 0}
+        model = KMeans(options.n_clusters, max_iter=options.passes, tol=0.0, **start)
         seconds: list[float] = []
         with (
             progress.task("KMeans", rows=n_valid),

@@ -91,58 +91,40 @@ class Parser(argparse.ArgumentParser):
                 print(page, end="")
                 self.exit(0)
         # Shells expand what stands alone, not what follows an equals sign.
-        given = [_expanded(word) for word in given] if args is not None else given
-        given = self._bare(given)
-        found, unknown = super().parse_known_args(given if args is not None else args, namespace)
-        if unknown:
-            self.refuse(unknown)
-        return found, []
-
-    def _bare(self, given: list[str]) -> list[str]:
-        """Write out flags without their number: what follows may be a scene."""
-        optional = {
+        for i, word in enumerate(given):
+            flag, _, path = word.partition("=")
+            if flag.startswith("--") and path.startswith("~"):
+                given[i] = f"{flag}={os.path.expanduser(path)}"
+        # Flags without their number are written out: what follows may be a scene.
+        optional: dict[str, Any] = {
             name: action
             for action in self._actions
             for name in action.option_strings
             if action.nargs == "?" and callable(action.type)
         }
-        found = list(given)
         for i, word in enumerate(given):
-            if word in optional and not _reads(optional[word].type, given[i + 1 : i + 2]):
-                found[i] = f"{word}={optional[word].const}"
-        return found
+            if word in optional:
+                try:
+                    optional[word].type(given[i + 1])
+                except (IndexError, ValueError, argparse.ArgumentTypeError):
+                    given[i] = f"{word}={optional[word].const}"
+        found, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.refuse(unknown)
+        return found, []
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
-        hint = ""
+        hint = " Give all files side by side, before or behind the options."
         if flags:
-            known = self.flags()
+            known = [name for action in self._actions for name in action.option_strings]
             meant = _OTHER_NAMES.get(flags[0])
             hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
-        if not flags:
-            hint = " Give all files side by side, before or behind the options."
         self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
 
     def error(self, message: str) -> NoReturn:
         """End the program with the usage and a line without the credentials of URLs."""
         super().error(redact(message))
-
-    def flags(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings]
-
-
-def _expanded(word: str) -> str:
-    flag, mark, path = word.partition("=")
-    is_home = mark and flag.startswith("--") and path.startswith("~")
-    return f"{flag}={os.path.expanduser(path)}" if is_home else word
-
-
-def _reads(read: Any, words: Sequence[str]) -> bool:
-    """Whether there is a word that a flag takes."""
-    try:
-        return bool([read(word) for word in words])
-    except (ValueError, argparse.ArgumentTypeError):
-        return False
 
 
 #: How connections by TLS are made.

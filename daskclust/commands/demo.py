@@ -86,7 +86,16 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return tell(options, run_demo(options, Progress()), _as_text)
+    output = _Folder(options.output.resolve(), "demo", overwrite=options.overwrite)
+    output.check()
+    began = time.perf_counter()
+    with output.new() as folder:
+        folder.mkdir()
+        found = _compute(options, folder, Progress())
+        report = {"command": "demo", "output": str(output.place), **found}
+        report["seconds"] = time.perf_counter() - began
+        (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    return tell(options, report, _as_text)
 
 
 @dataclass(frozen=True)
@@ -124,24 +133,6 @@ def _read_truth(scene: zarr.Group, per_class: int, seed: int) -> _Truth:
             )
         labeled.flat[rng.choice(pixels, per_class, replace=False)] = label
     return _Truth(classes, labeled, _read(scene, "wavelength"), _read(scene, "informative"))
-
-
-def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """Run the demo and return its report: JSON values, as in ``report.json``."""
-    output = _Folder(options.output.resolve(), "demo", overwrite=options.overwrite)
-    output.check()
-    began = time.perf_counter()
-    with output.new() as folder:
-        folder.mkdir()
-        report = _compute(options, folder, progress)
-        report = {
-            "command": "demo",
-            "output": str(output.place),
-            **report,
-            "seconds": time.perf_counter() - began,
-        }
-        (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n")
-    return report
 
 
 class _Folder(Output):
@@ -199,11 +190,13 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
         (plain_map,) = compute("the map", cube.to_map(plain.labels_))
     judged = truth.judged
     for name, found in (("PCSKMeans", label_map), ("KMeans", plain_map)):
-        results[name].update(agreement_scores(truth.classes[judged], found[judged]))
+        results[name] |= agreement_scores(truth.classes[judged], found[judged])
     weights = model.feature_weights_
-    results["PCSKMeans"]["rounds"] = model.n_iter_
-    results["PCSKMeans"]["bands_used"] = int((weights > 0).sum())
-    results["PCSKMeans"]["informative_bands_used"] = int((weights[truth.informative] > 0).sum())
+    results["PCSKMeans"] |= {
+        "rounds": model.n_iter_,
+        "bands_used": int((weights > 0).sum()),
+        "informative_bands_used": int((weights[truth.informative] > 0).sum()),
+    }
     with progress.task("Picture"):
         picture = _picture(folder / PICTURE, scene, truth, label_map, plain_map, weights, results)
     if not picture:

@@ -160,35 +160,27 @@ def sees(array: Any) -> str | None:
     return lacking
 
 
-def shares_folder(folder: str, token: str) -> str | None:
-    """Return why this process cannot write where the client does, or None.
-
-    The client has made a file with the name `token` there.
-    """
-    place = Path(folder)
-    if not (place / token).is_file():
-        return f"it does not see {folder!r} as the client does"
-    mine = place / f".{token}.{uuid.uuid4().hex[:8]}"
-    try:
-        mine.write_bytes(b"daskclust")
-    except OSError as error:
-        return f"it cannot write to {folder!r}: {error.strerror}"
-    finally:
-        mine.unlink(missing_ok=True)
-    return None
-
-
-def shares_url(token: str) -> str | None:
-    """Return why this process cannot write where the client has made an object, or None."""
+def shares(token: str) -> str | None:
+    """Return why this process cannot write where the client has made a file, or None."""
     folder = redact(token.rpartition("/")[0])
     mine = f"{token}.{uuid.uuid4().hex[:8]}"
+    path = local_path(mine)
     try:
         if read_start(token, 1) is None:
             return f"it does not see {folder!r} as the client does"
-        write_whole(mine, b"daskclust", check=lambda: None)
-        remove(mine)
+        if path is None:
+            write_whole(mine, b"daskclust", check=lambda: None)
+            remove(mine)
+        else:
+            path.write_bytes(b"daskclust")
     except Exception as error:  # libraries of object stores have errors of their own
-        return f"it cannot write to {folder!r}: {' '.join(redact(error).split())}"
+        why = " ".join(redact(error).split())
+        if path is not None and isinstance(error, OSError):
+            why = str(error.strerror)
+        return f"it cannot write to {folder!r}: {why}"
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)
     return None
 
 
@@ -290,13 +282,11 @@ def _each(workers: Mapping[str, Around]) -> Iterator[str]:
 
 def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
     """Compare the limits of workers with what machines and control groups allow."""
-    hosts: dict[str, list[Around]] = {}
     groups: dict[tuple[str, str], list[Around]] = {}
     for worker in workers.values():
-        hosts.setdefault(worker["host"], []).append(worker)
         if worker.get("control_group") is not None:
             groups.setdefault((worker["host"], worker["control_group"]), []).append(worker)
-    for host, here in hosts.items():
+    for host, here in _by_host(workers).items():
         memory, limit = max(w["memory"] for w in here), _sum_of_limits(here)
         if limit > memory:
             yield (
@@ -314,16 +304,20 @@ def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
             )
 
 
+def _by_host(workers: Mapping[str, Around]) -> dict[str, list[Around]]:
+    found: dict[str, list[Around]] = {}
+    for worker in workers.values():
+        found.setdefault(worker["host"], []).append(worker)
+    return found
+
+
 def _sum_of_limits(workers: list[Around]) -> int:
     return sum(worker["memory_limit"] or 0 for worker in workers)
 
 
 def _threads(workers: Mapping[str, Around]) -> Iterator[str]:
-    by_host: dict[str, int] = {}
-    for worker in workers.values():
-        by_host[worker["host"]] = by_host.get(worker["host"], 0) + worker["threads"]
-    for host, threads in by_host.items():
-        here = [w for w in workers.values() if w["host"] == host]
+    for host, here in _by_host(workers).items():
+        threads = sum(w["threads"] for w in here)
         cores = max(w["cores"] for w in here)
         bound = {tuple(w.get("on_cores") or ()) for w in here}
         if len(bound) > 1:  # a batch system gives each its own
@@ -459,30 +453,19 @@ def who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
     """Ask every worker to write beside an output, and to remove it again."""
     if output is None:
         return {}
-    name = f".daskclust-doctor-{uuid.uuid4().hex[:12]}"
-    answers: dict[str, str | None]
     path = local_path(output)
-    if path is None:
-        token = f"{output.rstrip('/').rpartition('/')[0]}/{name}"
-        write_whole(token, b"daskclust", check=lambda: None)
-        try:
-            answers = client.run(partial(shares_url, token), on_error="return")
-        finally:
-            remove(token)
-        return _in_words(answers)
-    folder = path.parent
-    if not folder.is_dir():
+    folder = output.rstrip("/").rpartition("/")[0] if path is None else str(path.parent)
+    if path is not None and not path.parent.is_dir():
         raise FileNotFoundError(
-            f"The folder {str(folder)!r} of --output does not exist; create it, where all workers "
+            f"The folder {folder!r} of --output does not exist; create it, where all workers "
             "see it."
         )
-    local_token = Path(folder) / name
+    token = f"{folder}/.daskclust-doctor-{uuid.uuid4().hex[:12]}"
+    write_whole(token, b"daskclust", check=lambda: None)
     try:
-        local_token.touch()
-        answers = client.run(shares_folder, str(folder), name, on_error="return")
+        return _in_words(client.run(partial(shares, token), on_error="return"))
     finally:
-        local_token.unlink(missing_ok=True)
-    return _in_words(answers)
+        remove(token)
 
 
 def _in_words(answers: dict[str, Any]) -> dict[str, str | None]:

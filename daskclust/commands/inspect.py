@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 from daskclust.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
 from daskclust.commands._tables import is_table
 from daskclust.commands.console import Progress, counted, natural, tell
-from daskclust.cube import LabelMap, open_label_map
+from daskclust.cube import open_label_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
@@ -25,7 +25,7 @@ from daskclust.cube.formats.raster import envi_data_file
 from daskclust.engine import compute, number_type
 from daskclust.persistence.saveable import class_names_of, clusters_are_classes, scene_of
 from daskclust.report.summary import legend_of
-from daskclust.storage.outputs import JOB, Written
+from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import array_of, local_path, open_store
 from daskclust.storage.urls import redact
 
@@ -67,13 +67,16 @@ def _run(options: argparse.Namespace) -> int:
     if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
         node = open_store(options.cube)
         attributes = node.attrs.asdict()
+    is_group = isinstance(node, zarr.Group) and options.variable is None
+    labels = array_of(node, "labels") if is_group else None
     written = GeoTiff(options.cube, LABEL_MAP).written() if is_geotiff(options.cube) else None
     if "daskclust_model" in attributes:
         found = _model(options.cube, attributes)
-    elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
-        found = _label_map(node, attributes.get(JOB))
+    elif labels is not None and labels.ndim == 2 and "flag_values" in labels.attrs:
+        # It looks like what `Cube.write_labels` writes.
+        found = _label_map(node, labels, attributes.get(JOB))
     elif written is not None and written.kind == LABEL_MAP:
-        found = _label_tif(options.cube, written)
+        found = _label_map(options.cube, None, written.attributes[JOB])
     else:
         found = _cube(options)
     return tell(options, found, _as_text)
@@ -112,40 +115,22 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _holds_labels(group: zarr.Group) -> bool:
-    """Whether a group looks like what ``Cube.write_labels`` writes."""
-    labels = array_of(group, "labels")
-    return labels is not None and labels.ndim == 2 and "flag_values" in labels.attrs
-
-
-def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
-    labels = group["labels"]
-    assert isinstance(labels, zarr.Array)
-    return {
-        "kind": "label map",
-        "shape": list(labels.shape),
-        "chunks": list(labels.chunks),
-        "dtype": str(labels.dtype),
-        **_said_by(open_label_map(group)),
-        "job": job,
-    }
-
-
-def _said_by(opened: LabelMap) -> dict[str, Any]:
-    """Return codes and names of classes, as they were given, and where the map lies."""
+def _label_map(place: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str, Any]:
+    """Describe a label map; `array` holds the labels of a Zarr store."""
+    opened = open_label_map(place)
     codes = sorted(opened.names)
-    classes = [opened.names[code] for code in codes]
-    return {"flag_values": codes, "classes": classes, "crs": opened.grid.crs_name}
-
-
-def _label_tif(path: str, written: Written) -> dict[str, Any]:
-    opened = open_label_map(path)
+    if array is None:
+        stored: dict[str, Any] = {"chunks": [max(sizes) for sizes in opened.values.chunks]}
+    else:
+        stored = {"chunks": list(array.chunks), "dtype": str(array.dtype)}
     return {
         "kind": "label map",
         "shape": list(opened.shape),
-        "chunks": [max(sizes) for sizes in opened.values.chunks],
-        **_said_by(opened),
-        "job": written.attributes[JOB],
+        **stored,
+        "flag_values": codes,
+        "classes": [opened.names[code] for code in codes],
+        "crs": opened.grid.crs_name,
+        "job": job,
     }
 
 
@@ -154,7 +139,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
     source, place = cube.stored, cube.georeference
     array = source.array
     paths = list(paths_of(options.cube).values())
-    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
+    blocks = cube.blocks.count
     read = blocks if options.full else min(blocks, options.sample)
     numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
     with Progress().task(f"Looking at {read} of {blocks} blocks"):
@@ -162,19 +147,26 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     axes = dict(zip(("y", "x", "band"), source.order, strict=True))
     shape = {name: source.shape[place] for place, name in enumerate(axes)}
-    values = source.values
     if array is None:
         # Pixels are rows there: blocks are what is read.
         chunks = {"y": cube.chunks[0][0], "x": cube.chunks[1][0], "band": shape["band"]}
         shards = None
     else:
-        chunks = {name: int(array.chunks[axis]) for name, axis in axes.items()}
-        shards = (
-            None
-            if array.shards is None
-            else {name: int(array.shards[axis]) for name, axis in axes.items()}
+        chunks, shards = (
+            sizes and {name: int(sizes[axis]) for name, axis in axes.items()}
+            for sizes in (array.chunks, array.shards)
         )
     unit = shards or chunks
+    stored = None
+    local = [path for path in map(local_path, paths) if path is not None]
+    if len(local) == len(paths):
+        # The header of an ENVI file holds no values.
+        files = [envi_data_file(p) if p.suffix.lower() == ".hdr" else p for p in local]
+        stored = (
+            sum(path.stat().st_size for path in files)
+            if array is None
+            else int(array.nbytes_stored())
+        )
     named = cube.wavelengths
     found: dict[str, Any] = {
         "kind": "cube",
@@ -190,7 +182,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "blocks": blocks,
         "block": [cube.chunks[0][0], cube.chunks[1][0]],
         "bytes": source.nbytes,
-        "bytes_stored": _bytes_stored(array, paths),
+        "bytes_stored": stored,
         "bands": cube.shape[2],
         "bands_left_out": source.shape[2] - cube.shape[2],
         # Where all pixels are masked, none of the bands is at fault.
@@ -203,24 +195,13 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "mask": None if options.mask is None else redact(options.mask),
         "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
         "crs": cube.pixel_grid.crs_name,
+        "files": len(paths)
+        if array is None
+        else math.prod(-(-size // unit[name]) for name, size in shape.items()),
     }
-    found["files"] = len(paths)
-    if array is not None:
-        found["files"] = math.prod(-(-size // unit[name]) for name, size in shape.items())
-    unit_bytes = math.prod(unit.values()) * values.dtype.itemsize
+    unit_bytes = math.prod(unit.values()) * source.values.dtype.itemsize
     found["advice"] = advice(found, unit_bytes=unit_bytes)
     return found
-
-
-def _bytes_stored(array: Any, paths: Sequence[str]) -> int | None:
-    local = [local_path(path) for path in paths]
-    if any(path is None for path in local):
-        return None
-    if array is not None:
-        return int(array.nbytes_stored())
-    # The header of an ENVI file holds no values.
-    files = [envi_data_file(p) if p.suffix.lower() == ".hdr" else p for p in local if p is not None]
-    return sum(path.stat().st_size for path in files)
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
@@ -278,15 +259,6 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
     return out
 
 
-def _short(value: Any) -> str:
-    return "one a band" if isinstance(value, list) else f"{value:g}"
-
-
-def _bands(found: Mapping[str, Any]) -> str:
-    out = found["bands_left_out"]
-    return f"{found['bands']}" + (f" ({out} bad ones left out)" if out else "")
-
-
 def _as_text(found: Mapping[str, Any]) -> list[str]:
     if found["kind"] != "cube":
         lines = [found["kind"].capitalize()]
@@ -300,55 +272,40 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 lines.append(f"  {key}: {text}")
         return lines
-    sizes = found["dimensions"]
-    version = found["zarr_format"]
+    version, wave, out = found["zarr_format"], found["wavelengths"], found["bands_left_out"]
+
+    def sizes(key: str) -> str:
+        return " x ".join(f"{name} {size}" for name, size in found[key].items())
+
     kind = found["format"] if version is None else f"Zarr v{version}"
-    exact = "" if found["share_is_exact"] else " (of a sample)"
-    stored = (
-        "" if found["bytes_stored"] is None else f", {format_bytes(found['bytes_stored'])} stored"
-    )
-    wave = found["wavelengths"]
-    lines = [
-        f"Cube      {found['variable'] or 'array'}, {kind}, "
-        + " x ".join(f"{name} {size}" for name, size in sizes.items())
-        + f", {found['dtype']}, {format_bytes(found['bytes'])}{stored}",
-        "Chunks    "
-        + " x ".join(f"{name} {size}" for name, size in found["chunks"].items())
-        + (
-            ""
-            if found["shards"] is None
-            else ", shards "
-            + " x ".join(f"{name} {size}" for name, size in found["shards"].items())
-        )
+    cube = [found["variable"] or "array", kind]
+    cube += [sizes("dimensions"), found["dtype"], format_bytes(found["bytes"])]
+    if found["bytes_stored"] is not None:
+        cube.append(f"{format_bytes(found['bytes_stored'])} stored")
+    nodata = ", ".join(f"{value:g}" for value in found["nodata"]) or "none"
+    values = [
+        f"{key} {'one a band' if isinstance(value, list) else format(value, 'g')}"
+        for key, value in found["values"].items()
+    ]
+    place = "coordinates without a coordinate system"
+    return [
+        f"Cube      {', '.join(cube)}",
+        f"Chunks    {sizes('chunks')}"
+        + (f", shards {sizes('shards')}" if found["shards"] else "")
         + f"; {counted(found['blocks'], 'block')} of "
         f"{found['block'][0]} x {found['block'][1]} pixels",
-        "Bands     "
-        + (
-            f"{_bands(found)}, no wavelengths"
-            if wave is None
-            else f"{_bands(found)}, {wave[0]:g} to {wave[1]:g} nm"
-        ),
-        f"No data   {found['share_without_data']:.1%} of pixels{exact}"
+        f"Bands     {found['bands']}"
+        + (f" ({out} bad ones left out)" if out else "")
+        + (", no wavelengths" if wave is None else f", {wave[0]:g} to {wave[1]:g} nm"),
+        f"No data   {found['share_without_data']:.1%} of pixels"
+        + ("" if found["share_is_exact"] else " (of a sample)")
         + (", those that --mask hides among them" if found.get("mask") else "")
-        + "; values "
-        + (", ".join(f"{value:g}" for value in found["nodata"]) or "none")
+        + f"; values {nodata}"
         + (" and NaN" if found["nan_is_nodata"] else ""),
-        "Values    "
-        + (
-            ", ".join(f"{key} {_short(value)}" for key, value in found["values"].items())
-            or "as stored"
-        ),
-        "Place     "
-        + (
-            found["crs"]
-            or (
-                "coordinates without a coordinate system"
-                if found["georeferenced"]
-                else "not georeferenced"
-            )
-        ),
+        f"Values    {', '.join(values) or 'as stored'}",
+        f"Place     {found['crs'] or (place if found['georeferenced'] else 'not georeferenced')}",
+        *(f"Advice    {text}" for text in found["advice"]),
     ]
-    return lines + [f"Advice    {text}" for text in found["advice"]]
 
 
 #: Different values that are listed of a column, and parts that are many.

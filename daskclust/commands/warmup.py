@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,46 +27,36 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
-def _fits(x: Any, k: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Fits that between them reach all kernels."""
+def _fit_all(x: Any, k: int) -> None:
+    """Make fits that between them reach all kernels."""
     import daskclust as d
 
-    n = len(x)
-    few = np.full(n, -1)
+    few = np.full(len(x), -1)
     few[: 4 * k] = np.arange(4 * k) % k
-    pairs = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 2], [1, 4]]}
+    pairs: dict[str, Any] = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 2], [1, 4]]}
     missing = x.copy()
     missing[::3, 0] = np.nan
     common: dict[str, Any] = {"random_state": 0, "max_iter": 3}
-    weight = np.ones(n)
 
-    def fitted(model: Any, data: Any, *args: Any, **more: Any) -> Callable[[], Any]:
-        def run() -> Any:
-            model.fit(data, *args, **more)
-            return model.predict(data)
+    def fit(model: Any, data: Any, *args: Any, **more: Any) -> None:
+        model.fit(data, *args, **more).predict(data)
 
-        return run
-
-    yield "KMeans", fitted(d.KMeans(k, **common), x)
-    yield (
-        "KMeans, weighted",
-        fitted(d.KMeans(k, init="k-means++", **common), x, sample_weight=weight),
-    )
-    yield "SemiSupervisedKMeans", fitted(d.SemiSupervisedKMeans(k, **common), x, few)
-    yield "SparseKMeans", fitted(d.SparseKMeans(k, **common), x)
-    yield "PCKMeans", fitted(d.PCKMeans(k, **common), x, few, **pairs)
-    yield "MPCKMeans", fitted(d.MPCKMeans(k, **common), x, **pairs)
-    yield "PCSKMeans", fitted(d.PCSKMeans(k, **common), x, few, **pairs)
-    yield "COPKMeans", fitted(d.COPKMeans(k, **common), x, **pairs)
-    yield "DPMeans", fitted(d.DPMeans(n_clusters_hint=k, max_iter=3), x)
-    yield "LabelSpreading", fitted(d.LabelSpreading(random_state=0), x, few)
+    fit(d.KMeans(k, **common), x)
+    fit(d.KMeans(k, init="k-means++", **common), x, sample_weight=np.ones(len(x)))
+    fit(d.SemiSupervisedKMeans(k, **common), x, few)
+    fit(d.SparseKMeans(k, **common), x)
+    fit(d.PCKMeans(k, **common), x, few, **pairs)
+    fit(d.MPCKMeans(k, **common), x, **pairs)
+    fit(d.PCSKMeans(k, **common), x, few, **pairs)
+    fit(d.COPKMeans(k, **common), x, **pairs)
+    fit(d.DPMeans(n_clusters_hint=k, max_iter=3), x)
+    fit(d.LabelSpreading(random_state=0), x, few)
     for kind in ("diag", "full"):
-        mixture = d.GaussianMixture(2, covariance_type=kind, **common)
-        yield f"GaussianMixture, {kind}", fitted(mixture, missing)
+        fit(d.GaussianMixture(2, covariance_type=kind, **common), missing)
     for init in ("maximin", "dkm++", "robin"):
-        yield f"start {init}", fitted(d.KMeans(k, init=init, **common), x)
+        fit(d.KMeans(k, init=init, **common), x)
     ensemble = d.PCKID(2, n_initializations=2, max_components=3, n_init=2, random_state=0)
-    yield "PCKID", fitted(ensemble, missing)
+    fit(ensemble, missing)
 
 
 def _kernels() -> dict[str, Any]:
@@ -93,8 +82,7 @@ def warm_up(progress: Progress) -> dict[str, Any]:
             for p, k in _SHAPES:
                 x = rng.normal(size=(_ROWS, p)).astype(dtype)
                 with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
-                    for _, run in _fits(x, k):
-                        run()
+                    _fit_all(x, k)
     stats = [kernel.stats for kernel in _kernels().values()]
     folders = sorted({found.cache_path for found in stats if found.cache_path})
     return {

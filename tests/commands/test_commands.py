@@ -33,7 +33,7 @@ from daskclust.commands.doctor import (
     diagnose,
     look_around,
     sees,
-    shares_folder,
+    shares,
     spoilers,
     who_cannot_write,
 )
@@ -872,8 +872,8 @@ def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((5, 3, 2)))
     assert "sees another array" in str(sees(stored))
     (tmp_path / "token").touch()
-    assert shares_folder(str(tmp_path), "token") is None
-    assert "does not see" in str(shares_folder(str(tmp_path / "b.zarr"), "token"))
+    assert shares(str(tmp_path / "token")) is None
+    assert "does not see" in str(shares(str(tmp_path / "b.zarr" / "token")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]
 
 
