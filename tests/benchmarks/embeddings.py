@@ -364,6 +364,18 @@ def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
     }
 
 
+def report_hierarchical(found: dict[str, Any]) -> None:
+    """Print the table: by phase the clock, processor seconds of each worker, and the peaks."""
+    spent = found["processor seconds of workers"]
+    rows = [
+        [phase, f"{seconds:.1f}", ", ".join(f"{one:.1f}" for one in spent[phase])]
+        for phase, seconds in found["seconds of phases"].items()
+    ]
+    peaks = [f"{found[f'{who} MiB']:.0f}" for who in ("client", "worker")]
+    rows.append(["MiB at most: client, a worker", *peaks])
+    print_table([f"{found['n']} rows, {found['k']} clusters", "seconds", "of processors"], rows)
+
+
 def keep(name: str, found: Any, path: Path) -> None:
     """Put results into a file, with what they were measured on."""
     known = json.loads(path.read_text()) if path.is_file() else {}

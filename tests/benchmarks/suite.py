@@ -8,10 +8,10 @@ machine need another folder.
 
 Parts: ``fits`` (whole fits of k-means, ``whole_fits.py``), ``iterations`` and ``growth`` (an
 iteration, and its growth with n, p and k, ``lloyd.py``), ``starts`` (inertia over twenty seeds,
-``inertia.py``), ``embeddings`` (``embeddings.py``), ``constrained`` (PCSKMeans and MPCKMeans beside
-published times, ``pcskm.py`` and ``constrained.py``), ``mixtures`` (``mixtures.py``) and ``pckid``
-(by the number of rows, ``pckid.py``).  What is compared runs in processes of its own that
-alternate, on two threads.
+``inertia.py``), ``embeddings`` and ``hierarchical`` (``embeddings.py``), ``constrained`` (PCSKMeans
+and MPCKMeans beside published times, ``pcskm.py`` and ``constrained.py``), ``mixtures``
+(``mixtures.py``) and ``pckid`` (by the number of rows, ``pckid.py``).  What is compared runs in
+processes of its own that alternate, on two threads.
 ``--python PATH`` names an interpreter of peers that are not installed in this one, ``--peers`` and
 ``--problems`` take some of them.  The machine should have nothing else to do.
 """
@@ -143,6 +143,11 @@ def _embeddings(options: Namespace) -> Any:
     return embeddings.compare(embeddings.PROBLEMS, embeddings.installed(), options.seeds)
 
 
+def _hierarchical(options: Namespace) -> Any:
+    # So few clusters still have two levels.
+    return embeddings.hierarchical(0.0125 if options.toy else 1.0)
+
+
 @dataclass(frozen=True)
 class Part:
     """A benchmark: what it is about, how it is measured, printed and drawn."""
@@ -184,6 +189,12 @@ PARTS = {
         "Embeddings: time until the inertia at which another program ends",
         _embeddings,
         lambda found, _: embeddings.report(found),
+        None,
+    ),
+    "hierarchical": Part(
+        "1e5 clusters of 2e6 rows on disk, two workers of 1.5 GB",
+        _hierarchical,
+        lambda found, _: embeddings.report_hierarchical(found),
         None,
     ),
     "constrained": Part(

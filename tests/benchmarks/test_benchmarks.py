@@ -33,6 +33,8 @@ import whole_fits
 from _pictures import Line, draw_growth
 from _timing import PROBLEMS, TOY, Problem, run_alone
 
+from daskclust.cluster.lloyd import LloydProblem
+
 
 @pytest.mark.slow
 def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,12 +138,33 @@ def test_embeddings_are_compared_by_the_time_to_the_same_inertia(
     assert "| inf, 0.0x | inf, 0.0x | 1.3x |" in table
 
 
+def test_starts_and_levels_are_told_in_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Put back in the end.
+    for name in ("begin", "_assign"):
+        monkeypatch.setattr(LloydProblem, name, getattr(LloydProblem, name))
+    found = embeddings.start("f", "sampled", 20, 0.02, 2)
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(found, 2)
+    known = {"start": [2.0, 4.0], "pass": [1.0, 1.0], "fit": [9.0, 9.0], "inertia": [9.0, 11.0]}
+    embeddings.report_starts({"f, k = 20": {"sampled": known, "random": known}})
+    assert "| f, k = 20 | random | 3.00 | 3.0 | 9.0 | +0.00 ± 10.00 % |" in capsys.readouterr().out
+    known = {
+        "n": 9, "k": 3, "seconds of phases": {"parts": 2.0}, "client MiB": 7, "worker MiB": 5.0,
+        "processor seconds of workers": {"parts": [1.0, 1.5]},
+    }  # fmt: skip
+    embeddings.report_hierarchical(known)
+    table = capsys.readouterr().out
+    assert "| parts | 2.0 | 1.0, 1.5 |" in table
+    assert "| MiB at most: client, a worker | 7 | 5 |" in table
+
+
 @pytest.mark.slow
 def test_all_parts_of_the_suite_at_toy_size(tmp_path: Path) -> None:
     suite.main(["--toy", "--output", str(tmp_path), "--seeds", "1", "--repeats", "1"])
     page = (tmp_path / "suite.md").read_text()
     assert page.count("## ") == len(suite.PARTS)
-    assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 2
+    assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 3
 
 
 def test_a_slow_peer_is_measured_with_few_seeds_and_ended(
