@@ -284,11 +284,12 @@ def announce(name: str, record: Mapping[str, Any]) -> None:
         listener(record)
 
 
-def begin_pass(name: str, number: int) -> None:
-    """Tell whatever is shown that a pass over the data begins."""
+def begin_pass(name: str, record: Any) -> None:
+    """Count a pass over the data, and tell whatever is shown that it begins."""
+    record.passes += 1
     progress = _current.get()
     if progress is not None:
-        progress.begin_pass(name, number)
+        progress.begin_pass(name, record.passes)
 
 
 @contextmanager

@@ -197,13 +197,9 @@ class OpenRows(Rows):
         # than memory leave no memory for that; what is not kept is worked out again.
         return 2 * bytes_a_row * self.n_rows <= self._keepable
 
-    def _begin(self, name: str) -> None:
-        self.pass_record.passes += 1
-        begin_pass(name, self.pass_record.passes)
-
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
         carry = Carry() if carry is None else carry
-        self._begin(reduction.name)
+        begin_pass(reduction.name, self.pass_record)
         log = self.pass_record.log
         known = None if log is None else log.recall(reduction, state)
         if known is not None:
@@ -215,7 +211,7 @@ class OpenRows(Rows):
         return reduction.finalize(partial, state)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
-        self._begin(name)
+        begin_pass(name, self.pass_record)
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
@@ -224,7 +220,7 @@ class OpenRows(Rows):
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self._begin("take")
+        begin_pass("take", self.pass_record)
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:

@@ -147,24 +147,6 @@ def add_classes(
             partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
 
 
-def class_statistics(partial: Partial) -> ClassStatistics:
-    """Statistics of the classes from a merged partial."""
-    sums, moments = partial["class_sums"][0], partial["class_moments"]
-    p = moments.shape[-1]
-    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
-    sums, masses, weight = sums[:, :p], sums[:, p:-1], sums[:, -1]
-    complete = bool((masses == weight[:, None]).all())
-    observed = masses if masses.shape[1] else weight[:, None]
-    first = int(partial["first_weightless"])
-    return ClassStatistics(
-        weight=weight,
-        mean=np.divide(sums, observed, out=np.zeros_like(sums), where=observed > 0),
-        scatter=moments[2].sum(axis=1),
-        first_weightless=None if first == NO_ROW else first,
-        masses=None if complete else masses,
-    )
-
-
 #: Weights between which neither their inverses nor their sums leave the range of float64.
 LIGHTEST, HEAVIEST = 1e-140, 1e140
 #: Squares of larger values, summed over rows and features, may overflow.
@@ -309,10 +291,24 @@ def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Flo
 
 def found_in_any(partial: Partial) -> dict[str, Any]:
     """Return the attributes of a :class:`Survey` that every first pass finds alike."""
+    sums, moments = partial["class_sums"][0], partial["class_moments"]
+    p = moments.shape[-1]
+    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
+    sums, masses, weight = sums[:, :p], sums[:, p:-1], sums[:, -1]
+    complete = bool((masses == weight[:, None]).all())
+    observed = masses if masses.shape[1] else weight[:, None]
     bad, weightless = partial["bad"][0], int(partial["bad_weight"])
+    first = int(partial["first_weightless"])
     # The number of the column, from 1; negative for NaN.
     code = int(bad["x"][0])
     return {
+        "classes": ClassStatistics(
+            weight=weight,
+            mean=np.divide(sums, observed, out=np.zeros_like(sums), where=observed > 0),
+            scatter=moments[2].sum(axis=1),
+            first_weightless=None if first == NO_ROW else first,
+            masses=None if complete else masses,
+        ),
         "low": partial["low"],
         "high": partial["high"],
         "idle": partial["idle"],
@@ -360,7 +356,6 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         weight=total,
         mean=mean,
         variance=variance,
-        classes=class_statistics(partial),
         **found_in_any(partial),
     )
 
@@ -456,7 +451,6 @@ def _partial_finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
         weight=total,
         mean=mean,
         variance=variance,
-        classes=class_statistics(partial),
         observed=observed,
         n_incomplete=int(partial["rows"][0]),
         n_unobserved=int(partial["rows"][1]),

@@ -248,10 +248,6 @@ def _padded(found: list[Floats], k: int) -> Floats:
     return np.stack([np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found])
 
 
-def _picked(picks: Array, mean: Floats) -> Floats:
-    return filled(picks["x"][picks["row"] >= 0], mean)
-
-
 def sample_centers(
     rows: Rows,
     survey: Survey,
@@ -287,7 +283,7 @@ def sample_centers(
             else density_centers(rows, survey, init, n_clusters)
         )
         return _padded([only] * len(seeds), n_clusters)
-    picks = [_picked(picks, survey.mean) for picks in survey.picks]
+    picks = [filled(drawn["x"][drawn["row"] >= 0], survey.mean) for drawn in survey.picks]
     known = picks[0][:0] if fixed is None else fixed
     if len(known) == n_clusters:
         return _padded([known] * len(seeds), n_clusters)
@@ -331,7 +327,7 @@ def draw_candidates(
     missing: bool = False,
 ) -> Candidates:
     """Draw the candidates of k-means||, and do not cluster them yet: ``init_rounds`` passes."""
-    first = [_picked(picks, survey.mean) for picks in survey.picks]
+    first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
     drawn = Candidates(rows, survey, first, seeds, 0, shift, missing)
     drawn.oversample(n_clusters, oversampling_factor, init_rounds)
     return drawn
@@ -370,7 +366,8 @@ class Candidates:
         keep = self.rows.can_keep(CARRY_BYTES * len(self.seeds))
         sampling = CANDIDATES if keep else CANDIDATES.without_carry()
         found = self.rows.reduce(sampling, state, self.carry)
-        drawn = [_picked(picks, self.survey.mean) for picks in found]
+        mean = self.survey.mean
+        drawn = [filled(picks["x"][picks["row"] >= 0], mean) for picks in found]
         self.points = [np.concatenate(pair) for pair in zip(self.points, drawn, strict=True)]
         return any(len(d) for d in drawn)
 
@@ -435,24 +432,20 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
     work = len(points) * k
     tries = max(1, min(_RECLUSTER_TRIES, _RECLUSTER_WORK // work))
     center = np.average(points, axis=0, weights=mass)
-    calls = [
-        partial(_cluster_candidates, points, mass, k, int(word), n_fixed, center)
-        for word in np.random.SeedSequence(seed).generate_state(tries)
-    ]
+
+    def attempt(word: int) -> tuple[Floats, float]:
+        """Return k centers, and the weighted squared distances to them."""
+        uniforms = np.zeros(k)
+        uniforms[n_fixed:] = np.random.Generator(np.random.Philox(word)).random(k - n_fixed)
+        drawn = points[draw_apart(points, mass, k, uniforms, n_fixed)]
+        most = _RECLUSTER_LARGE_ITER if is_large(*drawn.shape) else _RECLUSTER_ITER
+        return cluster_points(points, mass, drawn, max_iter=most, shift=center, n_fixed=n_fixed)
+
+    words = np.random.SeedSequence(seed).generate_state(tries).tolist()
+    calls = [partial(attempt, word) for word in words]
     large = work * points.shape[1] >= _RECLUSTER_THREADING
     found = side_by_side(calls) if large else [call() for call in calls]
     return found[best_restart([cost for _, cost in found])][0]
-
-
-def _cluster_candidates(
-    points: Floats, mass: Floats, k: int, seed: int, n_fixed: int, center: Floats
-) -> tuple[Floats, float]:
-    """Return k centers of weighted points, and the weighted squared distances to them."""
-    uniforms = np.zeros(k)
-    uniforms[n_fixed:] = np.random.Generator(np.random.Philox(seed)).random(k - n_fixed)
-    drawn = points[draw_apart(points, mass, k, uniforms, n_fixed)]
-    most = _RECLUSTER_LARGE_ITER if is_large(*drawn.shape) else _RECLUSTER_ITER
-    return cluster_points(points, mass, drawn, max_iter=most, shift=center, n_fixed=n_fixed)
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:

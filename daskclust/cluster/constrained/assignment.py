@@ -197,7 +197,7 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
     """
     c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
-    if not rows.incomplete[labeled].any():
+    if not np.isnan(rows.x[labeled]).any():
         return c
     if len(labeled) > _LISTED_ROWS:
         raise ConstraintError(

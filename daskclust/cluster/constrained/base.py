@@ -143,13 +143,16 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         constrained = ConstrainedRows.fetch(data.rows, read)
+        assignment, rule = self._rules(data, constrained)
         return ConstrainedLloyd(
             data.rows,
             data.rows.excluding(constrained.constraints.rows),
             constrained,
-            *self._rules(data, constrained),
+            assignment,
+            rule,
             partial(self._start, data, constrained),
             data.survey.mean,
+            int(self.max_iter) * rule.max_rounds,
             int(self.max_iter),
             data.survey.misses_values,
         )

@@ -39,13 +39,13 @@ class ConstrainedRows:
     """Constraints with the rows they concern.
 
     `x` (m, p): the constrained rows, in row order. `weight` (m,): their sample weights, all
-    positive. `incomplete` (m,), bool: rows that miss a value.
+    positive. `are_complete`: whether none misses a value: then kernels for complete rows will do.
     """
 
     constraints: PairwiseConstraints
     x: Array
     weight: Floats
-    incomplete: Bools
+    are_complete: bool
 
     @classmethod
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
@@ -54,24 +54,17 @@ class ConstrainedRows:
         Rows of weight 0, and those without any value, are absent, and so are their constraints.
         """
         if not len(constraints.rows):
-            none = np.empty(0)
-            return cls(constraints, np.empty((0, rows.n_features)), none, none.astype(bool))
+            return cls(constraints, np.empty((0, rows.n_features)), np.empty(0), True)
         x, weight = rows.take(constraints.rows)
         missing = np.isnan(x)
-        incomplete = missing.any(axis=1)
         absent = (weight == 0) | missing.all(axis=1)
         if absent.any():
             remaining = constraints.without(absent)
             _warn_weightless(constraints, remaining, absent)
             kept = np.searchsorted(constraints.rows, remaining.rows)
             constraints, x, weight = remaining, x[kept], weight[kept]
-            incomplete = incomplete[kept]
-        return cls(constraints, x, weight, incomplete)
-
-    @cached_property
-    def are_complete(self) -> bool:
-        """Whether none misses a value: then kernels for complete rows will do."""
-        return not self.incomplete.any()
+            missing = missing[kept]
+        return cls(constraints, x, weight, not missing.any())
 
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints
@@ -280,8 +273,8 @@ class ConstrainedLloyd:
 
     `rows`: all data. `unconstrained`: all but the constrained ones. `constrained`: there may be
     none. ``start() -> ndarray of shape (r, k, p)``: finds the starting centers of all restarts.
-    `mean` (p,): mean of each feature. `max_passes`: iterations of a round at most. `missing`:
-    whether values are missing.
+    `mean` (p,): mean of each feature. `max_iter`, `max_passes`: iterations at most, and those of a
+    round. `missing`: whether values are missing.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
@@ -293,12 +286,9 @@ class ConstrainedLloyd:
     rule: UpdateRule
     start: Callable[[], Floats]
     mean: Floats
+    max_iter: int
     max_passes: int
     missing: bool = False
-
-    @property
-    def max_iter(self) -> int:
-        return self.max_passes * self.rule.max_rounds
 
     @property
     def sizes(self) -> Mapping[str, int]:
