@@ -111,7 +111,10 @@ def can_follow(model: Any) -> bool:
 
 
 def follow(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Update the centers with one batch; the first batch finds the start."""
+    """Update the centers with one batch; the first batch finds the start.
+
+    Nothing changes where that fails.
+    """
     if not hasattr(model, "cluster_centers_"):
         first = copy(model)
         first.max_iter, first.checkpoint = 1, None
@@ -130,11 +133,6 @@ def follow(model: Any, X: Any, sample_weight: Any) -> Any:
             f"n_clusters={model.n_clusters}, but the model has {len(model.counts_)} centers; "
             f"partial_fit carries these on. Set n_clusters={len(model.counts_)}, or fit anew."
         )
-    return _moved(model, X, sample_weight)
-
-
-def _moved(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Move the centers of a fitted model by one batch; nothing changes where that fails."""
     began = time.perf_counter()
     X = check_rows(model, X, reset=False)
     passes = 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -27,7 +27,7 @@ from dask.base import tokenize
 from daskclust._types import Array, named_axes
 from daskclust._version import __version__
 from daskclust.exceptions import CheckpointError
-from daskclust.reduction import Partial, Reduction, Survey
+from daskclust.reduction import Partial, Survey
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
@@ -207,20 +207,9 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-@dataclass(frozen=True)
-class PassAnswer:
-    """A pass, or a stage without one: what was asked (as a hash), and what was found."""
-
-    question: str
-    partial: Partial
-
-
-@dataclass(frozen=True)
-class LoopRecord:
-    """A loop inside a start after its newest iteration: its name and its state as kept."""
-
-    name: str
-    loop: Any
+Arrays = dict[str, Array]
+#: Part of a checkpoint as it is stored: values that JSON has, and arrays.
+Packed = tuple[dict[str, Any], Arrays]
 
 
 @dataclass
@@ -228,70 +217,53 @@ class StartLog:
     """The record of a start, and the place that the start has reached in it.
 
     `records` are of an earlier process; more are added, and kept in the file of the `checkpoint`.
+    Each is the answer to a question (a pass, or a stage without one), or a loop inside the start
+    after its newest iteration.
     """
 
     checkpoint: Checkpoint
-    records: list[PassAnswer | LoopRecord]
+    records: list[Packed]
     _at: int = field(default=0, init=False)
 
-    def recall(self, reduction: Reduction, state: Any) -> Partial | None:
-        """Return the answer to the next pass, or None where the record ends.
+    def answer(
+        self,
+        question: Any,
+        shapes: Mapping[str, tuple[tuple[int | None, ...], Any]],
+        make: Callable[[], Partial],
+    ) -> Partial:
+        """Return the answer to the next question, which is made where the record ends.
 
         A record of another question, such as one of a start drawn again without a seed, ends
-        there: the rest is forgotten.
+        there: the rest is forgotten.  `shapes` are shape and dtype of each array; a length that
+        the data decide is None.
         """
-        found = self._next(_question(reduction, state))
-        if found is not None:
-            for name, blank in reduction.identity(state).items():
-                # Where the data decide a length, it is that which was found.
-                shape = _lengths(reduction.fields(state)[name].shape, found.get(name))
-                self._check(found, name, np.asarray(blank).dtype, shape)
-        return found
-
-    def recall_stage(
-        self, question: str, shapes: Mapping[str, tuple[int | None, ...]]
-    ) -> Partial | None:
-        """Return the float64 arrays that a stage came to, or None where the record ends.
-
-        A length that the data decide is None.
-        """
-        found = self._next(question)
-        if found is not None:
-            for name, shape in shapes.items():
-                own = _lengths(shape, found.get(name))
-                self._check(found, name, np.dtype(np.float64), own)
-        return found
-
-    def _next(self, question: str) -> Partial | None:
-        if self._at == len(self.records):
-            return None
-        record = self.records[self._at]
-        if not isinstance(record, PassAnswer) or record.question != question:
-            del self.records[self._at :]
-            return None
+        name = content_hash(question)
+        meta, arrays = self.records[self._at] if self._at < len(self.records) else ({}, {})
+        if meta.get("question") != name:
+            found = make()
+            self.put({"question": name}, {key: np.asarray(a) for key, a in found.items()})
+            return found
+        for key, (shape, dtype) in shapes.items():
+            part = arrays.get(key)
+            if part is None or part.dtype != dtype or not _fits(part.shape, shape):
+                raise self.checkpoint.damaged(StateError(f"{key}, which a pass of the start found"))
         self._at += 1
-        return dict(record.partial)
+        return dict(arrays)
 
-    def _check(
-        self, found: Partial, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]
-    ) -> None:
-        part = found.get(name)
-        if part is None or part.dtype != dtype or part.shape != shape:
-            raise self.checkpoint.damaged(StateError(f"{name}, which a pass of the start found"))
-
-    def note(self, reduction: Reduction, state: Any, partial: Partial) -> None:
-        self.note_stage(_question(reduction, state), partial)
-
-    def note_stage(self, question: str, found: Partial) -> None:
-        self._put(PassAnswer(question, {name: np.asarray(a) for name, a in found.items()}))
-
-    def _put(self, record: PassAnswer | LoopRecord) -> None:
-        self.records[self._at :] = [record]
+    def put(self, meta: dict[str, Any], arrays: Arrays) -> None:
+        """Add a record, and forget those after it."""
+        self.records[self._at :] = [(meta, arrays)]
         self._at += 1
         self.checkpoint.save_start(self.records)
 
     def keeper(self, name: str) -> LoopKeeper:
         return LoopKeeper(self, name)
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(declared) and all(
+        n is None or m == n for m, n in zip(shape, declared, strict=True)
+    )
 
 
 class LoopKeeper:
@@ -305,28 +277,19 @@ class LoopKeeper:
         if self._place == len(self._log.records):
             return None
         record = self._log.records[self._place]
-        if not isinstance(record, LoopRecord) or record.name != self._name:
+        if record[0].get("loop") != self._name:
             return None
         self._log._at = self._place + 1
-        return self._log.checkpoint.unpack(kind, record.loop, sizes)
+        return self._log.checkpoint.unpack(kind, record, sizes)
 
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         self._log._at = self._place
-        self._log._put(LoopRecord(self._name, _pack_loop(Fitted(state, history, finished, passes))))
+        meta, arrays = _pack_loop(Fitted(state, history, finished, passes))
+        self._log.put({"loop": self._name, **meta}, arrays)
 
 
 #: What annotations of states call a dtype.
 _DTYPES = {"f": np.float64, "f4": np.float32, "i": np.int64, "b": np.bool_}
-
-
-def _question(reduction: Reduction, state: Any) -> str:
-    return content_hash([reduction.name, state])
-
-
-def _lengths(declared: tuple[int | None, ...], found: Array | None) -> tuple[int | None, ...]:
-    if found is None or len(declared) != found.ndim:
-        return declared
-    return tuple(m if n is None else n for n, m in zip(declared, found.shape, strict=True))
 
 
 S = TypeVar("S")
@@ -404,8 +367,6 @@ _REMEDY = "Delete the file to start afresh, or give another checkpoint path."
 #: Parameters that say how many centers there are.
 _COUNTS = ("n_clusters", "n_components")
 
-Arrays = dict[str, Array]
-
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -481,8 +442,8 @@ class Checkpoint:
         #: Whether the file is of this fit.
         self.written = False
         #: Parts before this one, as stored.
-        self._before: list[tuple[dict[str, Any], Arrays]] = []
-        self._started: list[PassAnswer | LoopRecord] = []
+        self._before: list[Packed] = []
+        self._started: list[Packed] = []
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
@@ -548,12 +509,9 @@ class Checkpoint:
         part, own = parts[at], _under(arrays, f"{at}.")
         if "start" in part:
             for i, record in enumerate(part["start"]):
-                arrays = _under(own, f"{i}.")
-                self._started.append(
-                    PassAnswer(record["question"], arrays)
-                    if "question" in record
-                    else LoopRecord(record["loop"], (record, arrays))
-                )
+                if not record.keys() & {"question", "loop"}:
+                    raise StateError("a record of the start is neither an answer nor a loop")
+                self._started.append((record, _under(own, f"{i}.")))
             return None
         return _unpack_loop(kind, (part, own), sizes)
 
@@ -561,20 +519,12 @@ class Checkpoint:
         """Return the record of the start, up to the point that an earlier process reached."""
         return StartLog(self, self._started)
 
-    def save_start(self, records: list[PassAnswer | LoopRecord]) -> None:
+    def save_start(self, records: list[Packed]) -> None:
         """Replace the file by the record of a start that is not done yet."""
-        metas: list[Any] = []
-        arrays: Arrays = {}
-        for i, record in enumerate(records):
-            if isinstance(record, PassAnswer):
-                meta, own = {"question": record.question}, record.partial
-            else:
-                meta, own = {"loop": record.name, **record.loop[0]}, record.loop[1]
-            metas.append(meta)
-            arrays.update({f"{i}.{name}": a for name, a in own.items()})
+        metas, arrays = _numbered(records)
         self._write(({"start": metas}, arrays))
 
-    def unpack(self, kind: type, packed: Any, sizes: Mapping[str, int]) -> Fitted:
+    def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
         """Return a loop inside the start as it was kept."""
         try:
             return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
@@ -586,12 +536,8 @@ class Checkpoint:
         self._started = []
         self._write(_pack_loop(Fitted(state, history, finished, passes)))
 
-    def _write(self, newest: tuple[dict[str, Any], Arrays]) -> None:
-        arrays: Arrays = {}
-        metas = []
-        for i, (meta, own) in enumerate([*self._before, newest]):
-            metas.append(meta)
-            arrays.update({f"{i}.{name}": a for name, a in own.items()})
+    def _write(self, newest: Packed) -> None:
+        metas, arrays = _numbered([*self._before, newest])
         _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
         self.written = True
 
@@ -620,7 +566,7 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
         np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+def _read(path: Path) -> Packed:
     # Opened here, because NumPy leaves a broken file open.
     with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -637,7 +583,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     }
 
 
-def _read_checked(path: Path) -> tuple[dict[str, Any], Arrays]:
+def _read_checked(path: Path) -> Packed:
     try:
         return _read(path)
     except Exception as error:  # whatever a reader of damaged archives may come upon
@@ -662,11 +608,17 @@ def check_checkpoint(path: str | os.PathLike[str]) -> None:
         _read_checked(Path(path))
 
 
+def _numbered(parts: Sequence[Packed]) -> tuple[list[dict[str, Any]], Arrays]:
+    """Return what parts hold, with the number of each before the names of its arrays."""
+    arrays = {f"{i}.{name}": a for i, (_, own) in enumerate(parts) for name, a in own.items()}
+    return [meta for meta, _ in parts], arrays
+
+
 def _under(arrays: Arrays, prefix: str) -> Arrays:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def _pack_loop(loop: Fitted) -> tuple[dict[str, Any], Arrays]:
+def _pack_loop(loop: Fitted) -> Packed:
     arrays, missing = pack_state(loop.state)
     meta = {
         "missing": missing,
@@ -677,9 +629,7 @@ def _pack_loop(loop: Fitted) -> tuple[dict[str, Any], Arrays]:
     return meta, arrays
 
 
-def _unpack_loop(
-    kind: type, packed: tuple[dict[str, Any], Arrays], sizes: Mapping[str, int]
-) -> Fitted:
+def _unpack_loop(kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
     meta, arrays = packed
     history, passes = meta["history"], meta["passes"]
     if not isinstance(history, list):

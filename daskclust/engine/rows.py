@@ -38,7 +38,7 @@ from daskclust.engine.blocks import (
     overlap,
     working_dtype,
 )
-from daskclust.engine.checkpoint import StartLog, content_hash
+from daskclust.engine.checkpoint import StartLog
 from daskclust.engine.dask_surface import itself, sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
@@ -121,12 +121,7 @@ class Rows(ABC):
         log = self.pass_record.log
         if log is None:
             return make()
-        name = content_hash(question)
-        found = log.recall_stage(name, shapes)
-        if found is None:
-            found = make()
-            log.note_stage(name, found)
-        return found
+        return log.answer(question, {name: (s, np.float64) for name, s in shapes.items()}, make)
 
     @abstractmethod
     def can_keep(self, bytes_a_row: int) -> bool:
@@ -200,15 +195,18 @@ class OpenRows(Rows):
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
         carry = Carry() if carry is None else carry
         begin_pass(reduction.name, self.pass_record)
+        held, carry.held = carry.held, None
+
+        def make() -> Partial:
+            partial, carry.held = self._executor.reduce(self._prepare, reduction, state, held)
+            return partial
+
         log = self.pass_record.log
-        known = None if log is None else log.recall(reduction, state)
-        if known is not None:
-            carry.held = None
-            return reduction.finalize(known, state)
-        partial, carry.held = self._executor.reduce(self._prepare, reduction, state, carry.held)
-        if log is not None:
-            log.note(reduction, state, partial)
-        return reduction.finalize(partial, state)
+        if log is None:
+            return reduction.finalize(make(), state)
+        fields = reduction.fields(state)
+        shapes = {name: (field.shape, field.dtype) for name, field in fields.items()}
+        return reduction.finalize(log.answer([reduction.name, state], shapes, make), state)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         begin_pass(name, self.pass_record)

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -32,19 +32,8 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
 
 
-class Load(Protocol):
-    """Work of a worker in proportion to its rows."""
-
-    @property
-    def size(self) -> int:
-        """Rows."""
-
-
-L = TypeVar("L", bound=Load)
-
-
-def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
-    """Move blocks from workers that hold more rows a thread to those that hold fewer.
+def even_out(at: dict[Any, list[Any]], threads: Mapping[str, int]) -> None:
+    """Move blocks, or slots, from workers that hold more rows a thread to those that hold fewer.
 
     Every pass waits for the slowest worker, so what is moved once is soon repaid; no
     block is moved that would not leave the fuller of two workers less full.
@@ -129,27 +118,20 @@ class Slot:
     worker: str | None
 
 
+@dataclass(eq=False, slots=True)
 class Task:
     """A task as the client remembers it, so that it can be submitted again.
 
-    Tasks among `arguments`, and lists of tasks, stand for their results.
+    Tasks among `arguments`, and lists of tasks, stand for their results. `at` is the worker to
+    which it was submitted.
     """
 
-    __slots__ = ("arguments", "at", "function", "future", "name", "slot")
-
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        slot: Slot | None = None,
-    ) -> None:
-        self.name = name
-        self.function = function
-        self.arguments = arguments
-        self.slot = slot
-        self.at: str | None = None
-        self.future: Any = None
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    slot: Slot | None = None
+    at: str | None = field(default=None, init=False)
+    future: Any = field(default=None, init=False)
 
     def submit(self, client: Any) -> Task:
         """Submit the task, under a key of its own, to where its slot is now."""
@@ -380,6 +362,7 @@ def _aside() -> Iterator[None]:
         rejoin()
 
 
+@_aside()
 def _wait(
     client: Any,
     what: str,
@@ -388,19 +371,6 @@ def _wait(
     lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
     renew: Callable[[Mapping[str, int]], None] | None = None,
     wait_for: Callable[[Any, Sequence[Any]], Any] = _gathering,
-) -> list[Any]:
-    with _aside():
-        return _wait_aside(client, what, futures, n_done, lost, renew, wait_for)
-
-
-def _wait_aside(
-    client: Any,
-    what: str,
-    futures: Callable[[], list[Any]],
-    n_done: Callable[[], int],
-    lost: Callable[[Mapping[str, int]], set[str]],
-    renew: Callable[[Mapping[str, int]], None] | None,
-    wait_for: Callable[[Any, Sequence[Any]], Any],
 ) -> list[Any]:
     waiting = wait_for(client, futures())
     wait: ClusterWait | None = None
