@@ -34,7 +34,7 @@ class Described(Entry):
     """JSON values by name, of which all names are known."""
 
     names: tuple[str, ...]
-    optional: bool = True
+    optional: bool = dataclasses.field(default=True, kw_only=True)
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         """Check the names, and values that are given for each band."""

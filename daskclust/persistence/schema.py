@@ -71,13 +71,14 @@ def _check(condition: bool, name: str, problem: str) -> None:
         raise ModelFormatError(f"{name} {problem}.")
 
 
+@dataclasses.dataclass(frozen=True)
 class Entry(ABC):
     """One attribute of a fitted model: how it is stored, and what is accepted back.
 
     `optional`: whether a fitted model may lack it.
     """
 
-    optional: bool
+    optional: bool = dataclasses.field(default=False, kw_only=True)
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         """Return the JSON part and the arrays, by name."""
@@ -105,7 +106,6 @@ class Array(Entry):
     finite: bool = True
     total: str | None = None
     below: str | None = None
-    optional: bool = False
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -180,7 +180,6 @@ class Number(Entry):
     low: float | None = None
     finite: bool = True
     dim: str | None = None
-    optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return to_json(self.kind(value)), {}
@@ -204,7 +203,6 @@ class Plain(Entry):
 
     kind: type = list
     records: bool = False
-    optional: bool = False
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         value = from_json(meta)
@@ -219,7 +217,6 @@ class Choice(Entry):
     """One of a few words."""
 
     words: tuple[str, ...]
-    optional: bool = False
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
@@ -231,7 +228,6 @@ class Names(Entry):
     """An array of text, one for each of a dimension."""
 
     dim: str
-    optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return [str(item) for item in value], {}
@@ -251,7 +247,6 @@ class Names(Entry):
 class Classes(Entry):
     """Names of classes, all integers or all text."""
 
-    optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return np.asarray(value).tolist(), {}
@@ -275,7 +270,6 @@ class Records(Entry):
     """A record array of numbers and short text, stored by column."""
 
     dtype: tuple[tuple[str, str], ...]
-    optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         text = {n: value[n].tolist() for n, kind in self.dtype if "U" in kind}
@@ -325,7 +319,6 @@ class OneOf(Entry):
     """A dataclass out of several."""
 
     kinds: Mapping[type, Fields]
-    optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         meta: dict[str, Any] = {}
