@@ -247,7 +247,6 @@ class Names(Entry):
 class Classes(Entry):
     """Names of classes, all integers or all text."""
 
-
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return np.asarray(value).tolist(), {}
 
