@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +50,8 @@ from daskclust.reduction import Partial, Reduction, RowBlock
 class PassRecord:
     """Count and log of the passes over the same data, shared by all views of them.
 
-    ``log`` keeps the passes that are made, and answers those that an earlier process made.
+    ``log`` keeps the passes that are made, and answers those that an earlier process made:
+    reductions only, since what else passes bring home is as long as the data decide.
     """
 
     passes: int = 0
@@ -94,18 +94,6 @@ class Rows(ABC):
     @passes.setter
     def passes(self, count: int) -> None:
         self.pass_record.passes = count
-
-    @contextmanager
-    def logged(self, log: StartLog | None) -> Iterator[None]:
-        """Keep the passes of all views of these data, and answer those that are kept.
-
-        Reductions only: what else passes bring home is as long as the data decide.
-        """
-        before, self.pass_record.log = self.pass_record.log, log
-        try:
-            yield
-        finally:
-            self.pass_record.log = before
 
     def kept(
         self,

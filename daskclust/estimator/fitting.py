@@ -107,37 +107,38 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
     history: list[dict[str, Any]] = []
     finished = False
     try:
-        with rows.logged(None):
-            stored = None
+        stored, made.log = None, None
+        if keeper is not None:
+            known = {"n": rows.n_rows, "p": rows.n_features, **problem.sizes}
+            stored = keeper.load(problem.kind, known)
+        if stored is None:
+            # Only passes of the start are kept one by one.
+            made.log = keeper.start_log() if isinstance(keeper, Checkpoint) else None
+            state = problem.begin()
+            made.log = None
             if keeper is not None:
-                known = {"n": rows.n_rows, "p": rows.n_features, **problem.sizes}
-                stored = keeper.load(problem.kind, known)
-            if stored is None:
-                with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
-                    state = problem.begin()
-                if keeper is not None:
-                    keeper.save(state, history, finished=False, passes=made.passes)
-            else:
-                state, history, finished = stored.state, stored.history, stored.finished
-                # The passes of this process so far only looked at the data again.
-                made.passes = max(made.passes, stored.passes)
-            while not finished and len(history) < problem.max_iter:
-                began = time.perf_counter()
-                done = problem.step(state)
-                state, finished = done.state, done.finished
-                record = {
-                    "iteration": len(history) + 1,
-                    "objective": float(done.objective),
-                    "center_shift": float(done.center_shift),
-                    "moved": done.moved,
-                    "seconds": time.perf_counter() - began,
-                    "passes": made.passes,
-                    **done.extra,
-                }
-                history.append(record)
-                if keeper is not None:
-                    keeper.save(state, history, finished=finished, passes=made.passes)
-                announce(name, record)
+                keeper.save(state, history, finished=False, passes=made.passes)
+        else:
+            state, history, finished = stored.state, stored.history, stored.finished
+            # The passes of this process so far only looked at the data again.
+            made.passes = max(made.passes, stored.passes)
+        while not finished and len(history) < problem.max_iter:
+            began = time.perf_counter()
+            done = problem.step(state)
+            state, finished = done.state, done.finished
+            record = {
+                "iteration": len(history) + 1,
+                "objective": float(done.objective),
+                "center_shift": float(done.center_shift),
+                "moved": done.moved,
+                "seconds": time.perf_counter() - began,
+                "passes": made.passes,
+                **done.extra,
+            }
+            history.append(record)
+            if keeper is not None:
+                keeper.save(state, history, finished=finished, passes=made.passes)
+            announce(name, record)
     except CheckpointError:
         raise
     except BaseException as error:
@@ -152,6 +153,8 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             raise type(error)(f"{error} {kept}") from error
         error.add_note(kept)
         raise
+    finally:
+        made.log = log
     if checkpoint is not None:
         checkpoint.close()
     return Fitted(state, history, finished, made.passes)
