@@ -598,6 +598,20 @@ def test_data_that_changed_while_they_were_read_are_noticed():
         fit(data)
 
 
+def rows_only(block: np.ndarray) -> np.ndarray:
+    if not len(block):
+        raise AssertionError("a chunk without rows is computed")
+    return block.copy()
+
+
+@pytest.mark.parametrize("persist", [True, False])
+def test_chunks_without_rows_are_not_computed(persist):
+    data = held((1500, 0, 1500)).map_blocks(rows_only, dtype=X.dtype, meta=np.empty((0, 0)))
+    with dask.config.set({"daskclust.persist": persist, "scheduler": "sync"}):
+        found = open_rows(data).reduce(SURVEY, SurveyRequest(P))
+    np.testing.assert_allclose(found.mean, X.mean(axis=0))
+
+
 def test_in_memory_blocks_are_not_copied_into_tasks():
     with dask.config.set(scheduler="sync"):
         data = held()
