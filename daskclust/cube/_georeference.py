@@ -9,11 +9,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import zarr
 
 from daskclust._types import Floats
 from daskclust.storage.seen import values_of
-from daskclust.storage.stores import array_of
 
 _ATTRIBUTES = (
     "crs",
@@ -61,6 +59,30 @@ class Coordinate:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _nothing(name: str) -> Coordinate | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Described:
+    """An array, and what Zarr, xarray or a file says of it: all that is read of scenes and maps.
+
+    `names` are those of its dimensions, None where they have none. `around` are attributes of the
+    group that it lies in, `mapping` is the name of its grid mapping, and `find` returns another
+    array of the group, or a coordinate, by its name. `encoding` is what xarray knows of the stored
+    values. `title` is for messages.
+    """
+
+    values: Any
+    title: str
+    names: tuple[str, ...] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    around: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    mapping: Any = None
+    find: Callable[[str], Coordinate | None] = _nothing
+
+
 @dataclass(frozen=True)
 class Georeference:
     """The position of an image, as a store or an xarray object states it.
@@ -74,45 +96,21 @@ class Georeference:
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
 
     @classmethod
-    def from_zarr(
-        cls, array: zarr.Array, group: zarr.Group | None, names: tuple[str, str]
-    ) -> Georeference:
+    def of(cls, item: Described, names: tuple[str, str]) -> Georeference:
         """Find what belongs to an array whose dimensions y and x are called `names`."""
-        attributes = georeference(array.attrs)
-        if group is None:
-            return cls(attributes)
-        found = _positions(names, attributes.get("grid_mapping"), lambda key: array_of(group, key))
+        attributes, wanted = georeference(item.attributes), {*names}
+        if isinstance(item.mapping, str):
+            attributes["grid_mapping"] = item.mapping
+            wanted.add(item.mapping)
+        found = {name: item.find(name) for name in sorted(wanted)}
+        # Positions are numbers along one axis, which text is not.
         coordinates = {
-            name: Coordinate(
-                (name,) if item.ndim else (),
-                item,
-                {k: v for k, v in item.attrs.items() if k != "_ARRAY_DIMENSIONS"},
-            )
-            for name, item in found.items()
+            name: one
+            for name, one in found.items()
+            if one is not None
+            and (one.values.ndim == 0 or (one.values.ndim == 1 and one.values.dtype.kind in "iuf"))
         }
-        return cls(attributes, georeference(group.attrs), coordinates)
-
-    @classmethod
-    def from_xarray(
-        cls, array: Any, names: tuple[str, str], others: Mapping[str, Any] | None = None
-    ) -> Georeference:
-        """Find what belongs to an ``xarray.DataArray``, or lies beside it in a Dataset."""
-        mapping = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
-        attributes = georeference(array.attrs)
-        if mapping is None or mapping not in array.coords:
-            # xarray makes a variable of it unless asked for coordinates.
-            beside = _demoted(array, others, mapping)
-            if beside is not None:
-                mapping = str(beside.name)
-                array = array.assign_coords({mapping: beside})
-        if isinstance(mapping, str):
-            attributes["grid_mapping"] = mapping
-        found = _positions(names, mapping, array.coords.get)
-        coordinates = {
-            name: Coordinate(tuple(map(str, item.dims)), np.asarray(item.values), dict(item.attrs))
-            for name, item in found.items()
-        }
-        return cls(attributes, {}, coordinates)
+        return cls(attributes, georeference(item.around), coordinates)
 
     def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
         """Say in which respects another map lies elsewhere; what only one states is no difference.
@@ -169,28 +167,6 @@ class Georeference:
         if isinstance(mapping, str) and mapping in self.coordinates:
             facts.update(georeference(self.coordinates[mapping].attributes))
         return facts
-
-
-def _positions(names: tuple[str, str], mapping: Any, find: Callable[[str], Any]) -> dict[str, Any]:
-    """Find coordinates that can be positions, which text cannot, and the grid mapping."""
-    wanted = {*names, mapping} if isinstance(mapping, str) else {*names}
-    found = {key: find(key) for key in sorted(wanted)}
-    return {
-        key: item
-        for key, item in found.items()
-        if item is not None and (item.ndim == 0 or (item.ndim == 1 and item.dtype.kind in "iuf"))
-    }
-
-
-def _demoted(array: Any, others: Mapping[str, Any] | None, mapping: Any) -> Any:
-    """Find the grid mapping among the coordinates, and the variables beside an array."""
-    known = {**dict(array.coords), **dict(others or {})}
-    names = [mapping] if isinstance(mapping, str) else ["spatial_ref", "crs"]
-    for name in names:
-        found = known.get(name)
-        if found is not None and found.ndim == 0 and georeference(found.attrs):
-            return found
-    return None
 
 
 #: The georeference of an image that says nothing about its place.

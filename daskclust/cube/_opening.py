@@ -41,7 +41,7 @@ def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
     if 2 in counts or not counts & {3, 4}:
         return None
     found = find_cube(mask, variable, None)
-    return found if found.names is not None else find_cube(mask, variable, _NAMES)
+    return found if found.names is not None else replace(found, names=_NAMES)
 
 
 def _dimensions(source: Any, variable: str | None) -> set[int]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust.cube import _metadata
-from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
+from daskclust.cube._georeference import (
+    NOWHERE,
+    Coordinate,
+    Described,
+    Georeference,
+    PixelGrid,
+    georeference,
+    pixel_grid,
+)
 from daskclust.cube._metadata import (
     NODATA_ATTRIBUTES,
     attributes_of,
@@ -64,15 +73,6 @@ class Found:
     files: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One variable among several that may be the cube."""
-
-    array: Any
-    names: tuple[str, ...] | None
-    attributes: Mapping[str, Any]
-
-
 def open_path(path: str | os.PathLike[str]) -> Any:
     """Open a path or URL by what it holds: a Zarr node, or what `open_file` returns."""
     local = local_path(path)
@@ -104,16 +104,15 @@ def find_cube(
         source = open_path(source)
         if local is not None and not isinstance(source, zarr.Group | zarr.Array):
             files = (local,)
-    if hasattr(source, "dims") and hasattr(source, "coords"):
-        found = _in_xarray(source, variable, dims, files)
-    elif isinstance(source, da.Array | np.ndarray):
+    if isinstance(source, da.Array | np.ndarray):
         if variable is not None:
             raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
         lazy = source if isinstance(source, da.Array) else da.from_array(source)
-        part = {"array": _Part(lazy, None, {})}
-        found = _joined(part, "The array", dims, [], lambda names: NOWHERE, files=files)
+        found = _joined({"array": Described(lazy, "The array")}, dims, files)
     else:
-        found = _in_zarr(open_store(source), variable, dims)
+        if not _is_of_xarray(source):
+            source = open_store(source)
+        found = _joined(_chosen(source, variable), dims, files)
     array = found.array
     if array.ndim != 3 or 0 in array.shape:
         of_vectors = (
@@ -129,130 +128,102 @@ def find_cube(
     return found
 
 
-# Zarr
+# What Zarr and xarray say of an array
 
 
-def _in_zarr(
-    node: zarr.Group | zarr.Array, variable: str | Sequence[str] | None, dims: Sequence[str] | None
-) -> Found:
-    group = node if isinstance(node, zarr.Group) else None
-    if group is None:
-        assert isinstance(node, zarr.Array)
-        if variable is not None:
-            raise ValueError(
-                f"variable={variable!r}, but the store is a single array; leave variable out."
-            )
-        parts = {node.path: node}
-    else:
-        parts = _chosen("store", "array", arrays_of(group), variable, _metadata.dimension_names)
-    first = next(iter(parts.values()))
-    candidates: list[tuple[Any, Any]] = []
-    for name in _metadata.WAVELENGTH_NAMES:
-        found = None if group is None else array_of(group, name)
-        if found is not None:
-            candidates.append((found, found.attrs.get("units")))
-    for attributes in (first.attrs, {} if group is None else group.attrs):
-        units = attributes.get("wavelength_units")
-        candidates += [(attributes.get(name), units) for name in _metadata.WAVELENGTH_NAMES]
-    read = {
-        name: _Part(item, _metadata.dimension_names(item), _metadata.attributes_of(item))
-        for name, item in parts.items()
-    }
-    good = [array_of(group, name) for name in _GOOD] if group is not None else []
-    stated = [values_of(item) for item in good if item is not None and item.ndim == 1]
-    return _joined(
-        read,
-        f"The array {first.path!r}",
-        dims,
-        candidates,
-        lambda names: Georeference.from_zarr(first, group, names),
-        good=stated[0] if stated else None,
-        coordinate=lambda name: None if group is None else array_of(group, name),
-    )
+def _is_of_xarray(item: Any) -> bool:
+    return hasattr(item, "dims") and hasattr(item, "coords")
 
 
-# xarray
+def describe(item: Any, group: Any = None, *, lazy: bool = False) -> Described:
+    """Describe an array of Zarr or xarray, alone or in a group or Dataset.
 
-
-def _in_xarray(
-    item: Any,
-    variable: str | Sequence[str] | None,
-    dims: Sequence[str] | None,
-    files: tuple[Path, ...],
-) -> Found:
-    group = None
-    if hasattr(item, "data_vars"):
-        group = item
-        variables = {str(name): item[name] for name in item.data_vars}
-        parts = _chosen(
-            "Dataset", "variable", variables, variable, lambda part: tuple(map(str, part.dims))
+    With `lazy`, a variable that xarray has not read yet stays unread.
+    """
+    if isinstance(item, zarr.Array):
+        title, around = f"The array {item.path!r}", {} if group is None else group.attrs
+        names, attributes = dimension_names(item), attributes_of(item)
+        mapping = item.attrs.get("grid_mapping")
+        return Described(
+            item, title, names, attributes, around, mapping=mapping, find=partial(_in_group, group)
         )
-    elif variable is not None:
-        raise ValueError(f"variable={variable!r}, but there is one image; leave variable out.")
-    else:
-        parts = {str(item.name): item}
-    first = next(iter(parts.values()))
-    read = {}
-    for name, part in parts.items():
-        # A variable that xarray has not read yet stays unread.
-        lazy = part if part.chunks is not None else part.chunk()
-        read[name] = _Part(lazy.data, tuple(map(str, part.dims)), dict(part.attrs))
-    coordinates = [
-        (first.coords[n].values, first.coords[n].attrs.get("units"))
-        for n in _metadata.WAVELENGTH_NAMES
-        if n in first.coords
-    ]
-    units = first.attrs.get("wavelength_units")
-    stored = first.encoding.get("dtype")
-    good = [
-        owner[name].values
-        for name in _GOOD
-        for owner in (first.coords, {} if group is None else group)
-        if name in owner and owner[name].ndim == 1
-    ]
-    return _joined(
-        read,
-        f"The DataArray {first.name!r}",
-        dims,
-        coordinates + [(first.attrs.get(name), units) for name in _metadata.WAVELENGTH_NAMES],
-        lambda names: Georeference.from_xarray(
-            first, names, None if group is None else dict(group.data_vars)
-        ),
-        good=good[0] if good else None,
-        coordinate=lambda name: first.coords[name].values if name in first.coords else None,
-        encoded=None if stored is None else np.dtype(stored),
-        files=files,
-    )
+    mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
+    known = dict(item.coords)
+    if mapping not in known:
+        # xarray makes a variable of it unless asked for coordinates.
+        beside = known if group is None else {**known, **group.data_vars}
+        for name in [mapping] if isinstance(mapping, str) else ["spatial_ref", "crs"]:
+            one = beside.get(name)
+            if one is not None and one.ndim == 0 and georeference(one.attrs):
+                known[name], mapping = one, name
+                break
+    for name in () if group is None else _GOOD:
+        if name not in known and name in group:
+            known[name] = group[name]
+
+    def find(name: str) -> Coordinate | None:
+        found = known.get(name)
+        if found is None:
+            return None
+        return Coordinate(tuple(map(str, found.dims)), found.values, dict(found.attrs))
+
+    values = item.chunk().data if lazy and item.chunks is None else item.data
+    names = tuple(map(str, item.dims))
+    title = f"The DataArray {item.name!r}"
+    return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
+
+
+def _in_group(group: zarr.Group | None, name: str) -> Coordinate | None:
+    found = None if group is None else array_of(group, name)
+    if found is None:
+        return None
+    attributes = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+    return Coordinate((name,) if found.ndim else (), found, attributes)
 
 
 # One cube of what was chosen
 
 
-def _chosen(
-    where: str,
-    what: str,
-    items: Mapping[str, Any],
-    variable: str | Sequence[str] | None,
-    names_of: Callable[[Any], tuple[str, ...] | None],
-) -> dict[str, Any]:
+def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Described]:
+    """Describe the array that is the cube, or those that are its bands, by their names."""
+    if isinstance(source, zarr.Group):
+        where, what, items = "store", "array", arrays_of(source)
+    elif hasattr(source, "data_vars"):
+        where, what = "Dataset", "variable"
+        items = {str(name): source[name] for name in source.data_vars}
+    elif variable is not None:
+        where = (
+            "the store is a single array"
+            if isinstance(source, zarr.Array)
+            else "there is one image"
+        )
+        raise ValueError(f"variable={variable!r}, but {where}; leave variable out.")
+    else:
+        return {str(getattr(source, "name", "")): describe(source, lazy=True)}
+    names = _names_chosen(where, what, items, variable)
+    return {name: describe(items[name], source, lazy=True) for name in names}
+
+
+def _names_chosen(
+    where: str, what: str, items: Mapping[str, Any], variable: str | Sequence[str] | None
+) -> list[str]:
     if variable is not None:
         wanted = [variable] if isinstance(variable, str) else list(variable)
         for name in wanted:
             if name not in items:
                 raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
-        return {name: items[name] for name in wanted}
-    cubes = {name: item for name, item in items.items() if item.ndim in (3, 4)}
+        return wanted
+    cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
-        images = {name: item for name, item in items.items() if item.ndim == 2}
-        named = {name: names_of(item) for name, item in images.items()}
-        roles = [{_metadata.role_of(dim) for dim in found or ()} for found in named.values()]
-        if len(images) > 1 and len(set(named.values())) == 1 and roles[0] == {"y", "x"}:
+        images = [name for name, item in items.items() if item.ndim == 2]
+        named = {_dimensions_of(items[name]) for name in images}
+        if len(images) > 1 and len(named) == 1 and set(map(role_of, named.pop())) == {"y", "x"}:
             # Stores list their arrays in any order, and files in that of writing.
-            return {name: images[name] for name in sorted(images, key=_natural)}
+            return sorted(images, key=_natural)
     if len(cubes) != 1:
-        flat = [name for name, item in cubes.items() if item.ndim == 3]
+        flat = [name for name in cubes if items[name].ndim == 3]
         if len(flat) == 1:
-            return {flat[0]: cubes[flat[0]]}
+            return flat
         raise ValueError(
             f"The {where} has {len(flat)} three-dimensional {what}s ({sorted(cubes)}) "
             f"among {sorted(items)}; pass variable= to say which is the cube."
@@ -260,46 +231,65 @@ def _chosen(
     return cubes
 
 
+def _dimensions_of(item: Any) -> tuple[str, ...]:
+    if isinstance(item, zarr.Array):
+        return dimension_names(item) or ()
+    return tuple(map(str, item.dims))
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _joined(
-    parts: Mapping[str, _Part],
-    title: str,
-    dims: Sequence[str] | None,
-    wavelengths: Sequence[tuple[Any, Any]],
-    place: Callable[[tuple[str, str]], Georeference],
-    *,
-    good: Any = None,
-    coordinate: Callable[[str], Any] = lambda name: None,
-    **more: Any,
+    parts: Mapping[str, Described], dims: Sequence[str] | None, files: tuple[Path, ...]
 ) -> Found:
     """Make one three-dimensional array of a cube, of images, or of a stack of cubes."""
     first = next(iter(parts.values()))
     attributes = dict(first.attributes)
     names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
-    array = first.array
+    array = first.values
+    beside = [first.find(name) for name in _metadata.WAVELENGTH_NAMES]
+    wavelengths: Sequence[tuple[Any, Any]] = [
+        (one.values, one.attributes.get("units")) for one in beside if one is not None
+    ]
+    for said in (first.attributes, first.around):
+        units = said.get("wavelength_units")
+        wavelengths = [*wavelengths, *((said.get(n), units) for n in _metadata.WAVELENGTH_NAMES)]
     if len(parts) > 1:
         _check_alike(parts)
-        array = da.stack([as_lazy(part.array) for part in parts.values()], axis=2)
+        array = da.stack([as_lazy(part.values) for part in parts.values()], axis=2)
         array = array.rechunk({2: -1})
         names = None if names is None else (*names[:2], "band")
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
-        array, names, wavelengths = _stacked(as_lazy(array), names, title, wavelengths)
+        array, names, wavelengths = _stacked(as_lazy(array), names, first.title, wavelengths)
     elif first.names is not None and names is not None and BAND_NAMES not in attributes:
-        axes = [at for at, name in enumerate(names) if _metadata.role_of(name) == "band"]
-        stated = coordinate(first.names[axes[0]]) if len(axes) == 1 else None
-        if stated is not None and stated.dtype.kind in "UTO" and stated.ndim == 1:
-            attributes[BAND_NAMES] = list(map(str, np.asarray(stated[:]).tolist()))
-    if good is not None and BAD_BANDS not in attributes and len(good) in array.shape:
-        attributes[BAD_BANDS] = (np.asarray(good) == 0).tolist()
+        axes = [at for at, name in enumerate(names) if role_of(name) == "band"]
+        stated = first.find(first.names[axes[0]]) if len(axes) == 1 else None
+        if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
+            attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
+    good = [
+        one.values for one in map(first.find, _GOOD) if one is not None and one.values.ndim == 1
+    ]
+    if good and BAD_BANDS not in attributes and len(good[0]) in array.shape:
+        attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
     if isinstance(array, zarr.Array):
         unit = tuple(array.shards or array.chunks)
     else:
         unit = tuple(max(sizes, default=0) for sizes in array.chunks)
-    return Found(array, title, names, unit, attributes, wavelengths, place, **more)
+    encoded = first.encoding.get("dtype")
+    return Found(
+        array,
+        first.title,
+        names,
+        unit,
+        attributes,
+        wavelengths,
+        partial(Georeference.of, first),
+        None if encoded is None else np.dtype(encoded),
+        files,
+    )
 
 
 def as_lazy(array: Any) -> da.Array:
@@ -310,13 +300,13 @@ def as_lazy(array: Any) -> da.Array:
     return da.from_array(np.asanyarray(array))
 
 
-def _check_alike(parts: Mapping[str, _Part]) -> None:
+def _check_alike(parts: Mapping[str, Described]) -> None:
     first_name, first = next(iter(parts.items()))
     for name, part in parts.items():
         for what, mine, theirs in (
             ("dimensions", first.names, part.names),
-            ("shape", first.array.shape, part.array.shape),
-            ("dtype", first.array.dtype, part.array.dtype),
+            ("shape", first.values.shape, part.values.shape),
+            ("dtype", first.values.dtype, part.values.dtype),
         ):
             if mine != theirs:
                 raise ValueError(
@@ -324,14 +314,14 @@ def _check_alike(parts: Mapping[str, _Part]) -> None:
                     f"{theirs}. Bring them to one, or pass variable= with the names of those "
                     "that belong together."
                 )
-    if first.array.ndim != 2:
+    if first.values.ndim != 2:
         raise ValueError(
-            f"variable= names {len(parts)} variables of shape {first.array.shape}; expected one "
+            f"variable= names {len(parts)} variables of shape {first.values.shape}; expected one "
             "cube, or several images (y, x)."
         )
 
 
-def _attributes_of_all(parts: Mapping[str, _Part]) -> dict[str, Any]:
+def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
     """Attributes of a cube whose bands are variables: one value where all agree, or one a band."""
     said = [part.attributes for part in parts.values()]
     found: dict[str, Any] = {
@@ -360,7 +350,7 @@ def _stacked(
     array: da.Array, names: tuple[str, ...], title: str, wavelengths: Sequence[tuple[Any, Any]]
 ) -> tuple[da.Array, tuple[str, ...], Sequence[tuple[Any, Any]]]:
     """Make features of all pairs of two axes, such as dates and bands; the last runs fastest."""
-    roles = [_metadata.role_of(name) for name in names]
+    roles = [role_of(name) for name in names]
     inner = [axis for axis, role in enumerate(roles) if role == "band"]
     if sorted(map(str, roles)) != ["band", "band", "x", "y"]:
         raise ValueError(
@@ -461,20 +451,14 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
         return image
     if isinstance(image, str | os.PathLike):
         image = open_path(image)
-    if hasattr(image, "data_vars"):
-        image = _only_variable(name, image, variable)
-        variable = None
-    if isinstance(image, zarr.Group):
-        group = image
+    group = image if isinstance(image, zarr.Group) or hasattr(image, "data_vars") else None
+    if group is not None:
         image = _only_image(name, group, variable)
-        return _from_zarr(image, group)
-    if variable is not None:
+    elif variable is not None:
         raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
     if isinstance(image, zarr.Array):
-        return _from_zarr(image, None)
-    if hasattr(image, "dims") and hasattr(image, "coords"):
-        return _from_xarray(name, image)
-    return _from_array(name, image)
+        return _described(describe(image, group), as_dask(image))
+    return _from_xarray(name, image) if _is_of_xarray(image) else _from_array(name, image)
 
 
 #: Value of pixels hidden by a mask, which no class has.
@@ -533,21 +517,6 @@ def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
     return np.where(mask, fill, plain.astype(np.int64))
 
 
-def _only_variable(name: str, dataset: Any, variable: str | None) -> Any:
-    names = [str(key) for key in dataset.data_vars]
-    if variable is not None:
-        if variable not in names:
-            raise KeyError(f"No variable {variable!r} in the file of {name}; it has {names}.")
-        return dataset[variable]
-    images = [key for key in names if dataset[key].squeeze().ndim == 2]
-    if len(images) != 1:
-        raise ValueError(
-            f"The file of {name} has {len(images)} two-dimensional variables ({images}) among "
-            f"{names}; say which."
-        )
-    return dataset[images[0]]
-
-
 def _from_features(
     path: str | os.PathLike[str],
     grid: PixelGrid,
@@ -566,38 +535,27 @@ def _from_features(
     return Image(values, (-1,), NOWHERE, classes.names, stated=stated, by_name=is_named)
 
 
-def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
+def _only_image(name: str, group: Any, variable: str | None) -> Any:
+    """Return the only image of a Zarr group or Dataset, or the variable that is named."""
+    in_zarr = isinstance(group, zarr.Group)
+    what, where = ("array", "store") if in_zarr else ("variable", "file")
+    known = sorted(group.array_keys()) if in_zarr else [str(key) for key in group.data_vars]
     if variable is not None:
-        found = array_of(group, variable)
-        if found is None:
-            raise KeyError(
-                f"No array {variable!r} in the store of {name}; it has "
-                f"{sorted(group.array_keys())}."
-            )
-        return found
-    images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
+        one = array_of(group, variable) if in_zarr else group.data_vars.get(variable)
+        if one is None:
+            raise KeyError(f"No {what} {variable!r} in the {where} of {name}; it has {known}.")
+        return one
+    if in_zarr:
+        images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
+    else:
+        images = {key: group[key] for key in known if group[key].squeeze().ndim == 2}
     if len(images) != 1:
+        shown = sorted(images) if in_zarr else list(images)
         raise ValueError(
-            f"The store of {name} has {len(images)} two-dimensional arrays ({sorted(images)}) "
-            f"among {sorted(group.array_keys())}; say which."
+            f"The {where} of {name} has {len(images)} two-dimensional {what}s ({shown}) among "
+            f"{known}; say which."
         )
     return next(iter(images.values()))
-
-
-def _upright(values: Any, names: Any) -> Any:
-    if names is not None and [role_of(name) for name in names] == ["x", "y"]:
-        return values.T
-    return values
-
-
-def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
-    names = dimension_names(array)
-    values = _upright(as_dask(array), names)
-    place, upright = NOWHERE, ("y", "x")
-    if names is not None and len(names) == 2:
-        upright = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_zarr(array, group, upright)
-    return _described(values, place, upright, attributes_of(array))
 
 
 def _from_xarray(name: str, array: Any) -> Image:
@@ -614,8 +572,7 @@ def _from_xarray(name: str, array: Any) -> Image:
             )
         single = [str(dim) for dim in array.dims if array.sizes[dim] == 1]
         array = array.squeeze(next((d for d in single if role_of(d) == "band"), None), drop=True)
-    names = tuple(map(str, array.dims))
-    values = _plain(name, _upright(array.data, names))
+    values = _plain(name, array.data)
     if values.dtype.kind == "f" and np.dtype(array.encoding.get("dtype", float)).kind in "iu":
         # xarray makes integers with a _FillValue, or a mask, floats with NaN.
         missing = array.isnull().data
@@ -625,23 +582,21 @@ def _from_xarray(name: str, array: Any) -> Image:
             else np.where(missing, -1, values)
         )
         values = values.astype(np.int64)
-    place, upright = NOWHERE, ("y", "x")
-    if len(names) == 2:
-        upright = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_xarray(array, upright)
-    return _described(values, place, upright, {**array.encoding, **array.attrs})
+    return _described(describe(array), values)
 
 
-def _described(
-    values: Any, place: Georeference, names: tuple[str, str], attributes: Mapping[str, Any]
-) -> Image:
+def _described(item: Described, values: Any) -> Image:
+    """Make an upright image of values and what is said of them."""
+    place, names = NOWHERE, ("y", "x")
+    if item.names is not None and len(item.names) == 2:
+        names = item.names[0], item.names[1]
+        if role_of(names[0]) == "x":
+            names = names[::-1]
+            values = values.T if role_of(names[0]) == "y" else values
+        place = Georeference.of(item, names)
+    said = {**item.encoding, **item.attributes}
     return Image(
-        values,
-        _nodata(attributes),
-        place,
-        read_meanings(attributes),
-        read_colors(attributes) or None,
-        names,
+        values, _nodata(said), place, read_meanings(said), read_colors(said) or None, names
     )
 
 
