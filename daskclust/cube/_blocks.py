@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.cube._metadata import PLAIN, Meaning
-from daskclust.cube._sources import Image
+from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.cube.formats.vector import no_codes
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
@@ -352,16 +351,24 @@ def one_object(value: Any) -> NDArray[np.object_]:
     return out
 
 
-def with_held(
+def on_block(
     ids: Ints,
-    held: list[Array],
-    *rest: Any,
+    *arrays: Any,
     function: Callable[..., Any],
     source: CubeSource,
-    **options: Any,
+    excludes: bool,
+    **more: Any,
 ) -> Any:
-    """Run a function of this module on a block whose pixels are handed in, as its only chunk."""
-    return function(ids, *rest, source=replace(source, held=held[0]), **options)
+    """Run ``function(source, number, excluded, *arrays, **more)`` on a block.
+
+    Where pixels come from a Dask array, those of the block are the first of `arrays`, as the only
+    chunk of a list; with `excludes`, the last says which pixels are excluded.
+    """
+    given = list(arrays)
+    if source.array is None:
+        source = replace(source, held=given.pop(0)[0])
+    excluded = given.pop() if excludes else None
+    return function(source, int(ids[0]), excluded, *given, **more)
 
 
 _Excluded = Bools | None
@@ -369,32 +376,18 @@ _Excluded = Bools | None
 _FEW = 4
 
 
-def _number(ids: Ints) -> int:
-    return int(ids[0])
+def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
+    return source.valid(number, excluded)[0]
 
 
-def block_valid(ids: Ints, excluded: _Excluded = None, *, source: CubeSource) -> Bools:
-    """Which pixels of one block are valid; (pixels,)."""
-    return source.valid(_number(ids), excluded)[0]
-
-
-def block_samples(
-    ids: Ints, excluded: _Excluded = None, *, source: CubeSource, scaling: Scaling
-) -> Array:
-    """Read and scale the valid pixels of one block; (n, bands)."""
-    return source.samples(_number(ids), excluded, scaling)
-
-
-def block_survey(
-    ids: Ints, excluded: _Excluded = None, *, source: CubeSource, moments: bool
-) -> Floats:
+def block_survey(source: CubeSource, number: int, excluded: _Excluded, *, moments: bool) -> Floats:
     """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
 
     The number of pixels that are valid if bands without data in this block are left out; the number
     of the other bands, and for each band whether it is one of them; with `moments`, per band also
     the number of values, their mean, and the sum of squared deviations from it.
     """
-    present, valid, rows = source.survey(_number(ids), excluded, rows=moments)
+    present, valid, rows = source.survey(number, excluded, rows=moments)
     numbers = np.array([valid.sum(), present.sum()], dtype=np.float64)
     head = [numbers, present.astype(np.float64)]
     if rows is None or not moments:
@@ -467,10 +460,9 @@ def _check_length(number: int, found: int, expected: int) -> None:
 
 
 def expand_block(
-    ids: Ints, labels: Array, excluded: _Excluded = None, *, source: CubeSource, fill_value: Any
+    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, fill_value: Any
 ) -> Array:
     """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
-    number = _number(ids)
     pixels = source.grid.pixels_of(number)
     if np.ma.isMaskedArray(labels):
         labels = np.ma.filled(labels, fill_value)
@@ -484,7 +476,7 @@ def expand_block(
 
 
 def write_block(
-    ids: Ints, labels: Array, excluded: _Excluded = None, *, source: CubeSource, target: StoredArray
+    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, target: StoredArray
 ) -> NDArray[np.object_]:
     """Write one block of a label map, and return its labels, ascending, without -1.
 
@@ -498,10 +490,9 @@ def write_block(
             f"Labels run from {shown.min()} to {largest}; expected -1 to {limit} "
             f"({target.dtype}). For more clusters pass n_clusters= to write_labels."
         )
-    number = _number(ids)
     # As int64, which holds -1, where something is masked.
     plain = labels.astype(np.int64) if np.ma.isMaskedArray(labels) else labels
-    full = expand_block(ids, plain, excluded, source=source, fill_value=-1)
+    full = expand_block(source, number, excluded, plain, fill_value=-1)
     rows, cols = source.grid.region(number)
     shape = rows.stop - rows.start, cols.stop - cols.start
     target[rows, cols] = full.reshape(shape).astype(target.dtype)
@@ -516,11 +507,11 @@ def _codes(labels: Array, largest: int) -> Ints:
 
 
 def block_rows_of(
-    ids: Ints,
-    labels: Array,
-    excluded: _Excluded = None,
-    *,
     source: CubeSource,
+    number: int,
+    excluded: _Excluded,
+    labels: Array,
+    *,
     unlabeled: tuple[int, ...],
 ) -> NDArray[np.object_]:
     """Return row numbers inside the block, and labels, of its labeled valid pixels.
@@ -536,7 +527,7 @@ def block_rows_of(
             f"label_map holds {labels[labeled].max()}; expected labels up to "
             f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
         )
-    valid, _ = source.valid(_number(ids), excluded)
+    valid, _ = source.valid(number, excluded)
     wanted = labeled & valid
     return one_object(np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64))
 
@@ -652,39 +643,22 @@ def _check_number(found: int, counts: Sequence[int]) -> None:
         )
 
 
-def as_codes(
-    labels: Any, classes: ArrayLike | None, names: Sequence[str] | Mapping[int, str] | None
-) -> tuple[Any, dict[int, str]]:
-    """Return labels as integers, and their names.
+def as_numbers(
+    labels: Any, classes: ArrayLike | None = None, names: Names | None = None
+) -> tuple[Any, dict[int, str] | None]:
+    """Return text as codes, numbers as they are, and the names that are known, None without any.
 
-    Integers stay. Text becomes the number of its class, -1 for another word or a masked one; lazy
-    text needs `classes`, NumPy arrays have their sorted names. `names` are those of the labels 0,
-    1, ..., or by label.
+    Text becomes the number of its class, -1 for another word or a masked one; lazy text needs
+    `classes`, NumPy arrays have their sorted names. `names` come before these.
 
-    >>> as_codes(np.array(["b", "a", "c"]), ["a", "b"], None)
-    (array([ 1,  0, -1]), {0: 'a', 1: 'b'})
-    """
-    given = dict(names) if isinstance(names, Mapping) else dict(enumerate(names or ()))
-    labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
-    if labels.dtype.kind in "iub":
-        return labels, given
-    codes, found = as_numbers(labels, classes)
-    if found is None:
-        raise ValueError(f"labels have dtype {labels.dtype}; expected integers, or text.")
-    return codes, found | given
-
-
-def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, str] | None]:
-    """Return text as codes, and their names; numbers as they are, and None.
-
-    >>> as_numbers(np.array(["b", "a", "b"]), None)
-    (array([1, 0, 1]), {0: 'a', 1: 'b'})
-    >>> as_numbers(np.array([0.5]), None)
+    >>> as_numbers(np.array(["b", "a", "c"]), ["a", "b"], {1: "beet"})
+    (array([ 1,  0, -1]), {0: 'a', 1: 'beet'})
+    >>> as_numbers(np.array([0.5]))
     (array([0.5]), None)
     """
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind not in "OUST":
-        return labels, None
+        return labels, None if names is None else as_names(names)
     if classes is not None:
         known = np.asarray(classes)
     elif isinstance(labels, da.Array):
@@ -700,7 +674,7 @@ def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, s
         )
     else:
         codes = _places(labels, classes=known)
-    return codes, {code: str(name) for code, name in enumerate(known.tolist())}
+    return codes, {**as_names(known.tolist()), **as_names(names)}
 
 
 def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
@@ -733,10 +707,80 @@ def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
     return labels.astype(to)
 
 
-def labeled_rows(
-    cube: Any, opened: Image, unlabeled: int | Sequence[int]
+def rows_of(
+    cube: Any,
+    label_map: Any,
+    *,
+    unlabeled: int | Sequence[int] = -1,
+    variable: str | None = None,
+    class_column: str | None = None,
+    resample: bool = False,
 ) -> tuple[Ints, NDArray[Any]]:
-    """Return row numbers and labels of an opened label map; see :meth:`daskclust.Cube.rows_of`."""
+    """Turn a label map into global row numbers and labels.
+
+    Pass the result to a semi-supervised estimator as ``y=(rows, labels)``.
+
+    Parameters
+    ----------
+    label_map : array of shape (y, x), integer or bool, or a store of one
+        NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
+        several two-dimensional arrays.  A path may also name a raster file, a vector
+        file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A feature in a vector
+        file labels the pixels whose center it covers.  A CSV file has columns for row
+        and column, or x and y, and one for the class.  In a bool map the True pixels
+        have the label 1.
+    unlabeled : int or sequence of int, default=-1
+        Values that mean "no label", besides those that the attributes of a stored map
+        declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
+        names always count as labels.
+    variable : str, default=None
+        Array inside the store.
+    class_column : str, default=None
+        Column of the classes in a vector or CSV file; None takes the only candidate.
+    resample : bool, default=False
+        Whether a map on another grid is brought to that of the cube, by the nearest of
+        its pixels; else it is refused.
+
+    Returns
+    -------
+    rows : ndarray of shape (m,), int64
+        Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
+    labels : ndarray of shape (m,), int64 or str
+        Class names, if `label_map` is a vector or CSV file whose classes are text; the
+        ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
+        if the map has names for them.
+
+    Raises
+    ------
+    TypeError
+        `unlabeled` is no whole number.
+    ValueError
+        The map has another shape than the cube, its values are not integers, or it
+        states another coordinate system or position than the cube; features give one
+        pixel different classes.
+
+    Warns
+    -----
+    DaskclustWarning
+        A class of a vector or CSV file labels no pixel with data.
+
+    Notes
+    -----
+    Runs on the user's scheduler and reads only blocks that hold labels.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+    >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+    >>> rows, labels = cube.rows_of(np.array([[0, 1], [-1, 2]]))
+    >>> rows.tolist(), labels.tolist()
+    ([0, 2], [0, 2])
+    """
+    opened = cube.open_map(
+        "label_map", label_map, variable=variable, class_column=class_column, resample=resample
+    )
     image = opened.values
     if image.dtype.kind not in "iub":
         raise no_codes("label_map", image.dtype)
@@ -747,7 +791,7 @@ def labeled_rows(
     names = opened.meanings if opened.by_name else None
     if names is not None:
         values = opened.nodata
-    rows_of = cube._per_block(
+    lazy = cube._per_block(
         block_rows_of,
         flatten(image, cube.blocks),
         sizes=(1,) * cube.blocks.count,
@@ -755,7 +799,7 @@ def labeled_rows(
         token="daskclust-rows-of",
         unlabeled=values,
     )
-    (found,) = compute("the reading of labels", rows_of)
+    (found,) = compute("the reading of labels", lazy)
     offsets = accumulate(cube.block_counts, initial=0)
     rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
     labels = np.concatenate([block[1] for block in found])

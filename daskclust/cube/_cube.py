@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,21 +13,21 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskclust._types import Floats, Ints
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import CubeSource, Scaling, StoredCube
 from daskclust.cube._georeference import Georeference, PixelGrid, pixel_grid
-from daskclust.cube._metadata import Names, as_names
+from daskclust.cube._metadata import Names
 from daskclust.cube._sources import Image, are_features, open_image, read_image
-from daskclust.cube._writing import write_labels, write_values
+from daskclust.cube._writing import write_labels, write_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
 from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, whitened
-from daskclust.cube.smoothing import smoothed
+from daskclust.cube.smoothing import smooth
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import as_dask
@@ -308,7 +308,7 @@ class Cube:
         """
         counts, scaling = self._survey.counts, self._survey.scaling
         return self._per_block(
-            _blocks.block_samples,
+            CubeSource.samples,
             sizes=counts,
             width=self._source.n_bands,
             dtype=scaling.dtype,
@@ -334,17 +334,16 @@ class Cube:
         width: int | None = None,
         **options: Any,
     ) -> da.Array:
-        """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
+        """Run a function on every block, as `on_block` does; `sizes` rows come out."""
         pairs: list[Any] = [da.from_array(np.arange(self.blocks.count), chunks=1), "i"]
         if self._pixels is not None:
             pairs += [self._pixels, "ib"]
-            function = partial(_blocks.with_held, function=function)
         for array in (*labels, *([] if self._excluded is None else [self._excluded])):
             pairs += [array, "ik"[: array.ndim]]
         out = "i" if width is None else "ip"
         # Not aligned: block i of every array belongs together though lengths differ.
         return da.blockwise(
-            function,
+            _blocks.on_block,
             out,
             *pairs,
             new_axes=None if width is None else {"p": width},
@@ -355,7 +354,9 @@ class Cube:
             dtype=dtype,
             meta=np.empty((0,) * len(out), dtype=dtype),
             token=token,
+            function=function,
             source=self._source,
+            excludes=self._excluded is not None,
             **options,
         )
 
@@ -392,49 +393,7 @@ class Cube:
         # Nothing is counted for a look.
         return cube_html(self, self.n_valid if "_survey" in self.__dict__ else None)
 
-    def plot(
-        self, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
-    ) -> Any:
-        """Draw the cube in colors, or one of its bands.
-
-        Parameters
-        ----------
-        bands : int or sequence of 3 int, default=None
-            Stored number of one band, or of the three bands for red, green and blue.
-            None takes the bands nearest to red, green and blue light.  Without
-            wavelengths, None takes three bands spread over the cube; with fewer than
-            three bands, the first one.
-        ax : matplotlib Axes, default=None
-            None makes a new figure.
-        title : str, default=None
-            None names the bands.
-
-        Returns
-        -------
-        matplotlib Axes
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        ValueError
-            A band does not exist.
-
-        Notes
-        -----
-        One pass over the chunks that hold these bands; large scenes are reduced to at
-        most 1500 pixels a side.  Axes are in the units of the coordinate system.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
-        >>> ax.get_xlabel(), ax.get_title(loc="left")
-        ('column', 'band 0')
-        """
-        return plot_cube(self, bands, ax=ax, title=title)
+    plot = plot_cube
 
     @property
     def pixel_grid(self) -> PixelGrid:
@@ -489,81 +448,7 @@ class Cube:
             class_column=class_column,
         )
 
-    def rows_of(
-        self,
-        label_map: Any,
-        *,
-        unlabeled: int | Sequence[int] = -1,
-        variable: str | None = None,
-        class_column: str | None = None,
-        resample: bool = False,
-    ) -> tuple[Ints, NDArray[Any]]:
-        """Turn a label map into global row numbers and labels.
-
-        Pass the result to a semi-supervised estimator as ``y=(rows, labels)``.
-
-        Parameters
-        ----------
-        label_map : array of shape (y, x), integer or bool, or a store of one
-            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
-            several two-dimensional arrays.  A path may also name a raster file, a vector
-            file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A feature in a vector
-            file labels the pixels whose center it covers.  A CSV file has columns for row
-            and column, or x and y, and one for the class.  In a bool map the True pixels
-            have the label 1.
-        unlabeled : int or sequence of int, default=-1
-            Values that mean "no label", besides those that the attributes of a stored map
-            declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
-            names always count as labels.
-        variable : str, default=None
-            Array inside the store.
-        class_column : str, default=None
-            Column of the classes in a vector or CSV file; None takes the only candidate.
-        resample : bool, default=False
-            Whether a map on another grid is brought to that of the cube, by the nearest of
-            its pixels; else it is refused.
-
-        Returns
-        -------
-        rows : ndarray of shape (m,), int64
-            Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
-        labels : ndarray of shape (m,), int64 or str
-            Class names, if `label_map` is a vector or CSV file whose classes are text; the
-            ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
-            if the map has names for them.
-
-        Raises
-        ------
-        TypeError
-            `unlabeled` is no whole number.
-        ValueError
-            The map has another shape than the cube, its values are not integers, or it
-            states another coordinate system or position than the cube; features give one
-            pixel different classes.
-
-        Warns
-        -----
-        DaskclustWarning
-            A class of a vector or CSV file labels no pixel with data.
-
-        Notes
-        -----
-        Runs on the user's scheduler and reads only blocks that hold labels.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-        >>> rows, labels = cube.rows_of(np.array([[0, 1], [-1, 2]]))
-        >>> rows.tolist(), labels.tolist()
-        ([0, 2], [0, 2])
-        """
-        opened = self.open_map(
-            "label_map", label_map, variable=variable, class_column=class_column, resample=resample
-        )
-        return _blocks.labeled_rows(self, opened, unlabeled)
+    rows_of = _blocks.rows_of
 
     # Values of rows on the image
 
@@ -613,62 +498,7 @@ class Cube:
         """
         return self._image(_blocks.as_numbers(labels, classes)[0], fill_value)
 
-    def smooth(
-        self, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
-    ) -> da.Array:
-        """Smooth labels where neighboring spectra are alike, and sieve small regions.
-
-        Parameters
-        ----------
-        labels : array of shape (n_valid,), integer or text
-            One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
-        proba : array of shape (n_valid, k), float, default=None
-            Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
-        strength : float, default=0.5
-            How much a neighbor with the same spectrum counts, beside the logarithm of the
-            posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
-            from scenes that have such.
-        min_pixels : int, default=0
-            Regions of fewer pixels (with four neighbors) become their largest neighbor, as
-            of ``gdal_sieve``.  A region among small ones follows these; one that
-            touches nothing else stays.
-
-        Returns
-        -------
-        dask.array.Array of shape (n_valid,)
-            Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
-            the chunks.  Rows without a label, or without finite posteriors, stay as they are.
-
-        Raises
-        ------
-        ValueError
-            `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
-            `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
-            `labels` are lazy text without `proba`.
-
-        Notes
-        -----
-        Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
-        each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
-        the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
-        workers*: a block waits for the next line of blocks, so two lines of blocks are held,
-        ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
-        classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
-        at edges of blocks.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
-        >>> labels = np.array([0, 0, 0, 0, 1, 0])
-        >>> cube.smooth(labels, min_pixels=2).compute().tolist()
-        [0, 0, 0, 0, 0, 0]
-        >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
-        >>> cube.smooth(labels, proba).compute().tolist()
-        [0, 0, 0, 0, 0, 0]
-        """
-        return smoothed(self, labels, proba, strength, min_pixels)
+    smooth = smooth
 
     def label_map(
         self,
@@ -700,7 +530,9 @@ class Cube:
         >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
         2
         """
-        codes, names = _blocks.as_codes(labels, classes, class_names)
+        codes, names = _blocks.as_numbers(labels, classes, class_names)
+        if codes.dtype.kind not in "iub":
+            raise ValueError(f"labels have dtype {codes.dtype}; expected integers, or text.")
         return LabelMap(
             self.to_map(codes),
             names=names,
@@ -749,160 +581,16 @@ class Cube:
         >>> cube.to_xarray(np.array([5, 6, 7])).dims
         ('y', 'x')
         """
-        codes, names = _blocks.as_numbers(labels, classes)
+        codes, names = _blocks.as_numbers(labels, classes, class_names)
         return as_data_array(
             self.to_map(codes, fill_value=fill_value),
             self.georeference,
             self.dimension_names,
             fill_value=fill_value,
             name=name,
-            class_names=class_names if names is None else {**names, **as_names(class_names)},
+            class_names=names,
         )
 
-    def write_labels(
-        self,
-        labels: Any,
-        store: Any,
-        *,
-        overwrite: bool = False,
-        n_clusters: int | None = None,
-        classes: ArrayLike | None = None,
-        class_names: Names | None = None,
-        class_colors: Mapping[int, str] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Write labels as an image into a new Zarr group, or a GeoTIFF.
+    write_labels = write_labels
 
-        Parameters
-        ----------
-        labels : array of shape (n_valid,), integer or text
-            NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
-            turns text into codes, and the text becomes the names of the classes.
-        store : str, path or zarr store
-            The target.  The workers of a distributed cluster must be able to reach it.
-            If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
-            colors, class names, nodata value and coordinate system.
-        overwrite : bool, default=False
-            Replace a label map that daskclust has written; nothing else is ever replaced.
-        n_clusters : int, default=None
-            Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
-        classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text; see :meth:`to_map`.
-        class_names : sequence of str or mapping of int to str, default=None
-            Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
-        class_colors : mapping of int to str, default=None
-            Colors by label, as ``#rrggbb``; distinct colors by default.
-        attributes : mapping, default=None
-            More attributes of the group, such as the origin of the labels.  JSON values;
-            credentials in URLs are not stored.
-
-        Returns
-        -------
-        zarr.Group or Path
-            The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
-            (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
-            ``flag_meanings`` list the known clusters and all labels that occur.  The
-            georeference of the cube (attributes, coordinates, grid mapping) is copied
-            unchanged.
-
-        Raises
-        ------
-        FileExistsError
-            The target exists and `overwrite` is False, or daskclust has not written it.
-        StoreError
-            A worker cannot reach the cube or the target, or blocks of the target are
-            missing.
-        ValueError
-            The target is the cube's own store or contains it.  The number of labels is
-            not `n_valid`, or a label is less than -1 or too large for the dtype.  The
-            local files of the cube were changed after its valid pixels were counted.
-
-        Notes
-        -----
-        One task per block writes one chunk, on the active Dask scheduler.  A local target
-        appears under its name only when it is complete.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-        >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
-        >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
-        ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
-        """
-        codes, names = _blocks.as_numbers(labels, classes)
-        return write_labels(
-            self,
-            codes,
-            store,
-            overwrite=overwrite,
-            n_clusters=n_clusters,
-            class_names=class_names if names is None else {**names, **as_names(class_names)},
-            class_colors=class_colors,
-            attributes=attributes,
-        )
-
-    def write_map(
-        self,
-        values: Any,
-        store: Any,
-        *,
-        overwrite: bool = False,
-        names: Iterable[Any] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Write numbers of the rows, such as margins or probabilities, as an image.
-
-        Parameters
-        ----------
-        values : array of shape (n_valid,) or (n_valid, m), float
-            NumPy, or Dask with the chunks of `samples`.  float64 is kept; other types
-            become float32.
-        store : str or path
-            The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
-            otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
-        overwrite : bool, default=False
-            Replace a map of values that daskclust has written; nothing else is ever
-            replaced.
-        names : iterable, default=None
-            Names of the m bands, such as ``model.classes_``; converted by ``str``.
-        attributes : mapping, default=None
-            More attributes; JSON values.
-
-        Returns
-        -------
-        zarr.Group or Path
-
-        Raises
-        ------
-        FileExistsError
-            The target exists and `overwrite` is False, or it is not a map of values that
-            daskclust has written.
-        ValueError
-            `values` does not have `n_valid` rows, or there are not m names.
-
-        Notes
-        -----
-        Masked pixels are NaN.  The client writes a GeoTIFF, one row of blocks at a time.
-        A Zarr group is written by one task per block.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-        >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
-        >>> written["values"][:].tolist()
-        [[0.5, nan], [0.25, 1.0]]
-        """
-        return write_values(
-            self,
-            values,
-            store,
-            overwrite=overwrite,
-            names=None if names is None else [str(name) for name in names],
-            attributes=attributes,
-        )
+    write_map = write_map

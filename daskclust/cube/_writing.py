@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import zarr
 from numcodecs import Zlib
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
@@ -26,7 +26,7 @@ from daskclust.cube._georeference import (
     known_system,
     pixel_grid,
 )
-from daskclust.cube._metadata import Names, as_names, flags, label_dtype
+from daskclust.cube._metadata import Names, flags, label_dtype
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute
@@ -154,18 +154,80 @@ def write_labels(
     labels: Any,
     store: Any,
     *,
-    overwrite: bool,
-    n_clusters: int | None,
-    class_names: Names | None,
-    class_colors: Mapping[int, str] | None,
-    attributes: Mapping[str, Any] | None,
+    overwrite: bool = False,
+    n_clusters: int | None = None,
+    classes: ArrayLike | None = None,
+    class_names: Names | None = None,
+    class_colors: Mapping[int, str] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Write labels as an image; see :meth:`daskclust.Cube.write_labels`."""
+    """Write labels as an image into a new Zarr group, or a GeoTIFF.
+
+    Parameters
+    ----------
+    labels : array of shape (n_valid,), integer or text
+        NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
+        turns text into codes, and the text becomes the names of the classes.
+    store : str, path or zarr store
+        The target.  The workers of a distributed cluster must be able to reach it.
+        If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
+        colors, class names, nodata value and coordinate system.
+    overwrite : bool, default=False
+        Replace a label map that daskclust has written; nothing else is ever replaced.
+    n_clusters : int, default=None
+        Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
+    classes : array of shape (k,), default=None
+        The model's ``classes_``, if labels are text; see :meth:`to_map`.
+    class_names : sequence of str or mapping of int to str, default=None
+        Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
+    class_colors : mapping of int to str, default=None
+        Colors by label, as ``#rrggbb``; distinct colors by default.
+    attributes : mapping, default=None
+        More attributes of the group, such as the origin of the labels.  JSON values;
+        credentials in URLs are not stored.
+
+    Returns
+    -------
+    zarr.Group or Path
+        The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
+        (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
+        ``flag_meanings`` list the known clusters and all labels that occur.  The
+        georeference of the cube (attributes, coordinates, grid mapping) is copied
+        unchanged.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists and `overwrite` is False, or daskclust has not written it.
+    StoreError
+        A worker cannot reach the cube or the target, or blocks of the target are
+        missing.
+    ValueError
+        The target is the cube's own store or contains it.  The number of labels is
+        not `n_valid`, or a label is less than -1 or too large for the dtype.  The
+        local files of the cube were changed after its valid pixels were counted.
+
+    Notes
+    -----
+    One task per block writes one chunk, on the active Dask scheduler.  A local target
+    appears under its name only when it is complete.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+    >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+    >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
+    >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
+    ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
+    """
+    labels, names = _blocks.as_numbers(labels, classes, class_names)
     largest = None
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         shown = np.ma.compressed(labels)
         largest = int(shown.max()) if len(shown) else -1
-    named = as_names(class_names)
+    named = names or {}
     # Where they are known before anything is computed.
     check_codes([-1 if largest is None else largest, *named, (n_clusters or 0) - 1])
     aligned = cube._align(labels)
@@ -214,10 +276,38 @@ def write_labels(
     return open_store(store)
 
 
-def write_map(
+def write_label_map(
     label_map: Any, store: Any, *, overwrite: bool, attributes: Mapping[str, Any] | None = None
 ) -> Any:
-    """Write a map all of whose codes have names; see :meth:`daskclust.cube.LabelMap.write`."""
+    """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
+
+    Parameters
+    ----------
+    store : str or path
+        A name that ends in ``.tif`` makes a GeoTIFF, any other a Zarr store.
+    overwrite : bool, default=False
+        Replace a label map that daskclust has written.
+    attributes : mapping, optional
+        JSON values to keep beside the map.
+
+    Returns
+    -------
+    Path or zarr.Group
+
+    Raises
+    ------
+    FileExistsError
+        Something is there, and `overwrite` is False or daskclust has not written it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from daskclust.cube import LabelMap, open_label_map
+    >>> found = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"})
+    >>> group = found.write(tempfile.mkdtemp() + "/map.zarr")
+    >>> open_label_map(group).names
+    {0: 'wheat', 1: 'water'}
+    """
     names, colors = label_map.names, label_map.colors
     check_codes(names)
     output = map_at(store, LABEL_MAP, overwrite=overwrite)
@@ -302,16 +392,61 @@ def _strips(
         yield slice(start, stop), columns, convert(strip)
 
 
-def write_values(
+def write_map(
     cube: Any,
     values: Any,
     store: Any,
     *,
-    overwrite: bool,
-    names: Sequence[str] | None,
-    attributes: Mapping[str, Any] | None,
+    overwrite: bool = False,
+    names: Iterable[Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Write numbers of the rows as an image; see :meth:`daskclust.Cube.write_map`."""
+    """Write numbers of the rows, such as margins or probabilities, as an image.
+
+    Parameters
+    ----------
+    values : array of shape (n_valid,) or (n_valid, m), float
+        NumPy, or Dask with the chunks of `samples`.  float64 is kept; other types
+        become float32.
+    store : str or path
+        The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
+        otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
+    overwrite : bool, default=False
+        Replace a map of values that daskclust has written; nothing else is ever
+        replaced.
+    names : iterable, default=None
+        Names of the m bands, such as ``model.classes_``; converted by ``str``.
+    attributes : mapping, default=None
+        More attributes; JSON values.
+
+    Returns
+    -------
+    zarr.Group or Path
+
+    Raises
+    ------
+    FileExistsError
+        The target exists and `overwrite` is False, or it is not a map of values that
+        daskclust has written.
+    ValueError
+        `values` does not have `n_valid` rows, or there are not m names.
+
+    Notes
+    -----
+    Masked pixels are NaN.  The client writes a GeoTIFF, one row of blocks at a time.
+    A Zarr group is written by one task per block.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+    >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+    >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
+    >>> written["values"][:].tolist()
+    [[0.5, nan], [0.25, 1.0]]
+    """
+    bands = None if names is None else [str(name) for name in names]
     if not isinstance(values, da.Array):
         # A mask stays: what it hides is NaN in the map, as in masked blocks.
         values = np.asanyarray(values)
@@ -321,8 +456,8 @@ def write_values(
             "shape (n_valid,) or (n_valid, m)."
         )
     columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
-    if names is not None and len(names) != len(columns):
-        raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
+    if bands is not None and len(bands) != len(columns):
+        raise ValueError(f"Got {len(bands)} names for {len(columns)} bands; expected one each.")
     dtype = np.float64 if values.dtype == np.float64 else np.float32
     images = [cube._image(column.astype(dtype), np.nan) for column in columns]
     image = images[0] if values.ndim == 1 else da.stack(images)
@@ -336,7 +471,7 @@ def write_values(
             dtype=dtype,
             count=len(columns),
             nodata=float("nan"),
-            band_names=names,
+            band_names=bands,
             attributes=attributes,
             check=cube._check_unchanged,
         )
@@ -349,7 +484,7 @@ def write_values(
         chunks=tuple(max(sizes) for sizes in image.chunks),
         dtype=image.dtype,
         fill_value=np.nan,
-        said={} if names is None else {"band_names": list(names)},
+        said={} if bands is None else {"band_names": bands},
         attributes=attributes,
     ) as target:
         _store(image, target)

@@ -15,9 +15,9 @@ from scipy.optimize import linear_sum_assignment
 from daskclust._types import Floats, Ints
 from daskclust.colors import Legend, class_colors, places_of_names
 from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
-from daskclust.cube._metadata import Names, as_names, flags
+from daskclust.cube._metadata import flags
 from daskclust.cube._sources import Image, read_image
-from daskclust.cube._writing import write_map
+from daskclust.cube._writing import write_label_map
 from daskclust.cube.areas import AreaTable, areas_of
 from daskclust.cube.label_images import resampled
 from daskclust.cube.pictures import label_map_html, plot_label_map
@@ -121,69 +121,9 @@ class LabelMap:
         """Return pixels and area of each class; see :func:`daskclust.cube.area_table`."""
         return areas_of(self)
 
-    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
-        """Draw the map with a legend of its classes.
+    plot = plot_label_map
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            None makes a new figure.
-        title : str, default=None
-
-        Returns
-        -------
-        matplotlib Axes
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-
-        Notes
-        -----
-        Large maps are reduced to at most 1500 pixels a side by taking every n-th pixel;
-        all blocks are read.
-
-        Examples
-        --------
-        >>> ax = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"}).plot()
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['wheat', 'water', 'no class']
-        """
-        return plot_label_map(self, ax=ax, title=title)
-
-    def write(
-        self, store: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
-
-        Parameters
-        ----------
-        store : str or path
-            A name that ends in ``.tif`` makes a GeoTIFF, any other a Zarr store.
-        overwrite : bool, default=False
-            Replace a label map that daskclust has written.
-        attributes : mapping, optional
-            JSON values to keep beside the map.
-
-        Returns
-        -------
-        Path or zarr.Group
-
-        Raises
-        ------
-        FileExistsError
-            Something is there, and `overwrite` is False or daskclust has not written it.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> found = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"})
-        >>> group = found.write(tempfile.mkdtemp() + "/map.zarr")
-        >>> open_label_map(group).names
-        {0: 'wheat', 1: 'water'}
-        """
-        return write_map(self, store, overwrite=overwrite, attributes=attributes)
+    write = write_label_map
 
     def to_xarray(self) -> Any:
         """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.
@@ -203,8 +143,7 @@ class LabelMap:
             class_colors={code: self.color_of(code) for code in self.names},
         )
 
-    def _repr_html_(self) -> str:
-        return label_map_html(self)
+    _repr_html_ = label_map_html
 
 
 def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
@@ -328,7 +267,7 @@ def as_data_array(
     *,
     fill_value: float,
     name: str,
-    class_names: Names | None,
+    class_names: Mapping[int, str] | None,
     class_colors: Mapping[int, str] | None = None,
 ) -> Any:
     """Wrap a label map with the cube's coordinates; see :meth:`daskclust.Cube.to_xarray`."""
@@ -352,7 +291,7 @@ def as_data_array(
         # Said there, and no mapping can be written as NetCDF.
         attributes.pop("_CRS", None)
     if class_names is not None:
-        attributes.update(flags(as_names(class_names), class_names, class_colors))
+        attributes.update(flags(class_names, class_names, class_colors))
         if "class_names" in attributes:
             attributes["class_names"] = json.dumps(attributes["class_names"])
     out = xarray.DataArray(image, coordinates, names, name, attributes)

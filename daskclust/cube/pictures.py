@@ -24,7 +24,45 @@ _MOST_CLASSES = 40
 def plot_cube(
     cube: Any, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
 ) -> Any:
-    """Draw a color picture of a cube, or one band; see :meth:`daskclust.Cube.plot`."""
+    """Draw the cube in colors, or one of its bands.
+
+    Parameters
+    ----------
+    bands : int or sequence of 3 int, default=None
+        Stored number of one band, or of the three bands for red, green and blue.
+        None takes the bands nearest to red, green and blue light.  Without
+        wavelengths, None takes three bands spread over the cube; with fewer than
+        three bands, the first one.
+    ax : matplotlib Axes, default=None
+        None makes a new figure.
+    title : str, default=None
+        None names the bands.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        A band does not exist.
+
+    Notes
+    -----
+    One pass over the chunks that hold these bands; large scenes are reduced to at
+    most 1500 pixels a side.  Axes are in the units of the coordinate system.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+    >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+    >>> ax.get_xlabel(), ax.get_title(loc="left")
+    ('column', 'band 0')
+    """
     chosen, single = _chosen(cube, bands)
     step = _step(cube.shape[:2])
     (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
@@ -51,7 +89,35 @@ def plot_cube(
 
 
 def plot_label_map(label_map: Any, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw a label map with a legend; see :meth:`daskclust.cube.LabelMap.plot`."""
+    """Draw the map with a legend of its classes.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes, default=None
+        None makes a new figure.
+    title : str, default=None
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+
+    Notes
+    -----
+    Large maps are reduced to at most 1500 pixels a side by taking every n-th pixel;
+    all blocks are read.
+
+    Examples
+    --------
+    >>> from daskclust.cube import LabelMap
+    >>> ax = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"}).plot()
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['wheat', 'water', 'no class']
+    """
     ax = _axes(ax)
     from matplotlib.patches import Patch
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, one_object
 from daskclust.cube.formats.vector import points_image
-from daskclust.cube.layout import BlockGrid
 from daskclust.engine import compute
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
@@ -27,38 +26,45 @@ from daskclust.reduction.contract import RowBlock
 NEIGHBOR_PIXELS = 2**14
 
 
-def _objects(values: list[Any]) -> da.Array:
-    table = np.empty(len(values), dtype=object)
-    table[:] = values
-    return da.from_array(table, chunks=1)
-
-
 def _block_pixels(
-    ids: Ints,
-    wanted: NDArray[np.object_],
-    excluded: Bools | None = None,
-    *,
     source: CubeSource,
+    number: int,
+    excluded: Bools | None,
+    wanted: NDArray[np.object_],
+    *,
     scaling: Scaling,
     make: Callable[[NDArray[Any]], NDArray[Any]] | None,
 ) -> NDArray[np.object_]:
     places: Ints = wanted[0]
-    valid, values = source.pixels(int(ids[0]), excluded)
+    valid, values = source.pixels(number, excluded)
     kept = np.flatnonzero(valid[places])
     found = scaling(values[places[kept]])
     return one_object((kept, found if make is None else make(found)))
 
 
-def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
-    """Order the places by block, and return each block's own, counted inside it."""
-    y, x = np.divmod(places, grid.shape[1])
-    i, j = y // grid.block[0], x // grid.block[1]
-    number = i * grid.numblocks[1] + j
-    widths = np.array(grid.chunks[1])[j]
-    inside = (y - i * grid.block[0]) * widths + (x - j * grid.block[1])
+def _fetched(
+    cube: Any, function: Callable[..., Any], number: Ints, inside: Ints, **options: Any
+) -> tuple[Ints, Ints, list[Any]]:
+    """Run a function on the blocks that hold some pixels, given their places inside these.
+
+    `number` is the block of each pixel. Returns the pixels ordered by block, where each block
+    that was read begins among them, and its result.
+    """
     order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(grid.count + 1))
-    return order, [inside[order[a:b]] for a, b in pairwise(bounds)]
+    bounds = np.searchsorted(number[order], np.arange(cube.blocks.count + 1))
+    table = np.empty(cube.blocks.count, dtype=object)
+    table[:] = [inside[order[a:b]] for a, b in pairwise(bounds)]
+    lazy = cube._per_block(
+        function,
+        da.from_array(table, chunks=1),
+        sizes=(1,) * len(table),
+        dtype=object,
+        token="daskclust-pixels",
+        **options,
+    )
+    concerned = np.flatnonzero(np.diff(bounds))
+    found = compute("the reading of pixels", lazy.blocks[concerned])[0] if len(concerned) else ()
+    return order, bounds[concerned], list(found)
 
 
 def take_pixels(
@@ -75,20 +81,18 @@ def take_pixels(
 
     One pass that reads only the blocks concerned.
     """
-    order, inside = _by_block(places, cube.blocks)
-    pixels = cube._per_block(
+    grid = cube.blocks
+    y, x = np.divmod(places, grid.shape[1])
+    i, j = y // grid.block[0], x // grid.block[1]
+    inside = (y - i * grid.block[0]) * np.array(grid.chunks[1])[j] + x - j * grid.block[1]
+    order, starts, found = _fetched(
+        cube,
         _block_pixels,
-        _objects(inside),
-        sizes=(1,) * cube.blocks.count,
-        dtype=object,
-        token="daskclust-pixels",
+        i * grid.numblocks[1] + j,
+        inside,
         scaling=cube._survey.scaling if scaling is None else scaling,
         make=make,
     )
-    bounds = np.cumsum([0] + [len(part) for part in inside])
-    concerned = np.flatnonzero(np.diff(bounds))
-    (found,) = compute("the reading of pixels", pixels.blocks[concerned])
-    starts = bounds[concerned]
     kept = np.concatenate(
         [order[start + own] for start, (own, _) in zip(starts, found, strict=True)]
     )
@@ -160,15 +164,14 @@ class Questions:
 
 
 def _block_rows(
-    ids: Ints,
-    wanted: NDArray[np.object_],
-    excluded: Bools | None = None,
-    *,
     source: CubeSource,
+    number: int,
+    excluded: Bools | None,
+    wanted: NDArray[np.object_],
+    *,
     scaling: Scaling | None,
 ) -> NDArray[np.object_]:
     """Places and values of some of the valid pixels of a block, by their number."""
-    number = int(ids[0])
     valid, values = source.pixels(number, excluded)
     inside = np.flatnonzero(valid)[wanted[0]]
     down, across = source.grid.region(number)
@@ -177,31 +180,22 @@ def _block_rows(
     return one_object((places, None if scaling is None else scaling(values[inside])))
 
 
+def _block_of_rows(cube: Any, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the block of each row, and its number among the rows of that block."""
+    starts = np.cumsum((0, *cube.block_counts))
+    number = np.searchsorted(starts, rows, side="right") - 1
+    return number, rows - starts[number]
+
+
 def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, Any]:
     """Places of rows in the image (``y * width + x``), and their values if scaled; one pass."""
-    starts = np.cumsum((0, *cube.block_counts))
-    order = np.argsort(rows, kind="stable")
-    bounds = np.searchsorted(rows[order], starts)
-    wanted = [
-        rows[order[a:b]] - start
-        for (a, b), start in zip(pairwise(bounds), starts[:-1], strict=True)
-    ]
-    found = cube._per_block(
-        _block_rows,
-        _objects(wanted),
-        sizes=(1,) * len(wanted),
-        dtype=object,
-        token="daskclust-questions",
-        scaling=scaling,
-    )
+    order, _, found = _fetched(cube, _block_rows, *_block_of_rows(cube, rows), scaling=scaling)
     places = np.empty(len(rows), np.int64)
     values = None if scaling is None else np.empty((len(rows), cube.shape[2]), scaling.dtype)
-    concerned = np.flatnonzero(np.diff(bounds))
-    if len(concerned):
-        parts = compute("the reading of pixels", found.blocks[concerned])[0]
-        places[order] = np.concatenate([own for own, _ in parts])
+    if found:
+        places[order] = np.concatenate([own for own, _ in found])
         if values is not None:
-            values[order] = np.concatenate([own for _, own in parts])
+            values[order] = np.concatenate([own for _, own in found])
     return places, values
 
 
@@ -221,11 +215,10 @@ def places_of_rows(cube: Any, rows: Ints) -> Ints:
     """
     if cube.n_masked:
         return _find_pixels(cube, rows, None)[0]
-    starts = np.cumsum((0, *cube.block_counts))
-    number = np.searchsorted(starts, rows, side="right") - 1
+    number, inside = _block_of_rows(cube, rows)
     grid = cube.blocks
     i, j = np.divmod(number, grid.numblocks[1])
-    y, x = np.divmod(rows - starts[number], np.array(grid.chunks[1])[j])
+    y, x = np.divmod(inside, np.array(grid.chunks[1])[j])
     places: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
     return places
 
@@ -292,18 +285,17 @@ _FOLD = 16
 
 
 def _block_counts(
-    ids: Ints,
-    *arrays: NDArray[Any],
     source: CubeSource,
+    number: int,
+    excluded: Bools | None,
+    weight: Array | None = None,
+    *,
     scaling: Scaling,
     starts: tuple[int, ...],
     connectivity: Connectivity,
-    weighted: bool,
 ) -> NDArray[np.object_]:
     """Count a block, and keep the nodes along its edges."""
-    weight = arrays[0].astype(np.float64) if weighted else None
-    excluded = arrays[weighted] if len(arrays) > weighted else None
-    number = int(ids[0])
+    weight = None if weight is None else weight.astype(np.float64)
     height, width = (part.stop - part.start for part in source.grid.region(number))
     valid, values = source.pixels(number, excluded)
     x = np.ascontiguousarray(scaling(values if valid.all() else values[valid]))
@@ -403,7 +395,6 @@ def count_graph(
         scaling=cube._survey.scaling,
         starts=starts,
         connectivity=connectivity,
-        weighted=weight is not None,
     )
     parts = [of_each(_inner, blocks)]
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)

@@ -34,8 +34,61 @@ from daskclust.kernels.smoothing import (
 )
 
 
-def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any) -> da.Array:
-    """Return smooth labels; see :meth:`daskclust.cube.Cube.smooth`."""
+def smooth(
+    cube: Any, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
+) -> da.Array:
+    """Smooth labels where neighboring spectra are alike, and sieve small regions.
+
+    Parameters
+    ----------
+    labels : array of shape (n_valid,), integer or text
+        One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
+    proba : array of shape (n_valid, k), float, default=None
+        Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
+    strength : float, default=0.5
+        How much a neighbor with the same spectrum counts, beside the logarithm of the
+        posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
+        from scenes that have such.
+    min_pixels : int, default=0
+        Regions of fewer pixels (with four neighbors) become their largest neighbor, as
+        of ``gdal_sieve``.  A region among small ones follows these; one that
+        touches nothing else stays.
+
+    Returns
+    -------
+    dask.array.Array of shape (n_valid,)
+        Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
+        the chunks.  Rows without a label, or without finite posteriors, stay as they are.
+
+    Raises
+    ------
+    ValueError
+        `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
+        `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
+        `labels` are lazy text without `proba`.
+
+    Notes
+    -----
+    Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
+    each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
+    the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
+    workers*: a block waits for the next line of blocks, so two lines of blocks are held,
+    ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
+    classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
+    at edges of blocks.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
+    >>> labels = np.array([0, 0, 0, 0, 1, 0])
+    >>> cube.smooth(labels, min_pixels=2).compute().tolist()
+    [0, 0, 0, 0, 0, 0]
+    >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
+    >>> cube.smooth(labels, proba).compute().tolist()
+    [0, 0, 0, 0, 0, 0]
+    """
     if not (
         isinstance(strength, int | float | np.integer | np.floating) and 0 <= strength < math.inf
     ):
@@ -63,7 +116,7 @@ def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any)
         table = _election(votes, given.dtype)
         codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
     else:
-        numbers_, names = as_numbers(labels, None)
+        numbers_, names = as_numbers(labels)
         table = da.from_array(
             one_object((None if names is None else np.array(list(names.values())), None)), chunks=1
         )
@@ -176,10 +229,10 @@ def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
 
 
 def _block_alike(
-    ids: Ints,
-    excluded: Bools | None = None,
-    *,
     source: CubeSource,
+    number: int,
+    excluded: Bools | None,
+    *,
     scaling: Scaling,
     scale: float,
 ) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
@@ -187,7 +240,6 @@ def _block_alike(
 
     Of these the spectra, and before them whether the pixel is a row.
     """
-    number = int(ids[0])
     valid, values = source.pixels(number, excluded)
     flat = np.zeros((len(valid), values.shape[1] + 1), np.result_type(scaling.dtype, np.float32))
     flat[:, 0] = valid
@@ -293,10 +345,7 @@ def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return found if found.kind == "i" else np.dtype(np.int64)
 
 
-def _spread_codes(
-    ids: Ints, labels: Array, excluded: Bools | None = None, *, source: CubeSource
-) -> Ints:
-    number = int(ids[0])
+def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, labels: Array) -> Ints:
     valid, _ = source.valid(number, excluded)
     out = np.full(source.grid.pixels_of(number), MASKED, _signed(labels.dtype))
     plain = np.ma.filled(labels.astype(out.dtype), NONE)
@@ -307,10 +356,10 @@ def _spread_codes(
 
 
 def _spread_shares(
-    ids: Ints, labels: Array, proba: Any, excluded: Bools | None = None, *, source: CubeSource
+    source: CubeSource, number: int, excluded: Bools | None, labels: Array, proba: Any
 ) -> Array:
     """Put posteriors on the pixels of a block: NaN where it is masked, -1 where it has no label."""
-    number, shares = int(ids[0]), _only(proba)
+    shares = _only(proba)
     valid, _ = source.valid(number, excluded)
     out = np.full((source.grid.pixels_of(number), shares.shape[1]), np.nan, np.float32)
     usable = np.isfinite(shares).all(axis=1) & (shares >= 0).all(axis=1)

@@ -102,15 +102,28 @@ def _folder(store: Any) -> str | None:
     return None
 
 
+def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+    """Return the folder of an array's files, what one of them holds, and how many there may be."""
+    root = _folder(array.store)
+    try:
+        sizes = tuple(int(size) for size in array.shards or array.chunks)
+    except (NotImplementedError, TypeError):  # no regular grid
+        return None
+    if root is None or not all(sizes):
+        return None
+    counts = tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
+    return os.path.join(root, array.path), sizes, counts
+
+
 def _layout(array: zarr.Array) -> tuple[str, tuple[int, ...], _Decoder | None] | None:
     """Return the folder, the chunks and the decoder; None where anything is unusual."""
-    root = _folder(array.store)
-    if root is None or array.dtype.kind not in "iuf":
-        return None
+    grid = _grid(array)
     # Pipelines of others have their own way to be fast.
     if not str(zarr.config.get("codec_pipeline.path", "")).startswith("zarr."):
         return None
-    if not array.ndim or array.order != "C" or not array.dtype.isnative or array.filters:
+    if grid is None or array.dtype.kind not in "iuf" or not array.ndim:
+        return None
+    if array.order != "C" or not array.dtype.isnative or array.filters:
         return None
     if array.metadata.zarr_format == 3:
         # Not of shards: those are a serializer of their own.
@@ -123,14 +136,7 @@ def _layout(array: zarr.Array) -> tuple[str, tuple[int, ...], _Decoder | None] |
     compressors = array.compressors
     if len(compressors) > 1 or any(type(one) not in _DECODERS for one in compressors):
         return None
-    try:
-        chunks = tuple(int(size) for size in array.chunks)
-    except (NotImplementedError, TypeError):  # no regular grid
-        return None
-    if not all(chunks):
-        return None
-    decoder = _DECODERS[type(compressors[0])] if compressors else None
-    return os.path.join(root, array.path), chunks, decoder
+    return *grid[:2], _DECODERS[type(compressors[0])] if compressors else None
 
 
 def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
@@ -151,19 +157,6 @@ def _touched(wanted: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int,
             for one, size in zip(wanted, sizes, strict=True)
         )
     )
-
-
-def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
-    """Return the folder of an array's files, what one of them holds, and how many there may be."""
-    root = _folder(array.store)
-    try:
-        sizes = tuple(int(size) for size in array.shards or array.chunks)
-    except (NotImplementedError, TypeError):  # no regular grid
-        return None
-    if root is None or not all(sizes):
-        return None
-    counts = tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
-    return os.path.join(root, array.path), sizes, counts
 
 
 def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
