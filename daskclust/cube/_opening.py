@@ -18,7 +18,7 @@ from daskclust._warnings import warn
 from daskclust.cube import _metadata
 from daskclust.cube._blocks import CubeSource, Scaling, sample_dtype
 from daskclust.cube._cube import Cube
-from daskclust.cube._georeference import Georeference
+from daskclust.cube._georeference import Described, Georeference
 from daskclust.cube._sources import Found, are_features, as_lazy, find_cube, open_image, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.cube.formats.found import BAND_NAMES
@@ -51,12 +51,12 @@ def _dimensions(source: Any, variable: str | None) -> set[int]:
     elif isinstance(source, zarr.Group):
         items = dict(arrays_of(source))
     else:
-        items = {"": source}
+        items = {"": source.values if isinstance(source, Described) else source}
         variable = None
     if variable is not None:
         items = {name: item for name, item in items.items() if name == variable}
     # A raster file of one band has a dimension of length 1.
-    squeeze = hasattr(source, "dims")
+    squeeze = hasattr(source, "dims") or isinstance(source, Described)
     return {
         sum(size > 1 for size in item.shape) if squeeze and item.ndim == 3 else item.ndim
         for item in items.values()

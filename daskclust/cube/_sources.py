@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def find_cube(
         lazy = source if isinstance(source, da.Array) else da.from_array(source)
         found = _joined({"array": Described(lazy, "The array")}, dims, files)
     else:
-        if not _is_of_xarray(source):
+        if not isinstance(source, Described) and not _is_of_xarray(source):
             source = open_store(source)
         found = _joined(_chosen(source, variable), dims, files)
     array = found.array
@@ -199,7 +199,8 @@ def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Desc
         )
         raise ValueError(f"variable={variable!r}, but {where}; leave variable out.")
     else:
-        return {str(getattr(source, "name", "")): describe(source, lazy=True)}
+        one = source if isinstance(source, Described) else describe(source, lazy=True)
+        return {one.title: one}
     names = _names_chosen(where, what, items, variable)
     return {name: describe(items[name], source, lazy=True) for name in names}
 
@@ -458,7 +459,9 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
         raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
     if isinstance(image, zarr.Array):
         return _described(describe(image, group), as_dask(image))
-    return _from_xarray(name, image) if _is_of_xarray(image) else _from_array(name, image)
+    if _is_of_xarray(image):
+        image = describe(image)
+    return _of_labels(name, image) if isinstance(image, Described) else _from_array(name, image)
 
 
 #: Value of pixels hidden by a mask, which no class has.
@@ -558,31 +561,32 @@ def _only_image(name: str, group: Any, variable: str | None) -> Any:
     return next(iter(images.values()))
 
 
-def _from_xarray(name: str, array: Any) -> Image:
-    if array.ndim == 3:
+def _of_labels(name: str, item: Described) -> Image:
+    """Make an image of what xarray or a raster file holds, in which missing labels are -1."""
+    values, names = item.values, item.names or ()
+    if values.ndim == 3:
         # A raster file of one band, beside which an alpha band may lie.
-        bad = array.attrs.get("bad_bands")
-        band = next((dim for dim in array.dims if role_of(dim) == "band"), None)
-        if band is not None and bad is not None and len(bad) == array.sizes[band]:
-            array = array.isel({band: np.flatnonzero(~np.asarray(bad, bool))})
-        if band is not None and array.sizes[band] > 1:
+        bad = item.attributes.get("bad_bands")
+        band = next((at for at, dim in enumerate(names) if role_of(dim) == "band"), None)
+        if band is not None and bad is not None and len(bad) == values.shape[band]:
+            good = np.flatnonzero(~np.asarray(bad, bool))
+            values = values[(slice(None),) * band + (good,)]
+        if band is not None and values.shape[band] > 1:
             raise ValueError(
-                f"{name} has {array.sizes[band]} bands; expected one, of labels. Take one of them, "
-                "for example with gdal_translate -b 1."
+                f"{name} has {values.shape[band]} bands; expected one, of labels. Take one of "
+                "them, for example with gdal_translate -b 1."
             )
-        single = [str(dim) for dim in array.dims if array.sizes[dim] == 1]
-        array = array.squeeze(next((d for d in single if role_of(d) == "band"), None), drop=True)
-    values = _plain(name, array.data)
-    if values.dtype.kind == "f" and np.dtype(array.encoding.get("dtype", float)).kind in "iu":
-        # xarray makes integers with a _FillValue, or a mask, floats with NaN.
-        missing = array.isnull().data
-        values = (
-            da.where(missing, -1, values)
-            if isinstance(values, da.Array)
-            else np.where(missing, -1, values)
-        )
-        values = values.astype(np.int64)
-    return _described(describe(array), values)
+        single = [at for at, size in enumerate(values.shape) if size == 1]
+        gone = single if band not in single else [band]
+        values = values.squeeze(tuple(gone))
+        names = tuple(dim for at, dim in enumerate(names) if at not in gone)
+    values = _plain(name, values)
+    if values.dtype.kind == "f" and np.dtype(item.encoding.get("dtype", float)).kind in "iu":
+        # Integers with a _FillValue, or a mask, were made floats with NaN.
+        missing = np.isnan(values)
+        where = da.where if isinstance(values, da.Array) else np.where
+        values = where(missing, -1, values).astype(np.int64)
+    return _described(replace(item, names=names), values)
 
 
 def _described(item: Described, values: Any) -> Image:

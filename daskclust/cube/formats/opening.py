@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube._georeference import Described
 from daskclust.cube.bands import in_nm, truth_values
 from daskclust.cube.formats.found import BAD_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
@@ -215,7 +216,10 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
 
 
 def open_file(path: str | os.PathLike[str]) -> Any:
-    """Open an image file other than a Zarr store: a lazy xarray object or Dask array, undecoded."""
+    """Open an image file other than a Zarr store, lazy and undecoded.
+
+    A raster comes out as what is known of it, NetCDF as a Dataset, ``.npy`` as a Dask array.
+    """
     name = os.fspath(path)
     local = "://" not in name and not name.startswith("/vsi")
     if local and not Path(name).exists():
@@ -238,7 +242,7 @@ def open_file(path: str | os.PathLike[str]) -> Any:
     return open_raster(name)
 
 
-def open_files(paths: Sequence[str | os.PathLike[str]]) -> Any:
+def open_files(paths: Sequence[str | os.PathLike[str]]) -> Described:
     """Open band files of one grid as one image, in the order given."""
     if not paths:
         raise ValueError("The list of band files is empty; give one path a band.")

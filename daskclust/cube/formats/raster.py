@@ -1,4 +1,4 @@
-"""GeoTIFF, COG, VRT, ENVI and whatever else GDAL reads, by rasterio and rioxarray."""
+"""GeoTIFF, COG, VRT, ENVI and whatever else GDAL reads, by rasterio."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ import numpy as np
 from dask.base import tokenize
 
 from daskclust._warnings import warn
+from daskclust.cube._georeference import Coordinate, Described, Georeference, pixel_grid
 from daskclust.cube.bands import in_descriptions, in_nm, truth_values
 from daskclust.cube.formats.found import (
     BAD_BANDS,
@@ -266,15 +268,38 @@ def _categories(file: Any) -> dict[str, str] | None:
     return {code: name for code, name in found.items() if name} or None
 
 
-def open_raster(path: str | os.PathLike[str]) -> Any:
-    """Open a raster file as a lazy, undecoded ``xarray.DataArray`` (band, y, x).
+def _positions(file: Any) -> dict[str, Coordinate]:
+    """Return positions of pixels and the coordinate system, as rioxarray puts them.
+
+    Without positions along y and x where the image is turned, or placed by control points.
+    """
+    a, b, c, d, e, f = file.transform[:6]
+    said: dict[str, Any] = {}
+    if file.crs:
+        from pyproj import CRS
+
+        with suppress(KeyError):  # CF has no name for it
+            said = CRS.from_user_input(file.crs).to_cf()
+        wkt = file.crs.to_wkt()
+        said |= {"spatial_ref": wkt, "crs_wkt": wkt}
+    said["GeoTransform"] = " ".join(map(str, (c, a, b, f, d, e)))
+    found = {"spatial_ref": Coordinate((), np.array(0), said)}
+    if file.transform.is_rectilinear and not b == d != 0 and not file.gcps[0]:
+        height, width = file.shape
+        top, left = d * 0.5 + e * 0.5 + f, a * 0.5 + b * 0.5 + c
+        found["y"] = Coordinate(("y",), np.arange(height) * e + top)
+        found["x"] = Coordinate(("x",), np.arange(width) * a + left)
+    return found
+
+
+def open_raster(path: str | os.PathLike[str]) -> Described:
+    """Open a raster file as a lazy, undecoded image (band, y, x).
 
     `path` is a file that GDAL reads, the header of an ENVI file, or a URL for GDAL. Chunks are
     multiples of the file's own blocks, with all bands.
     """
     with needs_extra(f"{str(path)!r}"):
         import rasterio  # noqa: F401
-        import rioxarray  # noqa: F401
     name = str(path)
     if name.lower().endswith(".hdr") and Path(name).is_file():
         name = str(envi_data_file(Path(name)))
@@ -286,9 +311,8 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
         return _open(name, redact(name))
 
 
-def _open(name: str, shown: str) -> Any:
+def _open(name: str, shown: str) -> Described:
     import rasterio
-    import rioxarray
     from rasterio.enums import MaskFlags
 
     try:
@@ -305,7 +329,6 @@ def _open(name: str, shown: str) -> Any:
                 )
             attributes = _attributes(file)
             centers = _centers(file)
-            # As stored: rioxarray would make floats where a mask hides pixels.
             dtype = np.dtype(file.dtypes[0])
             size = dtype.itemsize * file.count
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
@@ -322,36 +345,38 @@ def _open(name: str, shown: str) -> Any:
                 )
             # The archive that holds the file, or the sources of a mosaic, count too.
             files = SeenFiles([*file.files, name.removeprefix("zip://").partition("!/")[0]])
-            unplaced = file.crs is None and still
+            places = {} if file.crs is None and still else _positions(file)
+            shape = file.count, *file.shape
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
             f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
             "format that GDAL knows?"
         ) from error
-    # Without a lock: each thread opens the file for itself.
-    array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
+    # Where a mask hides pixels, numbers become floats, which are NaN there.
+    read = np.result_type(dtype, np.float32 if dtype.itemsize <= 2 else np.float64)
+    read = read if hidden and dtype.kind in "iu" else dtype
     changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
     pixels = da.from_array(
-        _Bands(name, array.shape, dtype, still, files, hidden),
+        _Bands(name, shape, read, still, files, hidden),
         chunks=(-1, rows, cols),
         name=f"raster-{tokenize(name, changed, (rows, cols))}",
         asarray=False,
         fancy=False,
-        meta=(np.ma.empty if hidden else np.empty)((0, 0, 0), dtype),
+        meta=np.empty((0, 0, 0), read),
     )
-    array = array.copy(data=pixels)
-    keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
-    if unplaced:
-        keep = {}
-    encoding = {key: v for key, v in array.encoding.items() if key == "grid_mapping" and keep}
-    array = array.drop_vars(list(array.coords)).assign_coords(keep)
-    array.attrs = attributes
-    # xarray makes NaN of what a mask hides; labels stay the integers that they were.
-    array.encoding = {**encoding, "dtype": dtype.name} if hidden else encoding
-    array.name = Path(name).stem
+    mapping = "spatial_ref" if places else None
     if centers is not None:
-        array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
-    return array
+        places["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
+    return Described(
+        pixels,
+        f"The DataArray {Path(name).stem!r}",
+        ("band", "y", "x"),
+        attributes,
+        # Labels stay the integers that they were.
+        encoding={"dtype": dtype} if hidden else {},
+        mapping=mapping,
+        find=places.get,
+    )
 
 
 class _Bands:
@@ -387,8 +412,7 @@ class _Bands:
             rest.append(slice(None, None, places.step) if isinstance(part, slice) else 0)
         bands, *area = spans
         if any(low == high for low, high in spans):
-            empty = np.empty([high - low for low, high in spans], self.dtype)
-            return (np.ma.masked_array(empty) if self.hidden else empty)[tuple(rest)]
+            return np.empty([high - low for low, high in spans], self.dtype)[tuple(rest)]
         # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
         # more than a worker may have.
         self._files.check()
@@ -406,8 +430,8 @@ class _Bands:
                 )
                 if self.hidden:
                     # As GDAL shows the image: 0 is no data.
-                    none = file.dataset_mask(window=window) == 0
-                    found = np.ma.masked_array(found, np.broadcast_to(none, found.shape))
+                    found = found.astype(self.dtype)
+                    found[:, file.dataset_mask(window=window) == 0] = np.nan
             return found[tuple(rest)]
         except Exception as error:
             if type(error).__module__.split(".")[0] != "rasterio":
@@ -427,59 +451,53 @@ class _Bands:
         return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
 
 
-def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:
-    """Open several files as the bands of one ``xarray.DataArray``.
+def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Described:
+    """Open several files as the bands of one image.
 
     Size, position, type, scale and nodata value must be those of the first.
     """
-    with needs_extra("A list of band files"):
-        import xarray
     parts = [open_raster(path) for path in paths]
     first = parts[0]
     for path, part in zip(paths, parts, strict=True):
         _check_same_grid(str(paths[0]), first, str(path), part)
-    joined = xarray.concat(
-        [part.drop_vars("wavelength", errors="ignore") for part in parts],
-        "band",
-        coords="minimal",
-        compat="override",
-        join="override",
-        combine_attrs="drop",
-    ).chunk({"band": -1})
-    joined.attrs = _joined_attributes(parts)
-    joined.encoding = dict(first.encoding)
-    joined.name = first.name
-    centers = [part.coords.get("wavelength") for part in parts]
-    if all(center is not None for center in centers):
-        values = np.concatenate([np.atleast_1d(center.values) for center in centers])
-        joined = joined.assign_coords(wavelength=("band", values, {"units": "nm"}))
     names = [
         name
         for path, part in zip(paths, parts, strict=True)
-        for name in part.attrs.get(BAND_NAMES, [Path(str(path)).stem] * part.sizes["band"])
+        for name in part.attributes.get(BAND_NAMES, [Path(str(path)).stem] * len(part.values))
     ]
-    joined.attrs[BAND_NAMES] = names
-    return joined
+    centers = [part.find("wavelength") for part in parts]
+    known = [np.asarray(one.values) for one in centers if one is not None]
+    joined = None
+    if len(known) == len(parts):
+        joined = Coordinate(("band",), np.concatenate(known), {"units": "nm"})
+    return replace(
+        first,
+        values=da.concatenate([part.values for part in parts]).rechunk({0: -1}),
+        attributes={**_joined_attributes(parts), BAND_NAMES: names},
+        find=lambda name: joined if name == "wavelength" else first.find(name),
+    )
 
 
-def _joined_attributes(parts: Sequence[Any]) -> dict[str, Any]:
+def _joined_attributes(parts: Sequence[Described]) -> dict[str, Any]:
     """Attributes of all bands: one value where all files agree, else one a band."""
     found: dict[str, Any] = {}
     for key, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), (BAD_BANDS, False)):
-        if not any(key in part.attrs for part in parts):
+        if not any(key in part.attributes for part in parts):
             continue
         values: list[Any] = []
         for part in parts:
-            value = part.attrs.get(key, neutral)
-            n = part.sizes["band"]
+            value = part.attributes.get(key, neutral)
+            n = len(part.values)
             values += value if isinstance(value, list) else [value] * n
         found[key] = values if key == BAD_BANDS else _one_or_all(values)
-    if "_FillValue" in parts[0].attrs:
-        found["_FillValue"] = parts[0].attrs["_FillValue"]
+    if "_FillValue" in parts[0].attributes:
+        found["_FillValue"] = parts[0].attributes["_FillValue"]
     return found
 
 
-def _check_same_grid(first_path: str, first: Any, path: str, part: Any) -> None:
+def _check_same_grid(first_path: str, first: Described, path: str, part: Described) -> None:
+    from rasterio.crs import CRS
+
     def refuse(what: str, mine: Any, theirs: Any) -> None:
         raise ValueError(
             f"The band files differ in {what}: {redact(first_path)!r} has {mine}, "
@@ -487,18 +505,21 @@ def _check_same_grid(first_path: str, first: Any, path: str, part: Any) -> None:
             "gdalwarp or rioxarray's reproject_match."
         )
 
-    sizes = [tuple(item.sizes[name] for name in ("y", "x")) for item in (first, part)]
+    sizes = [item.values.shape[1:] for item in (first, part)]
     if sizes[0] != sizes[1]:
         refuse("size", *(f"{rows} x {cols} pixels" for rows, cols in sizes))
-    if first.dtype != part.dtype:
-        refuse("type", first.dtype, part.dtype)
-    if first.rio.crs != part.rio.crs:
-        refuse("coordinate system", first.rio.crs, part.rio.crs)
-    here, there = first.rio.transform(), part.rio.transform()
+    if first.values.dtype != part.values.dtype:
+        refuse("type", first.values.dtype, part.values.dtype)
+    names = ("y", "x")
+    grids = [pixel_grid(Georeference.of(item, names), sizes[0], names) for item in (first, part)]
+    systems = [None if grid.crs is None else CRS.from_user_input(grid.crs) for grid in grids]
+    if systems[0] != systems[1]:
+        refuse("coordinate system", *systems)
+    here, there = (grid.transform for grid in grids)
     if not all(
         math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(here, there, strict=True)
     ):
-        refuse("position", tuple(here)[:6], tuple(there)[:6])
-    mine, theirs = (item.attrs.get("_FillValue") for item in (first, part))
+        refuse("position", here, there)
+    mine, theirs = (item.attributes.get("_FillValue") for item in (first, part))
     if repr(mine) != repr(theirs):
         refuse("nodata value", mine, theirs)

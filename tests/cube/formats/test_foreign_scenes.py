@@ -84,6 +84,25 @@ def test_a_transform_without_a_system_is_kept(tmp_path: Path) -> None:
         assert file.crs is None
 
 
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize("kind", ["tif", "xarray", "array"])
+def test_an_image_without_a_place_gets_none(kind: str, tmp_path: Path) -> None:
+    values: Any = np.ones((2, 6, 8), np.float32)
+    with write(tmp_path / "t.tif", values):
+        pass
+    source: Any = tmp_path / "t.tif" if kind == "tif" else values
+    if kind == "xarray":
+        # It has coordinates when it is asked for them: the numbers of rows and columns.
+        source = pytest.importorskip("xarray").DataArray(values, dims=("band", "y", "x"))
+    cube = daskclust.open_cube(source, dims=("band", "y", "x"))
+    assert cube.pixel_grid.transform == (1, 0, 0, 0, 1, 0)
+    written = cube.write_labels(np.zeros(48, int), tmp_path / "map.zarr")
+    assert set(written.array_keys()) == {"labels"}
+    cube.write_labels(np.zeros(48, int), tmp_path / "map.tif")
+    with rasterio.open(tmp_path / "map.tif") as file:
+        assert file.transform.is_identity
+
+
 def test_latitudes_and_longitudes_alone_place_a_map(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     scene = xarray.DataArray(
