@@ -277,7 +277,11 @@ def write_labels(
 
 
 def write_label_map(
-    label_map: Any, store: Any, *, overwrite: bool, attributes: Mapping[str, Any] | None = None
+    label_map: Any,
+    store: Any,
+    *,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Any:
     """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
 
