@@ -38,7 +38,6 @@ _ALIASES = {
         "time",  # an image time series: dates are its features
     },
 }
-WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
 # numbers, which must not change with the configuration.
 _BLOCK_BYTES = 256 * 2**20

@@ -34,7 +34,7 @@ from daskclust.cube._metadata import (
     read_meanings,
     role_of,
 )
-from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES
+from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, CENTERS, GOOD, OF_BANDS
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.cube.formats.vector import (
     no_codes,
@@ -46,8 +46,6 @@ from daskclust.cube.formats.vector import (
 from daskclust.storage.seen import as_dask, values_of
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value, local_path, open_store
 
-#: Variables beside the cube that name good bands: EMIT and its like.
-_GOOD = ("good_wavelengths", "good_bands")
 _SCALES = {"scale_factor": 1.0, "add_offset": 0.0}
 _ONE_FOR_ALL = ("_FillValue", "missing_value", "nodata", "_Unsigned", "units")
 _RANGES = ("valid_range", "valid_min", "valid_max")
@@ -157,8 +155,8 @@ def describe(item: Any, group: Any = None, *, lazy: bool = False) -> Described:
             if one is not None and one.ndim == 0 and georeference(one.attrs):
                 known[name], mapping = one, name
                 break
-    for name in () if group is None else _GOOD:
-        if name not in known and name in group:
+    for name in () if group is None else OF_BANDS:
+        if name not in known and name in group and group[name].ndim == 1:
             known[name] = group[name]
 
     def find(name: str) -> Coordinate | None:
@@ -250,13 +248,13 @@ def _joined(
     attributes = dict(first.attributes)
     names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
     array = first.values
-    beside = [first.find(name) for name in _metadata.WAVELENGTH_NAMES]
+    beside = [first.find(name) for name in CENTERS]
     wavelengths: Sequence[tuple[Any, Any]] = [
         (one.values, one.attributes.get("units")) for one in beside if one is not None
     ]
     for said in (first.attributes, first.around):
         units = said.get("wavelength_units")
-        wavelengths = [*wavelengths, *((said.get(n), units) for n in _metadata.WAVELENGTH_NAMES)]
+        wavelengths = [*wavelengths, *((said.get(n), units) for n in CENTERS)]
     if len(parts) > 1:
         _check_alike(parts)
         array = da.stack([as_lazy(part.values) for part in parts.values()], axis=2)
@@ -270,9 +268,7 @@ def _joined(
         stated = first.find(first.names[axes[0]]) if len(axes) == 1 else None
         if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
             attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
-    good = [
-        one.values for one in map(first.find, _GOOD) if one is not None and one.values.ndim == 1
-    ]
+    good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
     if good and BAD_BANDS not in attributes and len(good[0]) in array.shape:
         attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
     if isinstance(array, zarr.Array):

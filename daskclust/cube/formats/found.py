@@ -12,6 +12,10 @@ from daskclust.storage.urls import redact
 BAD_BANDS = "bad_bands"
 #: Attribute of a DataArray: one name a band.
 BAND_NAMES = "band_names"
+#: Variables beside a cube: centers of its bands, and 1 where a band is good (EMIT and its like).
+CENTERS = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
+GOOD = ("good_wavelengths", "good_bands")
+OF_BANDS = (*CENTERS, *GOOD)
 RASTER_EXTRA = "pip install 'daskclust[raster]'"
 
 # Rows and columns that a block has at least, where the file is stored in strips or small tiles.

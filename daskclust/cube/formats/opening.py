@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube._georeference import Described
-from daskclust.cube.bands import in_nm, truth_values
-from daskclust.cube.formats.found import BAD_BANDS, needs_extra
+from daskclust.cube.formats.found import OF_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
 from daskclust.storage.files import unanswered, url_options
 from daskclust.storage.seen import SeenFiles
@@ -72,11 +71,6 @@ def open_npy(path: str | os.PathLike[str]) -> da.Array:
     return da.from_array(held, chunks="auto", asarray=False, meta=meta)
 
 
-_CENTERS = ("wavelengths", "wavelength", "center_wavelength", "center_wavelengths")
-#: Variables of EMIT and similar products: 1 where a band is good.
-_GOOD = ("good_wavelengths", "good_bands")
-
-
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     """Open the top group of a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
 
@@ -122,34 +116,14 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
             variable.data = variable.data.map_blocks(
                 files.having_read, dtype=variable.dtype, meta=variable.data._meta
             )
-    below = [group for name, group in groups.items() if name != "/"]
-    return _with_bands(found, below)
-
-
-def _with_bands(dataset: Any, groups: list[Any]) -> Any:
-    """Add wavelengths and bad bands from the groups below to the cubes that they fit."""
-    for name, cube in dataset.data_vars.items():
-        if cube.ndim != 3:
-            continue
-        # The axis that is as long as the list of wavelengths is that of the bands.
-        for group in groups:
-            centers = _first(group, _CENTERS)
-            if centers is None or centers.ndim != 1 or centers.size not in cube.shape:
-                continue
-            n = centers.size
-            values = in_nm(np.asarray(centers.values), centers.attrs.get("units"), n)
-            dimension = cube.dims[[int(size) for size in cube.shape].index(n)]
-            if values is not None and "wavelength" not in cube.coords:
-                dataset = dataset.assign_coords(wavelength=(dimension, values, {"units": "nm"}))
-            good = _first(group, _GOOD)
-            stated = None if good is None else truth_values(np.asarray(good.values), n)
-            if stated is not None:
-                dataset[name].attrs[BAD_BANDS] = (~stated).tolist()
-    return dataset
-
-
-def _first(group: Any, names: tuple[str, ...]) -> Any:
-    return next((group[name] for name in names if name in group.variables), None)
+    sizes = {size for one in found.data_vars.values() if one.ndim == 3 for size in one.shape}
+    for name in OF_BANDS:
+        beside = (group[name] for group in groups.values() if name in group.variables)
+        one = next((item for item in beside if item.ndim == 1 and item.size in sizes), None)
+        if one is not None and name not in found.variables:
+            # Along an axis of its own: a group may have another of that name.
+            found[name] = (f"{name} of a group", one.values, one.attrs)
+    return found
 
 
 Kind = Literal["zarr", "netcdf", "netcdf3", "npy", "raster", "table", "vector"]

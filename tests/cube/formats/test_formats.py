@@ -23,6 +23,7 @@ pytest.importorskip("pyogrio", reason="needs the extra `raster`")
 from pyproj import Transformer  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
+import daskclust  # noqa: E402
 from daskclust.colors import Legend  # noqa: E402
 from daskclust.cube._georeference import PixelGrid  # noqa: E402
 from daskclust.cube.formats.geotiff import GeoTiff, write_cog  # noqa: E402
@@ -214,9 +215,26 @@ def test_groups_below_tell_wavelengths_and_good_bands(tmp_path, values):
         }
     )
     parameters.to_netcdf(path, mode="a", engine="h5netcdf", group="sensor_band_parameters")
-    found = open_file(path)
-    assert found.reflectance.attrs["bad_bands"] == [False, False, True, True, False, False]
-    np.testing.assert_allclose(found.reflectance.wavelength, np.arange(6) * 7.5 + 381)
+    found = daskclust.open_cube(path)
+    assert found.bands.tolist() == [0, 1, 4, 5]
+    assert found.attributes["bad_bands"] == [False, False, True, True, False, False]
+    np.testing.assert_allclose(found.wavelengths, (np.arange(6) * 7.5 + 381)[found.bands])
+
+
+@pytest.mark.parametrize("kind", ["zarr", "xarray"])
+def test_variables_beside_a_cube_tell_its_bands(tmp_path, values, kind):
+    dataset = xarray.Dataset(
+        {
+            "reflectance": (("band", "y", "x"), values),
+            "wavelengths": ("band", np.arange(6) / 100 + 0.4, {"units": "um"}),
+            "good_bands": ("band", np.array([1, 1, 0, 1, 1, 1])),
+        }
+    )
+    if kind == "zarr":
+        dataset.to_zarr(tmp_path / "scene.zarr", consolidated=False)
+    found = daskclust.open_cube(tmp_path / "scene.zarr" if kind == "zarr" else dataset)
+    assert found.bands.tolist() == [0, 1, 3, 4, 5]
+    np.testing.assert_allclose(found.wavelengths, [400, 410, 430, 440, 450])
 
 
 def test_an_npy_file_travels_as_its_path(tmp_path, values):
