@@ -269,7 +269,7 @@ def _joined(
         if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
             attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
     good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
-    if good and BAD_BANDS not in attributes and len(good[0]) in array.shape:
+    if good and BAD_BANDS not in attributes and good[0].size in array.shape:
         attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
     if isinstance(array, zarr.Array):
         unit = tuple(array.shards or array.chunks)
