@@ -104,3 +104,63 @@ def test_wrong_inputs_are_one_line(
     assert ".." not in err
     assert "hunter2" not in err
     assert not out
+
+
+@pytest.mark.filterwarnings("ignore:All rows are noise", "ignore:Number of distinct clusters")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        *(
+            case
+            for kind in ("ward --n-clusters 2", "hdbscan", "dbscan")
+            for case in (
+                (f"void.npy --estimator {kind}", 1, "All 96 pixels are masked"),
+                (f"gap.npy --incomplete keep --estimator {kind}", 1, "X contains NaN"),
+            )
+        ),
+        ("one.npy --estimator ward --n-clusters 2", 1, "n_samples=1 should be >= n_clusters=2"),
+        ("one.npy --estimator ward --n-clusters 1", 1, "expected at least 2 rows for a tree"),
+        ("one.npy --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
+        ("one.npy --estimator dbscan", 0, "0 clustered, 1 noise"),
+        ("one.npy --estimator dbscan --min-samples 1", 0, "1 clustered, 0 noise"),
+        ("same.npy --estimator ward --n-clusters 2", 0, "AgglomerativeClustering, 2 clusters"),
+        ("same.npy --estimator hdbscan", 0, "0 clustered, 96 noise"),
+        ("same.npy --estimator dbscan", 0, "96 clustered, 0 noise"),
+        ("two.npy --estimator ward --n-clusters 2 --connectivity adjacent", 0, "2 clusters"),
+        ("far.npy --estimator ward --n-clusters 1 --connectivity adjacent", 1, "no fewer than 2"),
+        ("two.npy --estimator dbscan --metric haversine", 1, "A latitude of X is"),
+        ("bands.npy --estimator dbscan", 1, "X has 4 features; DBSCAN takes at most 3"),
+        ("bands.npy --estimator hdbscan --min-samples 97", 1, "min_samples (97) must be at most"),
+        ("bands.npy --estimator hdbscan --min-cluster-size 97", 0, "0 clustered, 96 noise"),
+        ("two.npy --estimator dbscan --eps 1e9", 0, "96 clustered, 0 noise"),
+        ("two.npy --estimator dbscan --eps 1e-300", 1, "too small beside the range of X"),
+    ],
+)
+def test_trees_and_density_of_awkward_scenes(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    words: str,
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    half = np.arange(96).reshape(8, 12, 1) // 48
+    two = rng.normal(size=(8, 12, 2)) + 9.0 * half
+    void = np.full((8, 12, 2), np.nan)
+    one, far, gap = void.copy(), two.copy(), two.copy()
+    one[3, 4] = 1.0
+    far[4] = np.nan  # a row of masked pixels between both halves
+    gap[5, 6, 1] = np.nan
+    scenes = {"void": void, "one": one, "two": two, "far": far, "gap": gap}
+    scenes["same"], scenes["bands"] = np.full((8, 12, 2), 3.0), np.tile(two, 2)
+    for name, scene in scenes.items():
+        np.save(f"{name}.npy", scene)
+    line = f"fit {words} --dims y,x,band --output o.zarr --scheduler {address}"
+    found = cli.main(line.split())
+    captured = capsys.readouterr()
+    assert found == code, captured.err
+    assert message in " ".join((captured.out + captured.err).split())
+    assert (tmp_path / "o.zarr").exists() == (code == 0)
