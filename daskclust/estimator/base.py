@@ -50,6 +50,41 @@ def check_squares(squared: Floats, start: int) -> None:
 
 
 @dataclass(frozen=True)
+class CheckedRows:
+    """A function of rows, taken in a dtype, that checks their values first; travels to workers."""
+
+    function: Callable[[NDArray[Any]], NDArray[Any]]
+    dtype: Any
+    missing: bool = False
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return one result a row."""
+        x = as_matrix(x, self.dtype)
+        check_block(x, start, missing=self.missing)
+        return self.function(x)
+
+
+def map_new_rows(
+    model: Any,
+    X: Any,
+    function: Callable[[NDArray[Any]], NDArray[Any]],
+    name: str,
+    dtype: Any = None,
+    *,
+    missing: bool = False,
+    n_columns: int | None = None,
+) -> Any:
+    """Apply a function to new rows of a fitted model: now, or lazily for Dask input.
+
+    ``dtype`` is that of the results; None for that in which rows are taken.
+    """
+    X = check_rows(model, X, reset=False)
+    working = working_dtype(X.dtype)
+    of_rows = CheckedRows(function, working, missing)
+    return map_rows(X, of_rows, dtype=dtype or working, n_columns=n_columns, name=name)
+
+
+@dataclass(frozen=True)
 class RowFunction:
     """Handles a block's rows in ``predict`` and ``transform``; travels to workers."""
 
@@ -133,6 +168,9 @@ class FitPredict:
     """``fit_predict`` of all clusterers; scikit-learn's takes no labels."""
 
     fit: Callable[..., Any]
+
+    def _check_features(self, n_features: int) -> None:
+        """Check the parameters that depend on the number of features: none."""
 
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``labels_``.

@@ -12,15 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats, Ints
-from daskclust.engine import Rows, as_matrix, map_rows, open_rows, working_dtype
+from daskclust.engine import Rows, open_rows
+from daskclust.estimator.base import map_new_rows
 from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.inputs import (
-    check_block,
-    check_integer,
-    check_rows,
-    check_survey,
-    infinite_message,
-)
+from daskclust.estimator.inputs import check_integer, check_rows, check_survey, infinite_message
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
@@ -58,17 +53,14 @@ class MixtureFunction:
     mixtures: Mixtures
     shift: Floats
     output: str
-    dtype: Any
 
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=True)
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         if self.output == "imputed":
             return impute(x, self.mixtures, self.shift)
         shares, total = posteriors(x, self.mixtures, self.shift)
         if self.output == "labels":
             return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(self.dtype) if self.output == "posteriors" else total.mean(axis=0)
+        return shares.T.astype(x.dtype) if self.output == "posteriors" else total.mean(axis=0)
 
 
 class FittedMixture:
@@ -99,20 +91,10 @@ class FittedMixture:
     def _mixtures(self) -> Mixtures:
         return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
 
-    def _function(self, output: str, dtype: Any) -> MixtureFunction:
-        return MixtureFunction(self._mixtures(), self._shift, output, dtype)
-
     def _map(self, X: Any, output: str, dtype: Any = None, n_columns: int | None = None) -> Any:
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        working = working_dtype(X.dtype)
-        return map_rows(
-            X,
-            self._function(output, working),
-            dtype=dtype or working,
-            n_columns=n_columns,
-            name=output,
-        )
+        function = MixtureFunction(self._mixtures(), self._shift, output)
+        return map_new_rows(self, X, function, output, dtype, missing=True, n_columns=n_columns)
 
     def predict(self, X: Any) -> Any:
         """Component of largest posterior of each row.

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.estimator.base import FitPredict
+from daskclust.estimator.base import CheckedRows, FitPredict
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -34,7 +34,7 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
-from daskclust.mixture._fitted import FittedMixture, observed_pass
+from daskclust.mixture._fitted import FittedMixture, MixtureFunction, observed_pass
 from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain
@@ -308,7 +308,8 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
                 "Increase max_iter or tol, or try other init_params.",
                 ConvergenceWarning,
             )
-        self.labels_ = row_labels(data, self._function("labels", data.rows.dtype))
+        labels = MixtureFunction(self._mixtures(), self._shift, "labels")
+        self.labels_ = row_labels(data, CheckedRows(labels, data.rows.dtype, missing=True))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
+from daskclust.estimator.base import CheckedRows, FitPredict, map_new_rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
 from daskclust.estimator.inputs import (
     Data,
@@ -56,7 +58,12 @@ LEAST_SHARE = 0.1
 
 
 class PCKID(
-    Saveable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+    FitPredict,
+    Saveable,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClusterMixin,
+    BaseEstimator,
 ):
     """Spectral clustering of incomplete data by PCKID, for data of any size.
 
@@ -286,9 +293,6 @@ class PCKID(
         """
         return fit(self, X)
 
-    def _check_features(self, n_features: int) -> None:
-        """Nothing depends on their number."""
-
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))
         sizes = self._sizes
@@ -376,14 +380,14 @@ class PCKID(
         self._basis = state.basis / np.sqrt(len(state.sizes))
         self._single = problem.dtype == np.float32
         self.eigenvalues_ = state.values
-        embed = self._embedding(working_dtype(data.X.dtype))
+        embed = CheckedRows(self._embedding(), working_dtype(data.X.dtype), missing=True)
         if is_dask(data.X):
             # K-means keeps it in memory while it goes over it; what users get needs no client.
             self.embedding_ = map_rows(
-                data.X, embed, dtype=embed.row_dtype, n_columns=len(state.values), name="embedding"
+                data.X, embed, dtype=embed.dtype, n_columns=len(state.values), name="embedding"
             )
         else:
-            self.embedding_ = data.rows.map("embedding", embed.of_rows)
+            self.embedding_ = data.rows.map("embedding", partial(_of_block, function=embed))
         checkpoint = self.checkpoint
         if checkpoint is not None:
             done = Fitted(state, history, True, history[-1]["passes"])
@@ -419,9 +423,9 @@ class PCKID(
         """Map from the posteriors of all models to coordinates, (D, d)."""
         return self._basis
 
-    def _embedding(self, row_dtype: Any, centers: Floats | None = None) -> Embedding:
+    def _embedding(self, centers: Floats | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        return Embedding(self.ensemble_, self._shift, self._basis, row_dtype, dtype, centers)
+        return Embedding(self.ensemble_, self._shift, self._basis, dtype, centers)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of rows in the embedding; rows never seen are projected.
@@ -437,11 +441,9 @@ class PCKID(
             float32 for float32 input, else float64.  Lazy for a Dask array.
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        embed = self._embedding(working_dtype(X.dtype))
-        return map_rows(
-            X, embed, dtype=embed.row_dtype, n_columns=self._n_features_out, name="transform"
-        )
+        n_columns = self._n_features_out
+        embed = self._embedding()
+        return map_new_rows(self, X, embed, "transform", missing=True, n_columns=n_columns)
 
     def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``embedding_``.
@@ -471,9 +473,8 @@ class PCKID(
             Lazy, and chunked like X, for a Dask array.
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        function = self._embedding(working_dtype(X.dtype), self.cluster_centers_)
-        return map_rows(X, function, dtype=np.int32, name="predict")
+        nearest_center = self._embedding(self.cluster_centers_)
+        return map_new_rows(self, X, nearest_center, "predict", np.int32, missing=True)
 
     def score_samples(self, X: Any) -> Any:
         """Mean log-likelihood of the values that are there of each row, over the ensemble.
@@ -491,10 +492,8 @@ class PCKID(
             Lazy, and chunked like X, for a Dask array.
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        working = working_dtype(X.dtype)
-        function = MixtureFunction(self.ensemble_, self._shift, "likelihood", working)
-        return map_rows(X, function, dtype=np.float64, name="score_samples")
+        likelihood = MixtureFunction(self.ensemble_, self._shift, "likelihood")
+        return map_new_rows(self, X, likelihood, "score_samples", np.float64, missing=True)
 
     def kernel(self, X: Any, Y: Any = None) -> Any:
         """Kernel between rows (Eq. 6), in [0, 1].
@@ -530,29 +529,26 @@ class PCKID(
 class Embedding:
     """Coordinates of a block's rows, or their clusters; travels to workers.
 
-    ``basis`` (D, d) are eigenvectors over the square root of the number of models; ``row_dtype`` is
-    that of rows and coordinates, ``dtype`` that of posteriors; ``centers`` ask for the nearest.
+    ``basis`` (D, d) are eigenvectors over the square root of the number of models; ``dtype`` is
+    that of posteriors; ``centers`` ask for the nearest.
     """
 
     mixtures: Mixtures
     shift: Floats
     basis: Floats
-    row_dtype: Any
     dtype: Any
     centers: Floats | None = None
 
-    def __call__(self, x: Array, start: int) -> Array:
-        """Return one result a row."""
-        x = as_matrix(x, self.row_dtype)
-        check_block(x, start, missing=True)
+    def __call__(self, x: Array) -> Array:
+        """Return one result a row; coordinates in the precision of the rows."""
         found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
-        if self.centers is None:
-            return found.astype(self.row_dtype, copy=False)
-        return nearest(found.astype(self.row_dtype, copy=False), self.centers)[0]
+        found = found.astype(x.dtype, copy=False)
+        return found if self.centers is None else nearest(found, self.centers)[0]
 
-    def of_rows(self, rows: RowBlock) -> Array:
-        """Return the results of a block as the engine hands it out."""
-        return self(rows.x, rows.runs[0][0])
+
+def _of_block(rows: RowBlock, function: CheckedRows) -> Array:
+    """Return the results of a block as the engine hands it out."""
+    return function(rows.x, rows.runs[0][0])
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_o
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior, margins, sharpened
-from daskclust.prototypes.state import draw_sample, find_prototypes, sample_size
+from daskclust.prototypes.state import draw_sample, find_prototypes
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
@@ -227,9 +227,9 @@ class QuestionData:
     cube: Any
     model: LabelSpreading | None
 
-    def sample(self, count: int, seed: int) -> SampleRows:
+    def sample(self, n_prototypes: int, seed: int) -> SampleRows:
         """Draw rows, of a cube by their place in the image; one pass."""
-        found = draw_sample(self.rows, self.cube, count, seed)
+        found = draw_sample(self.rows, self.cube, n_prototypes, seed)
         # As a float: the limit is beyond float32.  NaN is not below it either.
         if found.x.size and not float(np.abs(found.x).max()) <= LARGEST_VALUE:
             # Only now is a look at all values worth its pass: to say where the fault lies.
@@ -317,7 +317,7 @@ def find_cells(
     rows, or holds labels that X does not have; for NaN and infinity.
     """
     n_prototypes = _count_prototypes(data.rows.n_rows, count)
-    sample = data.sample(sample_size(n_prototypes), seed)
+    sample = data.sample(n_prototypes, seed)
     doubt: Callable[[Array], Floats] | None = None
     n_doubts = 1
     if data.model is None:

@@ -12,13 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
-from daskclust.engine import map_rows, working_dtype
-from daskclust.estimator.base import FitPredict
+from daskclust.estimator.base import FitPredict, map_new_rows
 from daskclust.estimator.fitting import FirstPass, draw_seeds
-from daskclust.estimator.inputs import Data, check_integer, check_rows
+from daskclust.estimator.inputs import Data, check_integer
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
-from daskclust.prototypes.posterior import Nearness, RowFunction
+from daskclust.prototypes.posterior import Nearness
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import (
     GAP_ENTRIES,
@@ -64,9 +63,6 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
             # Whether the data are a cube is not known yet; names are checked in any case.
             check_views(self.views, is_cube=True)
 
-    def _check_features(self, n_features: int) -> None:
-        """Nothing depends on the number of features."""
-
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
         first = FirstPass(draw_seeds(self.random_state, 1))
         if not takes_gaps(self.views):
@@ -109,9 +105,8 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         n_columns: int | None = None,
     ) -> Any:
         """Apply a function to new rows: now, or lazily for Dask input."""
-        X = check_rows(self, X, reset=False)
-        of_rows = RowFunction(function, working_dtype(X.dtype), self._space.takes_gaps)
-        return map_rows(X, of_rows, dtype=dtype, n_columns=n_columns, name=name)
+        gaps = self._space.takes_gaps
+        return map_new_rows(self, X, function, name, dtype, missing=gaps, n_columns=n_columns)
 
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
         """Return the views in which rows are compared with nodes, and the nodes."""

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
+from daskclust.estimator.base import CheckedRows
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, Views, as_cube, check_integer, check_real, labels_for
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
@@ -27,7 +28,6 @@ from daskclust.prototypes.posterior import (
     Margin,
     MostProbable,
     Posterior,
-    RowFunction,
     check_stored,
     restore_posterior,
     store_posterior,
@@ -313,7 +313,14 @@ tuple of str, default="auto"
         n_classes = len(read.labels.classes)
         n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
         used = views_of_gaps(self.views, read.views, data.survey, joined=False)
-        self._check_gaps(used, data.rows.n_features)
+        if self.classifier is not None and takes_gaps(used):
+            classifier = as_classifier(self.classifier, 0, data.rows.n_features)
+            if not takes_missing(classifier):
+                raise ValueError(
+                    f"X may miss values with views={used}, and classifier={self.classifier!r} "
+                    "does not take NaN; use classifier='trees', one behind an imputer "
+                    "(sklearn.pipeline.make_pipeline), or None."
+                )
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
@@ -333,17 +340,6 @@ tuple of str, default="auto"
             nodes_of=nodes,
             seeds=nodes.sums(one_hot[plan.is_node]),
         )
-
-    def _check_gaps(self, views: tuple[str, ...], n_features: int) -> None:
-        """Refuse a classifier that cannot judge rows which the views take."""
-        if self.classifier is None or not takes_gaps(views):
-            return
-        if not takes_missing(as_classifier(self.classifier, 0, n_features)):
-            raise ValueError(
-                f"X may miss values with views={views}, and classifier={self.classifier!r} does "
-                "not take NaN; use classifier='trees', one behind an imputer "
-                "(sklearn.pipeline.make_pipeline), or None."
-            )
 
     def _finish(
         self,
@@ -380,7 +376,7 @@ tuple of str, default="auto"
         self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)
         self.labels_ = map_rows(
             data.X,
-            RowFunction(
+            CheckedRows(
                 MostProbable(posterior, self.classes_), data.rows.dtype, self._space.takes_gaps
             ),
             dtype=self.classes_.dtype,

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import as_matrix
-from daskclust.estimator.inputs import check_block
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array as Stored
@@ -21,20 +19,6 @@ from daskclust.prototypes.views import Space
 
 #: Rows that are worked out at a time.
 _SLICE = 2048
-
-
-@dataclass(frozen=True)
-class RowFunction:
-    """A function of rows, taken in a dtype, that checks their values first."""
-
-    function: Callable[[Array], Array]
-    dtype: np.dtype[Any]
-    gaps: bool = False
-
-    def __call__(self, x: Array, start: int) -> Array:
-        x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=self.gaps)
-        return self.function(x)
 
 
 @dataclass(frozen=True)
@@ -110,14 +94,6 @@ class Balance:
     spread_power: float = 1.0
     ridge_power: float = 1.0
 
-    @property
-    def lean(self) -> float:
-        """How far rows are judged by themselves and not by settled nodes, in [0, 1].
-
-        Where the ridge foretells labels better than the graph, nodes are too coarse.
-        """
-        return float(np.clip((self.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
-
     def __call__(self, spread: Floats, ridge: Floats) -> Floats:
         sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
         return shares(sharpened(spread, self.spread_power) + sure)
@@ -166,7 +142,9 @@ class SpacePosterior:
             for one in self.graphs
         ]
         settled, spread = np.hsplit(sum(found[1:], found[0]) / len(found), 2)
-        lean = self.balance.lean
+        # How far rows are judged by themselves and not by settled nodes: where the ridge foretells
+        # labels better than the graph, nodes are too coarse.
+        lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
         if lean == 0:
             return np.ascontiguousarray(settled)
         both: Floats = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))

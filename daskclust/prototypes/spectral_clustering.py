@@ -15,7 +15,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
-from daskclust.estimator.base import warn_few_distinct
+from daskclust.estimator.base import CheckedRows, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
 from daskclust.estimator.inputs import Data, Views, as_cube, check_enough_rows, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
@@ -33,7 +33,7 @@ from daskclust.prototypes.labeled import (
     plan_labels,
     take_rows,
 )
-from daskclust.prototypes.posterior import RowFunction, near_values
+from daskclust.prototypes.posterior import near_values
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space, check_views, views_of_gaps
 from daskclust.starts.sampled import recluster
@@ -471,7 +471,7 @@ tuple of str, default="auto"
         self._keep(problem, state, history)
         warn_few_distinct(len(np.unique(self._clusters)), k)
         self.labels_ = row_labels(
-            data, RowFunction(self._vote(), data.rows.dtype, self._space.takes_gaps)
+            data, CheckedRows(self._vote(), data.rows.dtype, self._space.takes_gaps)
         )
 
     def _vote(self) -> ClusterVote:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,17 +32,13 @@ from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, Connect
 SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
 
 
-def sample_size(n_prototypes: int) -> int:
-    """Rows of the sample of large data."""
-    return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
-
-
-def draw_sample(rows: Rows, cube: Any, count: int, seed: int) -> SampleRows:
-    """Draw rows, of a cube pixels and neighbors of some of them; one pass.
+def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
+    """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
 
     Rows of weight 0 are absent.  Sample weights of a cube are left to the counts: what the
     views and prototypes are made of does not have to weigh exactly.
     """
+    count = max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
     if cube is not None:
         x, neighbors = cube.sample_pixels(count, seed)
         return SampleRows(x, np.ones(len(x)), neighbors)
@@ -104,12 +101,22 @@ class PrototypeState:
         self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
     ) -> PrototypeState:
         """Return the state with the counts of each space; none of adjacent pixels in a table."""
-        found: dict[str, Any] = {
-            **_flat(near, "near"),
-            **(_flat(adjacent, "adjacent") if adjacent else {}),
-            "classes": classes,
-        }
+        found: dict[str, Array] = {"classes": classes}
+        for name, counts in (("near", near), ("adjacent", adjacent)):
+            if counts:
+                found[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
+                found[f"{name}_counts"] = np.concatenate([c.counts for c in counts])
+                found[f"{name}_sizes"] = np.array([len(c.keys) for c in counts])
         return replace(self, **found)
+
+    def pairs(self, name: str) -> list[PairCounts]:
+        """Return the counts of each space; none of adjacent pixels in a table."""
+        keys, counts, sizes = (
+            getattr(self, f"{name}_{part}") for part in ("keys", "counts", "sizes")
+        )
+        if keys is None:
+            return []
+        return list(map(PairCounts, split(keys, sizes), split(counts, sizes)))
 
 
 def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
@@ -124,21 +131,6 @@ class GraphCounts:
     near: Floats
     adjacent: Floats | None
     classes: Floats
-
-
-def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, Array]:
-    return {
-        f"{name}_keys": np.concatenate([c.keys for c in counts]),
-        f"{name}_counts": np.concatenate([c.counts for c in counts]),
-        f"{name}_sizes": np.array([len(c.keys) for c in counts]),
-    }
-
-
-def _pairs(keys: Any, counts: Any, lengths: Any) -> list[PairCounts]:
-    """Take apart what :func:`_flat` has put together."""
-    return [
-        PairCounts(*one) for one in zip(split(keys, lengths), split(counts, lengths), strict=True)
-    ]
 
 
 @dataclass(frozen=True)
@@ -186,8 +178,9 @@ class PrototypeProblem:
     def sample(self) -> SampleRows:
         """The sample; one pass, the first time."""
         if "_sample" not in self.__dict__:
-            count = sample_size(self.n_prototypes)
-            self.__dict__["_sample"] = draw_sample(self.rows, self.cube, count, self.seed)
+            self.__dict__["_sample"] = draw_sample(
+                self.rows, self.cube, self.n_prototypes, self.seed
+            )
         return self.__dict__["_sample"]
 
     @property
@@ -281,15 +274,13 @@ class PrototypeProblem:
 
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
         """Yield the counts of each space as matrices, one space at a time."""
-        assert state.near_keys is not None
-        assert state.near_counts is not None
-        assert state.near_sizes is not None
         assert state.classes is not None
-        near = _pairs(state.near_keys, state.near_counts, state.near_sizes)
-        adjacent: Sequence[PairCounts | None] = [None] * len(near)
-        if state.adjacent_keys is not None:
-            adjacent = _pairs(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
-        classes = split(state.classes, state.sizes)
-        for size, one, other, own in zip(state.sizes, near, adjacent, classes, strict=True):
+        of_spaces = zip_longest(
+            state.sizes,
+            state.pairs("near"),
+            state.pairs("adjacent"),
+            split(state.classes, state.sizes),
+        )
+        for size, near, adjacent, classes in of_spaces:
             k = int(size) + len(self.extra)
-            yield GraphCounts(one.matrix(k), None if other is None else other.matrix(k), own)
+            yield GraphCounts(near.matrix(k), adjacent and adjacent.matrix(k), classes)

@@ -13,7 +13,7 @@ and the deviation of what is observed.  A complete row is one like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,12 +179,6 @@ def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
     return names
 
 
-def _slices(length: int) -> Iterator[slice]:
-    """Cut so many rows up, so that what is made of them in passing stays small."""
-    for start in range(0, length, _SLICE):
-        yield slice(start, start + _SLICE)
-
-
 def _moments(x: Array, weight: Floats, unit: bool) -> tuple[Floats, Floats]:
     """Weighted mean and covariance of rows, or of the rows scaled to length 1."""
 
@@ -192,9 +186,11 @@ def _moments(x: Array, weight: Floats, unit: bool) -> tuple[Floats, Floats]:
         return unit_rows(x[part]) if unit else x[part].astype(np.float64)
 
     total = weight.sum()
-    mean: Floats = sum(weight[s] @ seen(s) for s in _slices(len(x))) / total
+    # Some rows at a time: what is made of them in passing stays small.
+    slices = [slice(start, start + _SLICE) for start in range(0, len(x), _SLICE)]
+    mean: Floats = sum(weight[s] @ seen(s) for s in slices) / total
     scatter = np.zeros((x.shape[1],) * 2)
-    for s in _slices(len(x)):
+    for s in slices:
         centered = seen(s) - mean
         scatter += (centered * weight[s, None]).T @ centered
     return mean, scatter / total
@@ -213,31 +209,32 @@ def _components(scatter: Floats, mean: Floats) -> Floats:
     return kept * (np.where(peak < 0, -1.0, 1.0) / np.sqrt(total))
 
 
-def _scale(spread: Floats, width: Floats) -> Floats:
+def _scale(x: Array, spread: Floats) -> Floats:
     """Return what features are multiplied by; 0 for constant ones.
 
     The inverse of the standard deviation, or of a quarter of the range where that is more,
     up to three standard deviations: a feature whose spread is the work of a few extreme
     values weighs less, by a factor of 3 at most.
     """
-    unit = np.clip(width / _WIDTH, spread, _LIMIT * spread)
-    return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
-
-
-def _width(x: Array) -> Floats:
     low, high = x.min(axis=0), x.max(axis=0)
     with np.errstate(over="ignore"):
         width = (high - low).astype(np.float64)
     # That of float32 may be beyond float32.
-    return np.where(np.isfinite(width), width, high.astype(np.float64) - low)
+    width = np.where(np.isfinite(width), width, high.astype(np.float64) - low)
+    unit = np.clip(width / _WIDTH, spread, _LIMIT * spread)
+    return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
 
 
-def _view(name: str, sample: SampleRows) -> tuple[bool, Floats, Floats]:
+def _view(name: str, sample: SampleRows, gap: GapView | None) -> tuple[bool, Floats, Floats]:
+    if gap is not None:
+        # Rows that are filled in have features of different units, coordinates have not.
+        sample = replace(sample, x=gap(sample.x), neighbors=None)
+        name = "standard" if gap.basis is None else "raw"
     if name in ("raw", "standard"):
         mean, scatter = _moments(sample.x, sample.weight, unit=False)
         if name == "raw":
             return False, mean, _components(scatter, mean)
-        scale = _scale(np.sqrt(np.diag(scatter)), _width(sample.x))
+        scale = _scale(sample.x, np.sqrt(np.diag(scatter)))
         return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale, 0 * mean)
     mean, scatter = _moments(sample.x, sample.weight, unit=True)
     if name == "angle":
@@ -246,12 +243,6 @@ def _view(name: str, sample: SampleRows) -> tuple[bool, Floats, Floats]:
     one, other = sample.neighbors
     whitening = noise_whitening(one, other)
     return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
-
-
-def _gap_view(gap: GapView, sample: SampleRows) -> tuple[bool, Floats, Floats]:
-    """Rows that are filled in have features of different units, coordinates have not."""
-    filled = replace(sample, x=gap(sample.x), neighbors=None)
-    return _view("standard" if gap.basis is None else "raw", filled)
 
 
 def find_views(
@@ -264,7 +255,7 @@ def find_views(
     """
     with one_blas_thread():
         found = [
-            _gap_view(gap, sample) if gap else _view(name, sample)
+            _view(name, sample, gap)
             for name, gap in zip(names, gaps or (None,) * len(names), strict=True)
         ]
     width = max(matrix.shape[1] for _, _, matrix in found)

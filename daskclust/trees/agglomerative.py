@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
@@ -48,13 +47,6 @@ class _Read(NamedTuple):
     cannot_link: Ints
     cube: Any
     weight: Any
-
-
-@dataclass(frozen=True)
-class _Problem(LeavesProblem):
-    """The leaves, with what their tree must obey."""
-
-    read: _Read = None  # type: ignore[assignment]
 
 
 class AgglomerativeClustering(TreeEstimator):
@@ -239,17 +231,15 @@ class AgglomerativeClustering(TreeEstimator):
         pairs = check_pairs(cannot_link, "cannot_link", int(data.n_rows))
         return _Read(pairs, cube, data.weight)
 
-    def _problem(self, data: OpenData, read: _Read) -> _Problem:
+    def _problem(self, data: OpenData, read: _Read) -> LeavesProblem:
         own = np.unique(read.cannot_link).astype(np.int64)
         if data.rows.n_rows > self.n_prototypes < len(own):
             raise ConstraintError(
                 f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "
                 f"n_prototypes={self.n_prototypes}. Raise n_prototypes, or give fewer pairs."
             )
-        found = self._find_leaves(
-            data, self._space(data), own, cannot_link=read.cannot_link.tolist()
-        )
-        return _Problem(**vars(found), read=read)
+        pairs = read.cannot_link.tolist()
+        return self._find_leaves(data, self._space(data), own, read, cannot_link=pairs)
 
     def _space(self, data: OpenData) -> Metric:
         if self.views == "angle":
@@ -266,9 +256,9 @@ class AgglomerativeClustering(TreeEstimator):
         )
 
     def _finish(
-        self, data: OpenData, problem: _Problem, state: Leaves, history: list[dict[str, Any]]
+        self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
     ) -> None:
-        leaves, own = problem.leaves(state), _rows_of_leaves(problem, state)
+        leaves, own = problem.leaves(state), problem.rows_of_leaves(state)
         self._keep(problem, leaves, history)
         pairs = _between_leaves(problem.read.cannot_link, own)
         grow = link
@@ -462,15 +452,6 @@ def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
         check_integer(n_clusters, "n_clusters", 1)
         return
     check_real(height, name, 0.0)
-
-
-def _rows_of_leaves(problem: LeavesProblem, state: Leaves) -> tuple[Ints, Ints]:
-    """Return the rows that are leaves, sorted, and which leaf each of them is."""
-    if problem.n_lloyd == 0:
-        rows = problem.drawn[state.weights > 0]
-        return rows, np.arange(len(rows))
-    first = int((state.weights > 0).sum())
-    return problem.own, np.arange(first, first + len(problem.own))
 
 
 def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:

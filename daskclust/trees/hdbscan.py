@@ -294,31 +294,20 @@ class HDBSCAN(TreeEstimator):
                 "min_samples, or set allow_single_cluster=True where one cluster is expected.",
                 ConvergenceWarning,
             )
-        own = (np.empty(0, np.int64), np.empty(0, np.int64))
-        if problem.n_lloyd == 0:
-            rows = problem.drawn[state.weights > 0]
-            own = rows, np.arange(len(rows))
+        rows, own = problem.rows_of_leaves(state)
         for name, wanted, dtype in (
             ("labels_", "labels", np.int32),
             ("probabilities_", "probabilities", np.float64),
             ("outlier_scores_", "outliers", np.float64),
         ):
             then = self._membership(wanted)
-            values = then(own[1], np.zeros(len(own[1]))) if len(own[1]) else np.empty(0, dtype)
-            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, (own[0], values))
+            values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
+            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, (rows, values))
             self.__dict__[name] = made
 
     def _membership(self, wanted: Any) -> _Membership:
-        return _Membership(
-            wanted,
-            self._labels,
-            self._falls,
-            self._ends,
-            self._core,
-            self._scales,
-            self._births,
-            self._deaths,
-        )
+        names = ("labels", "falls", "ends", "core", "scales", "births", "deaths")
+        return _Membership(wanted, *(getattr(self, f"_{name}") for name in names))
 
     def _label_of(self) -> Any:
         return self._membership("labels")

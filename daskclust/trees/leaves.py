@@ -17,10 +17,10 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, as_matrix, map_rows, working_dtype
-from daskclust.estimator.base import FitPredict
+from daskclust.engine import Rows, map_rows, working_dtype
+from daskclust.estimator.base import CheckedRows, FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds
-from daskclust.estimator.inputs import Data, check_block, check_integer, check_rows
+from daskclust.estimator.inputs import Data, check_integer, check_rows
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable
@@ -62,8 +62,8 @@ class LeavesProblem(DataAlone):
 
     ``drawn`` are the numbers of the drawn rows, sorted; all of any weight where rows are the
     leaves, and ``n_lloyd`` passes, which move the prototypes, are 0.  ``own`` rows are leaves of
-    their own, sorted, and not summed up by any prototype; ``facts`` are what else a checkpoint
-    belongs to.
+    their own, sorted, and not summed up by any prototype; ``read`` are further arguments of
+    ``fit``, ``facts`` what else a checkpoint belongs to.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves
@@ -73,6 +73,7 @@ class LeavesProblem(DataAlone):
     metric: Metric
     n_lloyd: int
     own: Ints
+    read: Any
     facts: Mapping[str, Any]
 
     @property
@@ -107,23 +108,27 @@ class LeavesProblem(DataAlone):
             return found
         return found.joined(Leaves.of_rows(*self.rows.take(self.own)))
 
+    def rows_of_leaves(self, state: Leaves) -> tuple[Ints, Ints]:
+        """Return the rows that are leaves, sorted, and which leaf each of them is."""
+        n = int((state.weights > 0).sum())
+        if self.n_lloyd == 0:
+            return self.drawn[state.weights > 0], np.arange(n)
+        return self.own, np.arange(n, n + len(self.own))
+
 
 @dataclass(frozen=True)
 class NearestLeaf:
     """Nearest leaves of a block's rows, and what ``then`` makes of them; travels to workers.
 
-    ``dtype`` is the precision of the distances; ``then`` is given leaves and distances, and the
-    number of the leaf is the result where it is omitted.
+    ``then`` is given leaves and distances, in the precision of the rows; the number of the leaf is
+    the result where it is omitted.
     """
 
     centers: Floats
     metric: Metric
-    dtype: np.dtype[Any]
     then: Any = None
 
-    def __call__(self, x: Array, start: int) -> Array:
-        x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=False)
+    def __call__(self, x: Array) -> Array:
         leaves, squared = nearest(self.metric(x), self.centers)
         return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
 
@@ -151,15 +156,12 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         check_integer(self.n_prototypes, "n_prototypes", 2)
 
-    def _check_features(self, n_features: int) -> None:
-        """Nothing depends on the number of features."""
-
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
         n_picks = min(int(self.n_prototypes), int(data.rows.n_rows))
         return FirstPass(draw_seeds(self.random_state, 1), n_picks)
 
     def _find_leaves(
-        self, data: OpenData, metric: Metric, own: Ints, **facts: Any
+        self, data: OpenData, metric: Metric, own: Ints, read: Any = None, **facts: Any
     ) -> LeavesProblem:
         """Return the search for leaves, in the space of a metric."""
         picks = data.survey.picks[0]
@@ -168,7 +170,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         if not few:
             drawn = drawn[~np.isin(drawn, own)]
         rows = data.rows if metric.is_identity else data.rows.transformed(metric)
-        return LeavesProblem(rows, drawn, metric, 0 if few else self._n_lloyd, own, facts)
+        return LeavesProblem(rows, drawn, metric, 0 if few else self._n_lloyd, own, read, facts)
 
     def _keep(self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]) -> None:
         self.history_ = history
@@ -186,7 +188,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         patch: tuple[Ints, Array] | None = None,
     ) -> Any:
         """Map rows by their nearest leaf; now, or lazily for Dask input."""
-        of_rows = NearestLeaf(self._leaves, self._metric, working_dtype(X.dtype), then)
+        nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
+        of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype))
         return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, name=name)
 
     def _checked(self, X: Any) -> Any:

@@ -380,7 +380,7 @@ def test_pool_is_never_listed() -> None:
 @pytest.mark.parametrize("size", [3, 1000, 94_906_267, 1_000_000_000])
 def test_ranks_of_huge_classes(size: int) -> None:
     # The square root behind the numbering rounds: check it where doubles have gaps.
-    from daskclust.constraints._indexed import _PairPool
+    from daskclust.constraints import _PairPool
 
     class Rows:
         """Row numbers equal to positions, without the memory."""

@@ -1,4 +1,10 @@
-"""Checked constraints, indexed by the rows they touch."""
+"""Pairwise constraints as a user states them, checked and indexed by the rows they touch.
+
+:class:`PairwiseConstraints` takes must-links, cannot-links and partial labels in global row
+numbers, refuses what cannot be meant, finds contradictions, and keeps what the kernels need: the
+*constrained* rows and the pairs in local numbering, that is, positions among these rows.  Partial
+labels imply a pair for every two labeled rows; those are never listed.
+"""
 
 from __future__ import annotations
 
