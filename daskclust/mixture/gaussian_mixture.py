@@ -10,11 +10,14 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Array, Floats
+from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.estimator.base import CheckedRows, FitPredict
+from daskclust.engine import Rows, open_rows
+from daskclust.estimator.base import CheckedRows, FitPredict, map_new_rows
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -30,19 +33,26 @@ from daskclust.estimator.inputs import (
     check_enough_rows,
     check_integer,
     check_real,
+    check_rows,
+    infinite_message,
     without_mask,
 )
-from daskclust.kernels.mixtures.densities import stack_models
+from daskclust.kernels.mixtures.densities import Mixtures, stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
-from daskclust.mixture._fitted import FittedMixture, MixtureFunction, observed_pass
+from daskclust.mixture._fitted import MixtureFunction, observed_pass
 from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain
-from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
+from daskclust.reduction.mixtures import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
+from daskclust.reduction.survey import PARTIAL_SURVEY, SurveyRequest
 from daskclust.starts.sampled import sample_centers
 
+INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
+#: Of k-means, see :class:`daskclust.KMeans`.
+_MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
-class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEstimator):
+
+class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.
 
     NaN means missing.  Values are taken to be missing at random (MAR): whether a
@@ -247,14 +257,37 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
         """
         return fit(self, X, sample_weight)
 
-    def _first_parameters(self, n_features: int) -> dict[str, Floats]:
-        """Return the first parameters that are given, or left by the last fit."""
-        given = given_parameters(self, n_features)
-        return last_parameters(self, n_features) if self._is_warm else given
-
     @property
     def _is_warm(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "converged_")
+
+    def _first_parameters(self, n_features: int) -> dict[str, Floats]:
+        """Return the first parameters that are given, checked, or left by the last fit."""
+        k, p, full = self.n_components, n_features, self.covariance_type == "full"
+        shape = (k, p, p) if full else (k, p)
+        given = {}
+        if self.weights_init is not None:
+            weights = _array(self.weights_init, "weights_init", (k,))
+            if (weights < 0).any() or not np.isclose(weights.sum(), 1.0):
+                raise ValueError(
+                    f"weights_init={weights.tolist()}; weights must not be negative, and sum to 1."
+                )
+            given["weights"] = weights
+        if self.means_init is not None:
+            given["means"] = _array(self.means_init, "means_init", (k, p))
+        if self.precisions_init is not None:
+            precisions = _array(self.precisions_init, "precisions_init", shape)
+            given["covariances"] = _covariances(precisions, full)
+        if not self._is_warm:
+            return given
+        if self.covariances_.shape != shape:
+            raise ValueError(
+                f"warm_start=True, but the covariances of the last fit have shape "
+                f"{self.covariances_.shape}; n_components={k} and covariance_type="
+                f"{self.covariance_type!r} on {p} features ask for {shape}. Use "
+                "warm_start=False, or fit as before."
+            )
+        return dict(self._mixtures().arrays)
 
     def _check_features(self, n_features: int) -> None:
         self._first_parameters(n_features)
@@ -275,20 +308,40 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
         )
 
     def _problem(self, data: OpenData, read: dict[str, Floats]) -> EMProblem:
-        full = self.covariance_type == "full"
         floor = Floor.of(self.reg_covar, data.survey.variance)
-        start = partial(
-            start_models, data, self.init_params, self.n_components, floor, full=full, given=read
-        )
         return EMProblem(
             data.rows,
-            start,
+            partial(self._start, data, floor, read),
             int(self.max_iter),
             data.survey.mean,
             floor,
             float(self.tol),
             read if self._is_warm else {},
         )
+
+    def _start(self, data: OpenData, floor: Floor, given: Mapping[str, Floats]) -> EMState:
+        """Find the first parameters of all restarts.
+
+        Those ``given`` replace what was found; nothing is looked for when all three are.  Passes:
+        1, besides those of the centers (k-means|| and Lloyd iterations for ``"kmeans"``, K - 1 for
+        ``"k-means++"``, otherwise none).
+        """
+        r, k, p = len(data.seeds), self.n_components, data.rows.n_features
+        full, mean = self.covariance_type == "full", data.survey.mean
+        parameters: dict[str, Floats] = {}
+        if len(given) < 3:
+            random = self.init_params == "random"
+            nowhere = np.broadcast_to(mean, (r, k, p)).copy()
+            centers = nowhere if random else _centers(data, self.init_params, k)
+            state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
+            sums = data.rows.reduce(INITIAL_SUMS, state)
+            origin = centers if full else np.broadcast_to(mean, centers.shape)
+            found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+            stacked = stack_models(found).arrays
+            parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
+        for name, value in given.items():
+            parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
+        return EMState.begin(**parameters)
 
     def _finish(
         self, data: OpenData, problem: EMProblem, state: EMState, history: list[dict[str, Any]]
@@ -308,8 +361,196 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
                 "Increase max_iter or tol, or try other init_params.",
                 ConvergenceWarning,
             )
-        labels = MixtureFunction(self._mixtures(), self._shift, "labels")
-        self.labels_ = row_labels(data, CheckedRows(labels, data.rows.dtype, missing=True))
+        labels = CheckedRows(self._function("labels"), data.rows.dtype, missing=True)
+        self.labels_ = row_labels(data, labels)
+
+    @property
+    def precisions_cholesky_(self) -> Floats:
+        """Upper factors of the precisions, as in scikit-learn."""
+        if self.covariances_.ndim == 2:
+            return np.asarray(1.0 / np.sqrt(self.covariances_))
+        lower = np.linalg.cholesky(self.covariances_)
+        return np.asarray(np.linalg.inv(lower).transpose(0, 2, 1))
+
+    @property
+    def precisions_(self) -> Floats:
+        """Inverses of the covariances."""
+        factors = self.precisions_cholesky_
+        return factors**2 if factors.ndim == 2 else factors @ factors.transpose(0, 2, 1)
+
+    def _mixtures(self) -> Mixtures:
+        return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
+
+    def _function(self, output: str) -> MixtureFunction:
+        return MixtureFunction(self._mixtures(), self._shift, output)
+
+    def _map(self, X: Any, output: str, dtype: Any = None, n_columns: int | None = None) -> Any:
+        check_is_fitted(self)
+        function = self._function(output)
+        return map_new_rows(self, X, function, output, dtype, missing=True, n_columns=n_columns)
+
+    def predict(self, X: Any) -> Any:
+        """Component of largest posterior of each row.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+            NaN where a value is missing.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            Lazy, and chunked like X, for a Dask array.
+
+        Raises
+        ------
+        ValueError
+            For infinity, and another number of features.
+        """
+        return self._map(X, "labels", np.int32)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Posterior of each component, given the values that are there.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        posteriors : ndarray or dask.array.Array of shape (n_samples, n_components)
+            float32 for float32 input, else float64.
+        """
+        check_is_fitted(self)
+        return self._map(X, "posteriors", n_columns=len(self.weights_))
+
+    def score_samples(self, X: Any) -> Any:
+        """Log-likelihood of the values that are there of each row.
+
+        The higher, the more normal; rows that miss values are compared by those they have.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples,), float64
+        """
+        return self._map(X, "likelihood", np.float64)
+
+    def impute(self, X: Any) -> Any:
+        """Replace missing values by their conditional means, given those that are there.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples, n_features)
+            Lazy for a Dask array; float32 for float32 input, else float64.  Values
+            that are there stay as they are; a row without any gets the mean of the
+            mixture.
+        """
+        check_is_fitted(self)
+        return self._map(X, "imputed", n_columns=self.n_features_in_)
+
+    def _likelihood(self, rows: Rows) -> float:
+        """Mean log-likelihood of a row: one pass."""
+        found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
+        if not np.isfinite(found[0]):
+            # Only now is a second look worth its pass: to say where the fault lies.
+            survey = rows.reduce(PARTIAL_SURVEY, SurveyRequest(rows.n_features))
+            if survey.first_bad is not None:
+                raise ValueError(infinite_message(*survey.first_bad))
+        return float(found[0])
+
+    def _open(self, X: Any) -> Rows:
+        check_is_fitted(self)
+        return open_rows(check_rows(self, X, reset=False))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the values that are there of a row.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        float
+            Computed in one pass.
+        """
+        return self._likelihood(self._open(X))
+
+    def _n_parameters(self) -> int:
+        k, p = self.means_.shape
+        each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
+        return k * (each + p + 1) - 1
+
+    def _bic(self, rows: Rows) -> float:
+        n = rows.n_rows
+        return -2 * self._likelihood(rows) * n + self._n_parameters() * float(np.log(n))
+
+    def bic(self, X: Any) -> float:
+        """Bayesian information criterion: the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        float
+        """
+        return self._bic(self._open(X))
+
+    def aic(self, X: Any) -> float:
+        """Akaike information criterion: the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        float
+        """
+        rows = self._open(X)
+        return -2 * self._likelihood(rows) * rows.n_rows + 2 * self._n_parameters()
+
+    def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
+        """Draw complete rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Sorted by component.
+        y : ndarray of shape (n_samples,)
+            Component of each.
+        """
+        check_is_fitted(self)
+        check_integer(n_samples, "n_samples", 1)
+        state = self.random_state
+        rng: Any = state if isinstance(state, np.random.Generator) else check_random_state(state)
+        counts = rng.multinomial(n_samples, self.weights_)
+        labels = np.repeat(np.arange(len(counts)), counts)
+        noise = rng.standard_normal((n_samples, self.n_features_in_))
+        if self.covariances_.ndim == 2:
+            noise *= np.sqrt(self.covariances_)[labels]
+        else:
+            lower = np.linalg.cholesky(self.covariances_)
+            start = 0
+            for factor, count in zip(lower, counts, strict=True):
+                noise[start : start + count] = noise[start : start + count] @ factor.T
+                start += count
+        return self.means_[labels] + noise, labels
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -340,46 +581,6 @@ def _covariances(precisions: Floats, full: bool) -> Floats:
             f"{name} has matrices that are not positive definite (eigenvalue {least})."
         )
     return np.asarray(np.linalg.inv(precisions))
-
-
-def given_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
-    """Return the first parameters that are given, checked."""
-    k, p = estimator.n_components, n_features
-    full = estimator.covariance_type == "full"
-    given = {}
-    if estimator.weights_init is not None:
-        weights = _array(estimator.weights_init, "weights_init", (k,))
-        if (weights < 0).any() or not np.isclose(weights.sum(), 1.0):
-            raise ValueError(
-                f"weights_init={weights.tolist()}; weights must not be negative, and sum to 1."
-            )
-        given["weights"] = weights
-    if estimator.means_init is not None:
-        given["means"] = _array(estimator.means_init, "means_init", (k, p))
-    if estimator.precisions_init is not None:
-        shape = (k, p, p) if full else (k, p)
-        precisions = _array(estimator.precisions_init, "precisions_init", shape)
-        given["covariances"] = _covariances(precisions, full)
-    return given
-
-
-def last_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
-    """Return the parameters of the last fit, if a fit like the present one may start from them."""
-    shape = (estimator.n_components, n_features)
-    wanted = (*shape, n_features) if estimator.covariance_type == "full" else shape
-    if estimator.covariances_.shape != wanted:
-        raise ValueError(
-            f"warm_start=True, but the covariances of the last fit have shape "
-            f"{estimator.covariances_.shape}; n_components={shape[0]} and covariance_type="
-            f"{estimator.covariance_type!r} on {n_features} features ask for {wanted}. Use "
-            "warm_start=False, or fit as before."
-        )
-    return dict(estimator._mixtures().arrays)
-
-
-INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
-#: Of k-means, see :class:`daskclust.KMeans`.
-_MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 
 @dataclass(frozen=True)
@@ -417,36 +618,3 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
     problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
     centers: Floats = iterate(problem, "GaussianMixture (k-means start)").state.centers
     return centers
-
-
-def start_models(
-    data: OpenData,
-    init_params: str,
-    n_components: int,
-    floor: Floor,
-    *,
-    full: bool,
-    given: dict[str, Any],
-) -> EMState:
-    """Find the first parameters of all restarts.
-
-    ``given`` ``weights``, ``means`` and ``covariances`` replace what was found; nothing is looked
-    for when all three are given.  Passes: 1, besides those of the centers (k-means|| and Lloyd
-    iterations for ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
-    """
-    r, k, p = len(data.seeds), n_components, data.rows.n_features
-    mean = data.survey.mean
-    parameters: dict[str, Floats] = {}
-    if len(given) < 3:
-        random = init_params == "random"
-        nowhere = np.broadcast_to(mean, (r, k, p)).copy()
-        centers = nowhere if random else _centers(data, init_params, k)
-        state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
-        sums = data.rows.reduce(INITIAL_SUMS, state)
-        origin = centers if full else np.broadcast_to(mean, centers.shape)
-        found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
-        stacked = stack_models(found).arrays
-        parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
-    for name, value in given.items():
-        parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
-    return EMState.begin(**parameters)

@@ -20,7 +20,7 @@ from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_o
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior, margins, sharpened
-from daskclust.prototypes.state import draw_sample, find_prototypes
+from daskclust.prototypes.state import count_prototypes, draw_sample, find_prototypes
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
@@ -186,8 +186,8 @@ def foresee(
     return Foresight(changed, gain)
 
 
-#: Prototypes: at least so many, so many a question, at most so many; a tenth of the rows.
-_LEAST, _A_QUESTION, _MOST, _ROWS_A_PROTOTYPE = 400, 4, 2000, 10
+#: Prototypes: at least so many, so many a question, at most so many.
+_LEAST, _A_QUESTION, _MOST = 400, 4, 2000
 #: Rows asked in vain whose places are looked at, at most.
 _VAIN = 4096
 #: Iterations of k-means for the prototypes.
@@ -302,11 +302,6 @@ def open_for_questions(X: Any, model: LabelSpreading | None) -> QuestionData:
     return QuestionData(open_rows(data), cube, model)
 
 
-def _count_prototypes(n_rows: int, count: int) -> int:
-    wanted = min(max(_LEAST, _A_QUESTION * count), _MOST)
-    return min(wanted, max(n_rows // _ROWS_A_PROTOTYPE, 2), n_rows)
-
-
 def find_cells(
     data: QuestionData, known: Ints, count: int, seed: int, vain: Ints | None = None
 ) -> Cells:
@@ -316,7 +311,8 @@ def find_cells(
     both ascending; ``count`` is that of the questions.  ValueError if the model was fitted to other
     rows, or holds labels that X does not have; for NaN and infinity.
     """
-    n_prototypes = _count_prototypes(data.rows.n_rows, count)
+    wanted = min(max(_LEAST, _A_QUESTION * count), _MOST)
+    n_prototypes = count_prototypes(wanted, data.rows.n_rows)
     sample = data.sample(n_prototypes, seed)
     doubt: Callable[[Array], Floats] | None = None
     n_doubts = 1
@@ -328,7 +324,8 @@ def find_cells(
         doubt = Doubt(data.model._posterior())
         n_doubts = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
-    nodes, _ = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)
+    found = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)
+    nodes = found["prototypes"]
     vain = np.empty(0, np.int64) if vain is None else vain
     vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
     request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)

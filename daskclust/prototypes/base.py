@@ -31,9 +31,6 @@ from daskclust.prototypes.views import (
 )
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
-#: The number of prototypes is at most the number of rows by this.
-_ROWS_A_PROTOTYPE = 10
-
 
 class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     """Base of the estimators that work on prototypes."""
@@ -68,10 +65,6 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         if not takes_gaps(self.views):
             return first
         return replace(first, reduction=PARTIAL_SURVEY, check=check_survey_of_gaps)
-
-    def _count_prototypes(self, n_rows: int, least: int) -> int:
-        """Return the number of prototypes: a tenth of the rows at most."""
-        return min(int(self.n_prototypes), max(n_rows // _ROWS_A_PROTOTYPE, least), n_rows)
 
     def _keep(
         self,

@@ -40,7 +40,7 @@ from daskclust.prototypes.spreading import (
     spread_labels,
     with_references,
 )
-from daskclust.prototypes.state import PrototypeState
+from daskclust.prototypes.state import PrototypeState, count_prototypes
 from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
 
 #: Nearest nodes of a row that count as connected.
@@ -311,7 +311,7 @@ tuple of str, default="auto"
         plan, x, weight = plan.present(x, weight)
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
         n_classes = len(read.labels.classes)
-        n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
+        n_prototypes = count_prototypes(int(self.n_prototypes), data.rows.n_rows)
         used = views_of_gaps(self.views, read.views, data.survey, joined=False)
         if self.classifier is not None and takes_gaps(used):
             classifier = as_classifier(self.classifier, 0, data.rows.n_features)

@@ -16,7 +16,7 @@ from daskclust.prototypes.label_spreading import CONNECTED, LabelSpreading, coun
 from daskclust.prototypes.labeled import LabelPlan, RowNodes
 from daskclust.prototypes.posterior import Posterior
 from daskclust.prototypes.spreading import SpreadingProblem, spread_labels
-from daskclust.prototypes.state import PrototypeState, split
+from daskclust.prototypes.state import PrototypeState, count_prototypes, split
 from daskclust.prototypes.views import check_views
 
 
@@ -74,7 +74,7 @@ class KeptGraph:
         """Find prototypes as :class:`LabelSpreading` does with its defaults; one pass."""
         model = LabelSpreading(random_state=random_state)
         (seed,) = draw_seeds(random_state, 1)
-        n_prototypes = model._count_prototypes(data.rows.n_rows, 2)
+        n_prototypes = count_prototypes(model.n_prototypes, data.rows.n_rows)
         none = np.empty((0, data.rows.n_features))
         problem = SpreadingProblem(
             rows=data.rows,

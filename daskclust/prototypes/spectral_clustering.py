@@ -34,7 +34,7 @@ from daskclust.prototypes.labeled import (
     take_rows,
 )
 from daskclust.prototypes.posterior import near_values
-from daskclust.prototypes.state import PrototypeProblem, PrototypeState
+from daskclust.prototypes.state import PrototypeProblem, PrototypeState, count_prototypes
 from daskclust.prototypes.views import Space, check_views, views_of_gaps
 from daskclust.starts.sampled import recluster
 
@@ -440,7 +440,9 @@ tuple of str, default="auto"
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
             n_sets=1,
-            n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),
+            n_prototypes=count_prototypes(
+                int(self.n_prototypes), data.rows.n_rows, 3 * int(self.n_clusters)
+            ),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,
             seed=seed,

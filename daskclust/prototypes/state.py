@@ -32,6 +32,15 @@ from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, Connect
 SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
 
 
+#: Rows a prototype, at least.
+_LEAST_ROWS = 10
+
+
+def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
+    """Return the number of prototypes: a tenth of the rows at most, but ``least`` of few rows."""
+    return min(wanted, max(n_rows // _LEAST_ROWS, least), n_rows)
+
+
 def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
     """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
 
@@ -54,8 +63,8 @@ def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRo
 
 def find_prototypes(
     z: Floats, weight: Floats, count: int, max_iter: int, seed: int
-) -> tuple[Floats, int]:
-    """Find up to ``count`` prototypes by k-means++ and Lloyd's algorithm, and the iterations made.
+) -> dict[str, Array]:
+    """Find up to ``count`` ``prototypes`` by k-means++ and Lloyd's algorithm, in ``n_iter`` steps.
 
     They are different from each other, in lexicographic order; fewer where the sample (m, q) has
     fewer different rows.  Cost O(m k q) for the start, and for each iteration.
@@ -67,7 +76,8 @@ def find_prototypes(
     # In single precision: nothing but a good place depends on it.
     sample = Data(np.ascontiguousarray(z, dtype=np.float32), weight)
     found = settled(KMeans(len(starts), init=starts, max_iter=max_iter), sample)
-    return np.unique(found.centers[0], axis=0), int(found.n_iter[0])
+    prototypes = np.unique(found.centers[0], axis=0)
+    return {"prototypes": prototypes, "n_iter": np.array(float(found.n_iter[0]))}
 
 
 @dataclass(frozen=True)
@@ -209,32 +219,23 @@ class PrototypeProblem:
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
-            found += [
-                self._prototypes(number, z, weight, seed) for seed in (self.seed, *further.tolist())
-            ]
+            shapes = {"prototypes": (None, z.shape[1]), "n_iter": ()}
+            for seed in (self.seed, *further.tolist()):
+
+                def make(z: Floats = z, weight: Floats = weight, seed: int = seed) -> Any:
+                    return find_prototypes(z, weight, self.n_prototypes, self.lloyd_iter, seed)
+
+                # The sample follows from the data and its seed, which the first set has.
+                question = ["prototypes", self.seed, number, seed]
+                found.append(self.rows.kept(question, make, shapes))
         return PrototypeState(
             space.units,
             space.centers,
             space.matrices,
-            np.concatenate([prototypes for prototypes, _ in found]),
-            np.array([len(prototypes) for prototypes, _ in found]),
-            max(n_iter for _, n_iter in found),
+            np.concatenate([own["prototypes"] for own in found]),
+            np.array([len(own["prototypes"]) for own in found]),
+            max(int(own["n_iter"]) for own in found),
         )
-
-    def _prototypes(self, number: int, z: Floats, weight: Floats, seed: int) -> tuple[Floats, int]:
-        """Find a set of prototypes in a space, or what an earlier process found."""
-
-        def make() -> dict[str, Array]:
-            prototypes, n_iter = find_prototypes(
-                z, weight, self.n_prototypes, self.lloyd_iter, seed
-            )
-            return {"prototypes": prototypes, "n_iter": np.array(float(n_iter))}
-
-        # The sample follows from the data and its seed, which the first set has.
-        question = ["prototypes", self.seed, number, seed]
-        shapes = {"prototypes": (None, z.shape[1]), "n_iter": ()}
-        kept = self.rows.kept(question, make, shapes)
-        return kept["prototypes"], int(kept["n_iter"])
 
     def spaces(self, space: Space) -> list[Space]:
         """Return the space of each set of prototypes; sets of one space follow each other."""

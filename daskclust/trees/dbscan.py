@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -266,24 +267,21 @@ class RowClusters:
         """Clusters of the data."""
         return int(self.numbers.max(initial=-1)) + 1
 
-    def _put(self, part: int, start: int, labels: Array, core: Bools) -> None:
-        """Write what is known of the rows of one part to where they belong."""
-        for box, first in enumerate(self.first.tolist()):
+    def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
+        """Return labels, and which are core rows, of a run of rows."""
+        labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
+        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
+        for part, (box, first) in product(
+            self.starts[met].tolist(), enumerate(self.first.tolist())
+        ):
             named = self.store.read([box], part)
             places = named["row"] - start
-            here = (places >= 0) & (places < len(labels))
+            here = (places >= 0) & (places < size)
             places = places[here]
             numbers = self.numbers[first + named["cluster"][here]]
             # A border row is named for each cluster: it belongs to the first.
             np.minimum.at(labels, places, numbers.astype(labels.dtype))
             core[places] |= named["core"][here]
-
-    def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
-        """Return labels, and which are core rows, of a run of rows."""
-        labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
-        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
-        for part in self.starts[met].tolist():
-            self._put(part, start, labels, core)
         labels[labels == np.iinfo(np.int32).max] = -1
         return labels, core
 
