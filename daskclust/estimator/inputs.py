@@ -624,12 +624,14 @@ def check_block(x: Array, start: int, *, missing: bool) -> None:
     raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
 
 
-def check_partial_survey(survey: PartialSurvey) -> None:
-    """Raise for what no fit can use; warn of rows without any value, which belong nowhere."""
+def check_partial_survey(
+    survey: PartialSurvey, said: str = "they are left out, and their label is -1"
+) -> None:
+    """Raise for what no fit can use; warn of rows without any value, of which something is said."""
     check_survey(survey)
     if survey.n_unobserved:
         warn(
             f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
-            f"{survey.first_unobserved}: they are left out, and their label is -1.",
+            f"{survey.first_unobserved}: {said}.",
             MissingValuesWarning,
         )

@@ -87,23 +87,19 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
     size = len(members)
     if rows.pass_record.log is not None:
         size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
-    batches = [members[at : at + size] for at in range(0, len(members), size)]
-    return stack_models([_train_batch(X, rows, pool, batch) for batch in batches])
+    p, trained = rows.n_features, []
+    for batch in (members[at : at + size] for at in range(0, len(members), size)):
 
+        def make(batch: list[Member] = batch) -> dict[str, Array]:
+            return stack_models(map_independent(X, "member", train_member, pool, batch)).arrays
 
-def _train_batch(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
-    def make() -> dict[str, Array]:
-        return stack_models(map_independent(X, "member", train_member, pool, members)).arrays
-
-    sizes = tuple(member.size for member in members)
-    d, p = sum(sizes), rows.n_features
-    shapes = {
-        "weights": (d,),
-        "means": (d, p),
-        "covariances": (d, p, p) if members[0].full else (d, p),
-    }
-    question = ["members", [list(member) for member in members]]
-    return Mixtures(**rows.kept(question, make, shapes), sizes=sizes)
+        sizes = tuple(member.size for member in batch)
+        d = sum(sizes)
+        covariances = (d, p, p) if batch[0].full else (d, p)
+        shapes = {"weights": (d,), "means": (d, p), "covariances": covariances}
+        question = ["members", [list(member) for member in batch]]
+        trained.append(Mixtures(**rows.kept(question, make, shapes), sizes=sizes))
+    return stack_models(trained)
 
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust.estimator.base import FitPredict, map_new_rows
 from daskclust.estimator.fitting import FirstPass, draw_seeds
-from daskclust.estimator.inputs import Data, check_integer
+from daskclust.estimator.inputs import Data, check_integer, check_partial_survey
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.posterior import Nearness
@@ -23,13 +24,18 @@ from daskclust.prototypes.views import (
     GAP_ENTRIES,
     Space,
     check_gaps,
-    check_survey_of_gaps,
     check_views,
     keep_gaps,
     kept_gaps,
     takes_gaps,
 )
 from daskclust.reduction.survey import PARTIAL_SURVEY
+
+#: What becomes of rows without any value.
+_UNOBSERVED = (
+    "nothing can be said of them. Their margin is 0 and their classes are equally likely; "
+    "SpectralClustering labels them -1"
+)
 
 
 class BasePrototypes(FitPredict, Saveable, BaseEstimator):
@@ -64,7 +70,8 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         first = FirstPass(draw_seeds(self.random_state, 1))
         if not takes_gaps(self.views):
             return first
-        return replace(first, reduction=PARTIAL_SURVEY, check=check_survey_of_gaps)
+        check = partial(check_partial_survey, said=_UNOBSERVED)
+        return replace(first, reduction=PARTIAL_SURVEY, check=check)
 
     def _keep(
         self,

@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Bools, Floats
-from daskclust._warnings import warn
-from daskclust.estimator.inputs import check_choice, check_survey
-from daskclust.exceptions import MissingValuesWarning
+from daskclust.estimator.inputs import check_choice
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, project
@@ -31,7 +29,6 @@ from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
-from daskclust.reduction.survey import PartialSurvey
 
 #: Views that take missing values.
 GAP_VIEWS = ("mean", "mixture", "pckid")
@@ -279,18 +276,6 @@ def takes_gaps(views: Any) -> bool:
     return names == ("auto",) or (bool(names) and set(names) <= set(GAP_VIEWS))
 
 
-def check_survey_of_gaps(survey: PartialSurvey) -> None:
-    """Raise for what no view can use; warn of rows without any value."""
-    check_survey(survey)
-    if survey.n_unobserved:
-        warn(
-            f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
-            f"{survey.first_unobserved}: nothing can be said of them. Their margin is 0 and their "
-            "classes are equally likely; SpectralClustering labels them -1.",
-            MissingValuesWarning,
-        )
-
-
 def views_of_gaps(
     views: Any, names: tuple[str, ...], survey: Any, *, joined: bool
 ) -> tuple[str, ...]:
@@ -348,12 +333,9 @@ def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView |
     return tuple(found)
 
 
-#: Kinds of views: of these the mixture is kept under a prefix, the last has none; 0 takes no gaps.
-_OF_KERNEL, _MEANS = 2, 3
-_PREFIXES = {1: "_fill", _OF_KERNEL: "_kernel"}
 #: Of the mixture, of the ensemble, and the order of the two.
 GAP_ENTRIES: Mapping[str, Entry] = {
-    "_gap_kinds": Stored("v", kind="i", low=0, high=_MEANS, optional=True),
+    "_gap_kinds": Stored("v", kind="i", low=0, high=3, optional=True),
     "_gap_center": Stored("p", optional=True),
     "_gap_scale": Stored("p", low=0, optional=True),
     "_fill_weights": Stored("f", low=0, optional=True),
@@ -365,14 +347,14 @@ GAP_ENTRIES: Mapping[str, Entry] = {
     "_kernel_sizes": Stored("e", kind="i", low=1, total="D", optional=True),
     "_kernel_basis": Stored("D b", optional=True),
 }
-
-
-def _kind(gap: GapView | None) -> int:
-    if gap is None:
-        return 0
-    if gap.mixtures is None:
-        return _MEANS
-    return 1 if gap.basis is None else _OF_KERNEL
+#: By kind of view, the attributes of what it is made of, in that order; 0 takes no gaps.
+_OF_KIND = {
+    0: [],
+    1: [name for name in GAP_ENTRIES if name.startswith(("_gap_c", "_gap_s", "_fill"))],
+    2: [name for name in GAP_ENTRIES if name.startswith(("_gap_c", "_gap_s", "_kernel"))],
+    3: ["_gap_center", "_gap_scale"],
+}
+_KINDS = {len(names): kind for kind, names in _OF_KIND.items()}
 
 
 def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
@@ -381,53 +363,39 @@ def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
         vars(estimator).pop(name, None)
     if all(gap is None for gap in gaps):
         return
-    kinds = [_kind(gap) for gap in gaps]
+    kinds = []
+    for gap in gaps:
+        values = [] if gap is None else [gap.center, gap.scale]
+        if gap is not None and gap.mixtures is not None:
+            values += gap.mixtures.arrays.values()
+            if gap.basis is not None:
+                values += [np.array(gap.mixtures.sizes, dtype=np.int64), gap.basis]
+        kinds.append(_KINDS[len(values)])
+        vars(estimator).update(zip(_OF_KIND[kinds[-1]], values, strict=True))
     estimator._gap_kinds = np.array(kinds)
-    for gap, kind in zip(gaps, kinds, strict=True):
-        if gap is None:
-            continue
-        estimator._gap_center, estimator._gap_scale = gap.center, gap.scale
-        if gap.mixtures is None:
-            continue
-        prefix, mixtures = _PREFIXES[kind], gap.mixtures
-        setattr(estimator, f"{prefix}_weights", mixtures.weights)
-        setattr(estimator, f"{prefix}_means", mixtures.means)
-        setattr(estimator, f"{prefix}_variances", mixtures.covariances)
-        if gap.basis is not None:
-            estimator._kernel_sizes = np.array(mixtures.sizes, dtype=np.int64)
-            estimator._kernel_basis = gap.basis
 
 
 def check_gaps(estimator: Any) -> None:
     """Raise ValueError where views of a loaded model lack what they need."""
-    for kind in set(vars(estimator).get("_gap_kinds", np.zeros(0, int)).tolist()) - {0}:
-        names = ["_gap_center", "_gap_scale"]
-        prefix = _PREFIXES.get(kind)
-        if prefix is not None:
-            names += [f"{prefix}_{name}" for name in ("weights", "means", "variances")]
-        if kind == _OF_KERNEL:
-            names += ["_kernel_sizes", "_kernel_basis"]
-        missing = sorted(set(names) - set(vars(estimator)))
+    for kind in getattr(estimator, "_gap_kinds", np.zeros(0, int)).tolist():
+        missing = sorted(set(_OF_KIND[kind]) - set(vars(estimator)))
         if missing:
             raise ValueError(f"a view with missing values lacks {missing}")
 
 
 def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
     """Return the views that :func:`keep_gaps` took apart."""
-    if not hasattr(estimator, "_gap_kinds"):
-        return ()
     found: list[GapView | None] = []
-    for kind in estimator._gap_kinds.tolist():
-        gap = GapView(estimator._gap_center, estimator._gap_scale)
-        if kind in _PREFIXES:
-            weights, means, variances = (
-                getattr(estimator, f"{_PREFIXES[kind]}_{name}")
-                for name in ("weights", "means", "variances")
-            )
-            sizes: tuple[int, ...] = (len(weights),)
-            if kind == _OF_KERNEL:
-                sizes = tuple(estimator._kernel_sizes.tolist())
-                gap = replace(gap, basis=estimator._kernel_basis)
-            gap = replace(gap, mixtures=Mixtures(weights, means, variances, sizes))
-        found.append(gap if kind else None)
+    for kind in getattr(estimator, "_gap_kinds", np.zeros(0, int)).tolist():
+        if not kind:
+            found.append(None)
+            continue
+        center, scale, *of_mixtures = (vars(estimator)[name] for name in _OF_KIND[kind])
+        gap = GapView(center, scale)
+        if of_mixtures:
+            weights, means, variances, *of_kernel = of_mixtures
+            sizes, basis = of_kernel or (np.array([len(weights)]), None)
+            mixtures = Mixtures(weights, means, variances, tuple(sizes.tolist()))
+            gap = GapView(center, scale, mixtures, basis)
+        found.append(gap)
     return tuple(found)
