@@ -25,7 +25,6 @@ from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
 from daskclust.prototypes.learners import as_classifier, check_classifier, takes_missing
 from daskclust.prototypes.posterior import (
     STORED_POSTERIOR,
-    Margin,
     MostProbable,
     Posterior,
     check_stored,
@@ -490,7 +489,7 @@ tuple of str, default="auto"
             Near 0 where the class is uncertain; 1 for all rows if there is one class.
         """
         check_is_fitted(self)
-        return self._map(X, Margin(self._posterior()), np.float64, "margin")
+        return self._map(X, self._posterior().margin, np.float64, "margin")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the rows whose class is predicted rightly.

@@ -191,6 +191,10 @@ class Posterior:
         found[unknown] = out[unknown]
         return shares(np.round(found, _DIGITS))
 
+    def margin(self, x: Array) -> Floats:
+        """Return the probabilities of the best classes less those of the second best, (n,)."""
+        return margins(self(x))
+
     def _slice(self, x: Array, own: Ints | None) -> Floats:
         total = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
         for one in self.spaces:
@@ -224,17 +228,6 @@ def margins(found: Floats) -> Floats:
     best = np.partition(found, -2)[..., -2:]
     margin: Floats = best[..., 1] - best[..., 0]
     return margin
-
-
-@dataclass(frozen=True)
-class Margin:
-    """Probabilities of the best classes of rows less those of the second best."""
-
-    posterior: Posterior
-
-    def __call__(self, x: Array) -> Floats:
-        """Return margins, (n,)."""
-        return margins(self.posterior(x))
 
 
 #: The attributes: arrays of several graphs are stored one after another, view by view.

@@ -43,15 +43,13 @@ from daskclust.starts.sampled import recluster
 class NodePairs:
     """Constraints, and the rows that they touch.
 
-    ``constraints`` are explicit pairs only; the pairs that labels of the ``plan`` imply, of the two
-    weights, are not listed.  ``rows`` (m,) are all that are fetched, ``nodes`` those that are
+    ``constraints`` are explicit pairs only; the pairs that labels of the ``plan`` imply are not
+    listed.  ``rows`` (m,) are all that are fetched, ``nodes`` those that are
     nodes.
     """
 
     constraints: PairwiseConstraints
     plan: LabelPlan
-    must_weight: float
-    cannot_weight: float
     rows: Ints
     x: Array
     is_node: Bools
@@ -68,10 +66,6 @@ class NodePairs:
     ) -> NodePairs:
         """Fetch the rows that constraints touch; one pass that reads the chunks concerned."""
         plan = plan_labels(labels, n_prototypes, seed)
-        must, cannot = (
-            constraints.implied_must_link_weight,
-            constraints.implied_cannot_link_weight,
-        )
         wanted = np.union1d(constraints.rows, plan.rows)
         x, weight = take_rows(rows, wanted)
         absent = weight == 0
@@ -95,7 +89,7 @@ class NodePairs:
             is_node = np.zeros(len(wanted), bool)
             is_node[chosen] = True
         nodes = RowNodes(x[is_node], weight[is_node])
-        return cls(constraints, plan, must, cannot, wanted, x, is_node, nodes)
+        return cls(constraints, plan, wanted, x, is_node, nodes)
 
     @property
     def any(self) -> bool:
@@ -139,8 +133,8 @@ class NodePairs:
             )
             labeled = (total > 0).astype(np.float64)
             same = share @ share.T
-            out += self.must_weight * same
-            out -= self.cannot_weight * (np.outer(labeled, labeled) - same)
+            out += c.implied_must_link_weight * same
+            out -= c.implied_cannot_link_weight * (np.outer(labeled, labeled) - same)
         np.fill_diagonal(out, 0.0)
         peak = np.abs(out).max(initial=0.0)
         return out / peak if peak > 0 else out
