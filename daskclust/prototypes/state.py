@@ -111,7 +111,7 @@ class PrototypeState:
         self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
     ) -> PrototypeState:
         """Return the state with the counts of each space; none of adjacent pixels in a table."""
-        found: dict[str, Array] = {"classes": classes}
+        found: dict[str, Any] = {"classes": classes}
         for name, counts in (("near", near), ("adjacent", adjacent)):
             if counts:
                 found[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
