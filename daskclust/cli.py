@@ -61,11 +61,16 @@ _HINTS = {
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser of the command that is named: the modules of all of them take seconds."""
     from daskclust._version import __version__
-    from daskclust.commands.console import Parser
+    from daskclust.commands.console import Parser, did_you_mean
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
+        parser.error(
+            f"no command {arguments[0]!r}; there are {', '.join(_COMMANDS)}."
+            f"{did_you_mean(arguments[0], _COMMANDS)}"
+        )
     named = next((word for word in arguments if word in _COMMANDS), None)
     for name, text in _COMMANDS.items():
         if name == named:
@@ -76,17 +81,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         else:
             commands.add_parser(name, help=text)
     return parser
-
-
-def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Say which command was probably meant."""
-    from daskclust.commands.console import did_you_mean
-
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
-        parser.error(
-            f"no command {arguments[0]!r}; there are {', '.join(_COMMANDS)}."
-            f"{did_you_mean(arguments[0], _COMMANDS)}"
-        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,7 +110,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], is_program: bool) -> int:
     try:
         parser = _parser(arguments)
-        _check_command(parser, arguments)
         options = parser.parse_args(arguments)
         options.arguments = arguments[1:]
         return int(options.run(options))

@@ -23,22 +23,31 @@ _FIELDS = ("order", "row", "column", "x", "y", "class")
 _MARK = "daskclust_questions"
 
 
-class QuestionsFile(Output):
+class _Points(Output):
+    """A local file of some kinds, of what is `written_here`."""
+
+    kinds: tuple[str, ...]
+    written_here: str
+
+    def check_place(self) -> None:
+        shown = redact(self.place)
+        if "://" in self.place:
+            raise ValueError(
+                f"{shown!r} is a URL; {self.written_here} are written to a local path."
+            )
+        if Path(self.place).suffix.lower() not in self.kinds:
+            raise ValueError(f"{shown!r} must end in one of {', '.join(self.kinds)}.")
+
+
+class QuestionsFile(_Points):
     """GeoJSON or CSV; answers in it are never deleted."""
+
+    kinds, written_here = KINDS, "questions"
 
     def __init__(self, place: str, *, overwrite: bool = False) -> None:
         super().__init__(place, "file of questions", overwrite=overwrite)
 
-    def check_place(self) -> None:
-        """Refuse URLs and other endings."""
-        shown = redact(self.place)
-        if "://" in self.place:
-            raise ValueError(f"{shown!r} is a URL; questions are written to a local path.")
-        if Path(self.place).suffix.lower() not in KINDS:
-            raise ValueError(f"{shown!r} must end in one of {', '.join(KINDS)}.")
-
     def written(self) -> Written | None:
-        """Return how many questions have an answer."""
         try:
             answers = sum(has_class for _, _, has_class in _items(Path(self.place)))
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
@@ -46,7 +55,6 @@ class QuestionsFile(Output):
         return Written(self.kind, {"answers": answers})
 
     def problem(self) -> str | None:
-        """Say that there are answers, too."""
         found = self.written()
         if found is not None and found.attributes["answers"]:
             return f"holds {found.attributes['answers']} answers (give it to --labels)"
@@ -140,7 +148,6 @@ def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
     return pixels[:, 0], pixels[:, 1]
 
 
-ANSWER_KINDS = (".geojson", ".gpkg")
 #: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.
 _ANSWERS_MARK = "daskclust_labels"
 _LAYER = "labels"
@@ -167,27 +174,16 @@ class Label:
         return self.row, self.column
 
 
-class AnswersFile(Output):
+class AnswersFile(_Points):
     """Points with a class; only what was written as such is replaced."""
+
+    kinds, written_here = (".geojson", ".gpkg"), "labels"
 
     def __init__(self, place: str) -> None:
         super().__init__(place, "file of labels", overwrite=True)
-
-    @property
-    def is_package(self) -> bool:
-        """Whether it is a GeoPackage."""
-        return self.place.lower().endswith(".gpkg")
-
-    def check_place(self) -> None:
-        """Refuse URLs and other endings."""
-        shown = redact(self.place)
-        if "://" in self.place:
-            raise ValueError(f"{shown!r} is a URL; labels are written to a local path.")
-        if Path(self.place).suffix.lower() not in ANSWER_KINDS:
-            raise ValueError(f"{shown!r} must end in one of {', '.join(ANSWER_KINDS)}.")
+        self.is_package = place.lower().endswith(".gpkg")
 
     def written(self) -> Written | None:
-        """Return what is in the file besides the labels."""
         try:
             found, _ = _read(self)
         except (ValueError, KeyError, TypeError, OSError, ImportError):

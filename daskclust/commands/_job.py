@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from daskclust._types import Array, Bools, Ints
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
-from daskclust.commands.console import Progress, counted, did_you_mean, open_client
+from daskclust.commands.console import Progress, counted, did_you_mean, number, open_client
 from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint, compute
@@ -39,7 +39,7 @@ _MOST_ROWS, _TREES = 100_000, 100
 def add_hold_out_arguments(group: Any) -> None:
     group.add_argument(
         "--hold-out",
-        type=_share,
+        type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
         metavar="SHARE",
         help="keep this share of the labels apart, as whole fields (touching pixels of a class) or "
         "--groups, and tell the accuracy on them",
@@ -47,16 +47,6 @@ def add_hold_out_arguments(group: Any) -> None:
     group.add_argument(
         "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
     )
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1, as in 0.3")
-    return value
 
 
 def check_hold_out(options: argparse.Namespace, has_labels: bool) -> None:

@@ -531,22 +531,16 @@ def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
 
 def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
     width = max(5, *(len(item["class"]) for item in items))
-    head = f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"
-    shown = [
-        {
-            key: "-" if item[key] is None else f"{item[key]:.3f}"
-            for key in ("producers", "users", "f1")
-        }
-        for item in items
-    ]
-    return [
-        head,
-        *(
+    lines = [f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"]
+    for item in items:
+        shown = (
+            "-" if item[key] is None else f"{item[key]:.3f}" for key in ("producers", "users", "f1")
+        )
+        lines.append(
             f"{'':<10}{item['class']:<{width}}  {item['truth']:>9}  {item['labels']:>9}  "
-            f"{text['producers']:>10}  {text['users']:>6}  {text['f1']:>5}"
-            for item, text in zip(items, shown, strict=True)
-        ),
-    ]
+            "{:>10}  {:>6}  {:>5}".format(*shown)
+        )
+    return lines
 
 
 #: What is told of the course of a fit.
@@ -569,27 +563,22 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
         else f"Pixels    {n - noise} clustered{apart}, {found['pixels']['masked']} masked",
         "Fit       " + ", ".join([found["estimator"], f"{found['n_clusters']} clusters", *course]),
     ]
-    for key, label in (
-        ("inertia", "Inertia"),
-        ("objective", "Objective"),
-        ("lower_bound", "Bound"),
-        ("features_used", "Columns" if of_table else "Bands"),
-        ("violations", "Violated"),
+    for key, label, unit in (
+        ("inertia", "Inertia", ""),
+        ("objective", "Objective", ""),
+        ("lower_bound", "Bound", ""),
+        ("features_used", "Columns" if of_table else "Bands", " with weight"),
+        ("violations", "Violated", " pairs"),
     ):
         if key in found:
             value = found[key]
-            unit = {"features_used": " with weight", "violations": " pairs"}.get(key, "")
-            lines.append(
-                f"{label:<10}{value:.6g}{unit}"
-                if isinstance(value, float)
-                else f"{label:<10}{value}{unit}"
-            )
+            shown = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append(f"{label:<10}{shown}{unit}")
     if "advice" in found:
         lines.append(f"Labels    {found['advice']}")
-    lines += classes_as_text(found)
-    lines += agreements_as_text(found)
-    lines += held_out_as_text(found)
-    return lines + ending(found)
+    for told in (classes_as_text, agreements_as_text, held_out_as_text, ending):
+        lines += told(found)
+    return lines
 
 
 def add_classes(

@@ -21,7 +21,14 @@ from scipy.optimize import nnls
 
 from daskclust._types import Floats
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
-from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client, tell
+from daskclust.commands.console import (
+    Progress,
+    add_cluster_arguments,
+    natural,
+    number,
+    open_client,
+    tell,
+)
 from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
@@ -47,11 +54,7 @@ class Sample:
 
 
 def n_tasks(groups: int) -> int:
-    """Return how many tasks a pass submits: one a group, and a tree of merges.
-
-    >>> n_tasks(8), n_tasks(64), n_tasks(512)
-    (8, 72, 584)
-    """
+    """Return how many tasks a pass submits: one a group, and a tree of merges."""
     total = level = groups
     while level > _SPLIT_EVERY:
         level = -(-level // _SPLIT_EVERY)
@@ -148,16 +151,11 @@ _SHARE, _LARGEST = 0.1, parse_bytes("512 MiB")
 
 
 def centers_of(k: int, p: int) -> CenterSets:
-    """Return centers amid the made-up rows."""
     return CenterSets(np.random.default_rng(0).random((1, k, p)))
 
 
 def steps_to(n: int) -> list[int]:
-    """Numbers of workers to measure: powers of two, and all of them.
-
-    >>> steps_to(6)
-    [1, 2, 4, 6]
-    """
+    """Numbers of workers to measure: powers of two, and all of them."""
     found = [2**i for i in range(n.bit_length()) if 2**i < n]
     return [*found, n]
 
@@ -427,20 +425,21 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--passes", type=natural, default=3, metavar="N", help="to time (default: %(default)s)"
     )
+    positive = number(lambda value: 0 < value < float("inf"), "is no positive number")
     group = parser.add_argument_group("without CUBE")
     group.add_argument(
         "--features", type=natural, default=32, metavar="P", help="default: %(default)s"
     )
     group.add_argument(
         "--seconds",
-        type=_positive,
+        type=positive,
         default=0.5,
         metavar="SECONDS",
         help="that a pass keeps each worker busy in weak scaling (default: %(default)s)",
     )
     group.add_argument(
         "--rows",
-        type=_positive,
+        type=positive,
         default=1e9,
         metavar="NUMBER",
         help="of the data to forecast for, such as 1e11 (default: %(default)g)",
@@ -448,16 +447,6 @@ def add_command(commands: Any) -> None:
     group.add_argument("--picture", metavar="FILE", help="draw the scaling: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no positive number")
-    return value
 
 
 def _import() -> None:

@@ -136,22 +136,30 @@ _TLS = (
 _MOST_PROCESSES = 1024
 
 
-def natural(text: str) -> int:
-    return _whole(text, 1)
+def number(
+    is_valid: Callable[[Any], bool], otherwise: str, read: Callable[[str], Any] = float
+) -> Callable[[str], Any]:
+    """Return a reader of numbers, for ``argparse``; `otherwise` is what others are.
+
+    >>> number(lambda value: value > 0, "is not positive")("0.5")
+    0.5
+    """
+
+    def reader(text: str) -> Any:
+        try:
+            value = read(text)
+        except ValueError as error:
+            kind = "whole number" if read is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is no {kind}") from error
+        if not is_valid(value):
+            raise argparse.ArgumentTypeError(f"{text} {otherwise}")
+        return value
+
+    return reader
 
 
-def seed(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-    return value
+natural = number(lambda value: value >= 1, "is less than 1", int)
+seed = number(lambda value: value >= 0, "is less than 0", int)
 
 
 def counted(number: int, noun: str) -> str:
@@ -188,12 +196,8 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _processes(text: str) -> int:
-    number = natural(text)
-    if number > _MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(
-            f"{text} processes on one machine; expected {_MOST_PROCESSES} at most"
-        )
-    return number
+    most = f"processes on one machine; expected {_MOST_PROCESSES} at most"
+    return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
 
 
 def _size(text: str) -> str:

@@ -23,8 +23,6 @@ from daskclust.commands._tables import (
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, open_client, tell
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
-from daskclust.storage.outputs import exists_already
-from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
 _KINDS = (".html", ".csv", ".json")
@@ -94,26 +92,22 @@ def _check_output(options: argparse.Namespace) -> None:
         raise ImportError(
             "A page needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
-    path = local_path(options.output)
-    _refuse(options)
-    if path is not None:
-        check_writable("--output", options.output, path)
+    output = _Explanation(options.output, overwrite=options.overwrite)
+    output.check()
+    if output.path is not None:
+        check_writable("--output", options.output, output.path)
         inputs = [options.model, *paths_of(options.cube).values()]
-        if str(path.absolute()) in [str(Path(item).absolute()) for item in inputs]:
+        if str(output.path.absolute()) in [str(Path(item).absolute()) for item in inputs]:
             raise ValueError(
                 f"--output {options.output!r} is one of the inputs; choose another place."
             )
 
 
-def _refuse(options: argparse.Namespace) -> None:
-    output = Report(options.output, overwrite=options.overwrite)
-    if Path(options.output).suffix.lower() == ".html":
-        output.check()
-        return
-    # Nothing in a table says who has written it.
-    output.check_place()
-    if output.exists() and not options.overwrite:
-        raise exists_already(options.output)
+class _Explanation(Report):
+    """A page, or a table, in which nothing says who has written it."""
+
+    def problem(self) -> str | None:
+        return super().problem() if self.place.lower().endswith(".html") else None
 
 
 def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> None:
@@ -126,7 +120,8 @@ def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> Non
         text = found.to_frame().to_csv()
     else:
         text = json.dumps(_as_json(found, told), indent=2)
-    write_whole(options.output, text.encode("utf-8"), check=lambda: _refuse(options))
+    output = _Explanation(options.output, overwrite=options.overwrite)
+    write_whole(options.output, text.encode("utf-8"), check=output.check)
 
 
 def _as_json(found: Any, told: Any) -> dict[str, Any]:
@@ -144,31 +139,23 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
                 "share": float(found.shares[at]),
                 "what": found.describe(int(found.labels[at])),
                 "features": {
-                    key: {column: _number(value) for column, value in line.items()}
+                    # JSON has no NaN and no infinity.
+                    key: {
+                        column: float(value) if np.isfinite(value) else None
+                        for column, value in line.items()
+                    }
                     for key, line in lines.to_dict(orient="index").items()
                 },
                 "nearest_rows": near[near >= 0].tolist(),
-                **(
-                    {}
-                    if found.pixels is None
-                    else {"nearest_pixels": found.pixels[at][near >= 0].tolist()}
-                ),
             }
         )
-    return {
-        "command": "explain",
-        "clusters": clusters,
-        **(
-            {}
-            if told is None
-            else {"fidelity": told.fidelity, "rules": told.to_frame().to_dict(orient="records")}
-        ),
-    }
-
-
-def _number(value: float) -> float | None:
-    """Return a number for JSON, which has no NaN and no infinity."""
-    return float(value) if np.isfinite(value) else None
+        if found.pixels is not None:
+            clusters[-1]["nearest_pixels"] = found.pixels[at][near >= 0].tolist()
+    out: dict[str, Any] = {"command": "explain", "clusters": clusters}
+    if told is not None:
+        rules = told.to_frame().to_dict(orient="records")
+        out |= {"fidelity": told.fidelity, "rules": rules}
+    return out
 
 
 def _as_text(found: Any, told: Any) -> list[str]:

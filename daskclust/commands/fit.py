@@ -346,41 +346,37 @@ def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
     known = inspect.signature(model.fit).parameters
     found: dict[str, Any] = {}
     for kind in ("must_link", "cannot_link"):
-        pairs, weight = getattr(options, kind), getattr(options, f"{kind}_weight")
-        if (pairs is not None or weight is not None) and kind not in known:
-            flag = f"--{kind.replace('_', '-')}"
+        path, weight = getattr(options, kind), getattr(options, f"{kind}_weight")
+        flag = f"--{kind.replace('_', '-')}"
+        if (path is not None or weight is not None) and kind not in known:
             options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
-        if pairs is not None:
-            found[kind] = _pairs(f"--{kind.replace('_', '-')}", pairs)
         if weight is not None:
             found[f"{kind}_weight"] = weight
+        if path is None:
+            continue
+        try:
+            if path.endswith(".npy"):
+                pairs = np.load(path, allow_pickle=False)
+            else:
+                text = Path(path).read_text(encoding="utf-8").replace(",", " ")
+                lines = [line for line in text.splitlines() if line.strip()]
+                pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{flag}: there is no file {path!r}; give the path of an existing one."
+            ) from error
+        except Exception as error:  # NumPy's header is Python, and so are the errors about it
+            raise ValueError(
+                f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
+            ) from error
+        is_integer = pairs.dtype.kind in "iu"
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer or not len(pairs):
+            raise ValueError(
+                f"{flag} {path!r} holds {pairs.dtype} of shape {pairs.shape}; expected integers of "
+                "shape (m, 2), the numbers of two rows each, and one pair at least."
+            )
+        found[kind] = pairs
     return found
-
-
-def _pairs(flag: str, path: str) -> Any:
-    try:
-        if path.endswith(".npy"):
-            pairs = np.load(path, allow_pickle=False)
-        else:
-            with open(path, encoding="utf-8") as file:
-                lines = [
-                    line for line in file.read().replace(",", " ").splitlines() if line.strip()
-                ]
-            pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{flag}: there is no file {path!r}; give the path of an existing one."
-        ) from error
-    except Exception as error:  # NumPy's header is Python, and so are the errors about it
-        raise ValueError(
-            f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
-        ) from error
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
-        raise ValueError(
-            f"{flag} {path!r} holds {pairs.dtype} of shape {pairs.shape}; expected integers of "
-            "shape (m, 2), the numbers of two rows each, and one pair at least."
-        )
-    return pairs
 
 
 def _check_pairs(pairs: dict[str, Any], n_pixels: int) -> None:

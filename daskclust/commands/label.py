@@ -144,9 +144,14 @@ def _run(options: argparse.Namespace) -> int:
     _named(options)
     progress = Progress()
     saving = _fit_options(options)
-    _check_outputs(options, saving)
-    cube = open_cube_of(options, scale="none")
+    # Refused before anybody answers a question.
+    inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
+    mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
+    check_outputs(saving, inputs, mark)
     file = AnswersFile(options.labels)
+    if file.path is not None:
+        check_writable("--labels", options.labels, file.path)
+    cube = open_cube_of(options, scale="none")
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:
         options.parser.error(
@@ -206,13 +211,3 @@ def _prepare(page: Any, cube: Any, number: int) -> Any:
     with page.tell("Cells of the overview"):
         page.pictures.classify(learner.cells)
     return learner
-
-
-def _check_outputs(options: argparse.Namespace, saving: argparse.Namespace) -> None:
-    """Refuse outputs that exist, before anybody answers a question."""
-    inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
-    mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
-    check_outputs(saving, inputs, mark)
-    path = local_path(options.labels)
-    if path is not None:
-        check_writable("--labels", options.labels, path)

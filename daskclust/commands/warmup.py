@@ -71,9 +71,17 @@ def _kernels() -> dict[str, Any]:
     return found
 
 
-def warm_up(progress: Progress) -> dict[str, Any]:
-    """Compile the kernels and return what became of it, as JSON values."""
+def _as_text(found: dict[str, Any]) -> list[str]:
+    return [
+        f"Kernels   {found['compiled']} compiled, {found['from_cache']} were there, in "
+        f"{found['seconds']:.1f} s",
+        *(f"Kept in   {folder}" for folder in found["folders"]),
+    ]
+
+
+def _run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
+    progress = Progress()
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
         # A few hundred rows of noise seldom converge.
@@ -84,27 +92,14 @@ def warm_up(progress: Progress) -> dict[str, Any]:
                 with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
                     _fit_all(x, k)
     stats = [kernel.stats for kernel in _kernels().values()]
-    folders = sorted({found.cache_path for found in stats if found.cache_path})
-    return {
+    found: dict[str, Any] = {
         "command": "warmup",
         "kernels": len(stats),
         "compiled": sum(sum(found.cache_misses.values()) for found in stats),
         "from_cache": sum(sum(found.cache_hits.values()) for found in stats),
-        "folders": folders,
+        "folders": sorted({found.cache_path for found in stats if found.cache_path}),
         "seconds": time.perf_counter() - began,
     }
-
-
-def _as_text(found: dict[str, Any]) -> list[str]:
-    return [
-        f"Kernels   {found['compiled']} compiled, {found['from_cache']} were there, in "
-        f"{found['seconds']:.1f} s",
-        *(f"Kept in   {folder}" for folder in found["folders"]),
-    ]
-
-
-def _run(options: argparse.Namespace) -> int:
-    found = warm_up(Progress())
     tell(options, found, _as_text)
     if found["folders"]:
         return 0

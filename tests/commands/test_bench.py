@@ -18,6 +18,7 @@ from daskclust.reduction import ASSIGN
 def test_tasks_of_a_pass_by_hand() -> None:
     assert [n_tasks(groups) for groups in (1, 8, 9, 65)] == [1, 8, 11, 65 + 9 + 2]
     assert steps_to(1) == [1]
+    assert steps_to(6) == [1, 2, 4, 6]
     assert steps_to(8) == [1, 2, 4, 8]
 
 
