@@ -118,7 +118,9 @@ def _run(arguments: list[str], is_program: bool) -> int:
     except KeyboardInterrupt as stop:
         return _stopped(stop)
     except BaseException as error:  # CancelledError is no Exception
-        if not _is_expected(error):
+        kind = type(error)
+        of_library = kind.__module__.split(".")[0] in _LIBRARIES
+        if not (isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or of_library):
             if not is_program:
                 raise
             print(redact(traceback.format_exc()), file=sys.stderr)
@@ -134,12 +136,6 @@ def _stopped(stop: KeyboardInterrupt) -> int:
         return INTERRUPTED
     _tell(stop.word)
     return stop.code
-
-
-def _is_expected(error: BaseException) -> bool:
-    if isinstance(error, _EXPECTED) or type(error).__name__ in _HINTS:
-        return True
-    return type(error).__module__.split(".")[0] in _LIBRARIES
 
 
 def _one_line(error: BaseException) -> str:

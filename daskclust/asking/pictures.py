@@ -197,7 +197,6 @@ class Pictures:
         return found
 
     def scene(self, level: int, down: int, across: int) -> bytes:
-        """Return a tile of the composite."""
         bands, cut = _Bands(self.bands), STRETCHES[self.stretch]
         whole, overview = self._coarser(self.top, bands)
         valid, values = self._tile(level, down, across, bands)

@@ -152,7 +152,6 @@ class Session:
         self._said = said
 
     def undo(self) -> None:
-        """Take the last step back."""
         if not self._past:
             raise Refused("There is nothing to undo.")
         self._said = self._past.pop()

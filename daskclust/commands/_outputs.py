@@ -205,7 +205,6 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
 
 
 def add_output_arguments(group: Any, *, model: bool) -> None:
-    """Add what `fit` and `predict` write to a group of arguments."""
     group.add_argument(
         "--output",
         metavar="STORE",
@@ -263,12 +262,10 @@ def read_class_colors(path: str) -> dict[str, str]:
     of features by category.
     """
     text = Path(path).read_text(encoding="utf-8-sig")
-    is_style = path.lower().endswith(".qml")
-    pairs = (
-        _of_style(path, text)
-        if is_style
-        else pairs_of_lines(f"--colors {path!r}", text, ("class", "color"))
-    )
+    if path.lower().endswith(".qml"):
+        pairs = _of_style(path, text)
+    else:
+        pairs = pairs_of_lines(f"--colors {path!r}", text, ("class", "color"))
     if not pairs:
         raise ValueError(f"--colors {path!r} holds no class with a color; expected class,color.")
     for name, color in pairs.items():

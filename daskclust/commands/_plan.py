@@ -56,20 +56,14 @@ def make_plan(
         limit=limit,
     )
     kept = foreseen.kept and not elsewhere
-    passes: dict[str, Any] = {"count_valid_pixels": counting}
-    if params is not None:
-        passes |= passes_of(params, constrained=constrained)
-    passes["write_labels"] = 1
+    writes = {"write_labels": 1}
     for name in ("uncertainty", "score"):
-        passes[f"write_{name}"] = int(getattr(options, name, None) is not None)
+        writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
+    of_fit = {} if params is None else passes_of(params, constrained=constrained)
+    passes = {"count_valid_pixels": counting, **of_fit, **writes}
     total = sum(value for value in passes.values() if value is not None)
-    reads = total
-    if kept and params is not None:
-        reads = (
-            counting
-            + 1
-            + sum(passes[f"write_{name}"] for name in ("labels", "uncertainty", "score"))
-        )
+    kept_rows = kept and params is not None
+    reads = counting + 1 + sum(writes.values()) if kept_rows else total
     return {
         "pixels": height * width,
         "bands": n_bands,

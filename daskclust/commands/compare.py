@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     places = [store_and_variable(name) for name in names]
     said = [redact(str(local_path(name) or name)) for name in names]
     mark = digest(["compare", *said, options.match, options.resample])
-    inputs = dict(zip(("SECOND", "FIRST"), (place for place, _ in reversed(places)), strict=True))
+    inputs = {"SECOND": places[1][0], "FIRST": places[0][0]}
     replace = check_outputs(options, inputs, mark)
     old, new = (open_label_map(local_name(place), variable=name) for place, name in places)
     match = options.match

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib.util
 import json
 import logging
 import os
@@ -64,7 +63,6 @@ def tell(
 
 
 def ending(found: Mapping[str, Any]) -> list[str]:
-    """Return the last lines of many commands."""
     files = ", ".join(found["outputs"].values())
     return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
 
@@ -307,10 +305,3 @@ def _connect(options: argparse.Namespace) -> Any:
         raise ConnectionError(
             f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"
         ) from error
-
-
-def dashboard_link(client: Any) -> str | None:
-    """Address of the cluster's dashboard; None where Bokeh is missing and there is none."""
-    if importlib.util.find_spec("bokeh") is None:
-        return None
-    return client.dashboard_link or None

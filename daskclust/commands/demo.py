@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import time
 from collections.abc import Mapping
@@ -18,7 +19,6 @@ from daskclust._types import Bools, Floats
 from daskclust.commands.console import (
     Progress,
     add_cluster_arguments,
-    dashboard_link,
     natural,
     open_client,
     seed,
@@ -120,7 +120,6 @@ def _read(group: zarr.Group, name: str) -> NDArray[Any]:
 
 
 def _read_truth(scene: zarr.Group, per_class: int, seed: int) -> _Truth:
-    """Read the truth and draw the pixels whose class is given away."""
     classes = _read(scene, "truth")
     labeled = np.full_like(classes, _UNKNOWN)
     rng = np.random.default_rng([seed, per_class])
@@ -158,7 +157,9 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
     blocks = -(-rows // _BLOCK[0]) * -(-columns // _BLOCK[1])
     progress.show("Cluster ...")
     with open_client(options, useful_workers=blocks, progress=progress) as client:
-        dashboard = dashboard_link(client)
+        # Without Bokeh there is none.
+        has_bokeh = importlib.util.find_spec("bokeh") is not None
+        dashboard = client.dashboard_link or None if has_bokeh else None
         workers = client.nthreads()
         progress.say(
             f"Cluster: {len(workers)} worker processes, {sum(workers.values())} threads; "

@@ -219,18 +219,18 @@ def spoilers(client: Around, scheduler: Around | None, workers: Mapping[str, Aro
 def _versions(
     client: Around, scheduler: Around | None, workers: Mapping[str, Around]
 ) -> Iterator[str]:
-    places = {"scheduler": scheduler, **{f"worker {a}": w for a, w in workers.items()}}
+    here = {"scheduler": scheduler, **{f"worker {a}": w for a, w in workers.items()}}
+    places = {place: around for place, around in here.items() if around is not None}
     for name in ("python", *MUST_MATCH):
-        mine = client["python"] if name == "python" else client["versions"][name]
+        is_python = name == "python"
+        mine = client["python"] if is_python else client["versions"][name]
         other: dict[Any, list[str]] = {}
         for place, around in places.items():
-            if around is None:
-                continue
-            theirs = around["python"] if name == "python" else around["versions"].get(name)
-            same = theirs == mine
-            if name == "python":
-                same = theirs.split(".")[:2] == mine.split(".")[:2]
-            if not same:
+            theirs = around["python"] if is_python else around["versions"].get(name)
+            differ = theirs != mine
+            if is_python:
+                differ = theirs.split(".")[:2] != mine.split(".")[:2]
+            if differ:
                 other.setdefault(theirs, []).append(place)
         for version, where in other.items():
             yield (
@@ -242,9 +242,7 @@ def _versions(
     others = [
         place
         for place, around in places.items()
-        if around is not None
-        and around["versions"].get("daskclust") == mine[1]
-        and around.get("code") != mine[0]
+        if around["versions"].get("daskclust") == mine[1] and around.get("code") != mine[0]
     ]
     if others:
         yield (

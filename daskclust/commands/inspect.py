@@ -346,7 +346,6 @@ def described_table(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _look(part: Any) -> list[dict[str, Any]]:
-    """Describe the columns of a part."""
     found = []
     for name in part.columns:
         column = part[name]
@@ -444,7 +443,6 @@ def _type_in_short(dtype: str) -> str:
 
 
 def table_as_text(found: Mapping[str, Any]) -> list[str]:
-    """Write what was found for people."""
     size = found["bytes_of_files"]
     is_sample = found["rows_seen"] < found["rows"]
     lines = [

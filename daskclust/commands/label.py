@@ -111,7 +111,6 @@ def _named(options: argparse.Namespace) -> None:
 
 
 def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the options of the ``fit`` that saves the map."""
     commands = Parser().add_subparsers()
     add_fit(commands)
     # The name of the map without its ending, for URLs as for paths.

@@ -51,7 +51,6 @@ def _as_text(found: dict[str, Any]) -> list[str]:
 
 
 def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
-    """Rename the classes of a saved model, and return what they were."""
     from daskclust.persistence.models import save
 
     text = Path(options.file).read_text(encoding="utf-8-sig")
@@ -73,7 +72,6 @@ def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
 
 
 def _by_code(path: str, legend: Legend, pairs: dict[str, str]) -> dict[int, str]:
-    """Return new names by code."""
     codes = {str(code): code for code in legend.codes}
     codes |= {name: code for code, name in legend.by_code.items()}
     wrong = [name for name in pairs if name not in codes]
