@@ -63,14 +63,6 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def open_npy(path: str | os.PathLike[str]) -> da.Array:
-    """Open a ``.npy`` file as a lazy Dask array."""
-    place = Path(path).absolute()
-    held = _NpyFile(place)
-    meta = np.empty((0,) * held.ndim, held.dtype)
-    return da.from_array(held, chunks="auto", asarray=False, meta=meta)
-
-
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     """Open the top group of a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
 
@@ -205,7 +197,9 @@ def open_file(path: str | os.PathLike[str]) -> Any:
         name = str(Path(name).absolute())
     kind = kind_of(name)
     if kind == "npy":
-        return open_npy(name)
+        held = _NpyFile(Path(name))
+        meta = np.empty((0,) * held.ndim, held.dtype)
+        return da.from_array(held, chunks="auto", asarray=False, meta=meta)
     if kind in ("netcdf", "netcdf3"):
         return open_netcdf(name, classic=kind == "netcdf3")
     if kind in ("table", "vector"):
@@ -230,15 +224,13 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> Described:
             raise FileNotFoundError(
                 f"There is no file {redact(path)!r}; give the path of an existing one."
             )
-    names = [_absolute(path) for path in paths]
+    names = [
+        os.fspath(path) if "://" in os.fspath(path) else str(Path(path).absolute())
+        for path in paths
+    ]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
                 f"The list of band files names {redact(name)!r} twice; expected each file once."
             )
     return open_rasters(names)
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
-    return name if "://" in name else str(Path(name).absolute())
