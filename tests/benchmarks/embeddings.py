@@ -264,7 +264,7 @@ def start(name: str, way: str, k: int, share: float, seeds: int) -> dict[str, li
     init = "random" if way == "random" else "k-means||"
     for seed in range(seeds):
         began, passes = time.process_time(), len(found["pass"])
-        model = KMeans(k, init=init, max_iter=ITERATIONS, random_state=seed).fit(rows)
+        model = KMeans(k, init=init, n_init=1, max_iter=ITERATIONS, random_state=seed).fit(rows)
         found["fit"].append(time.process_time() - began)
         found["inertia"].append(float(model.inertia_))
         del found["pass"][passes + 1 :]
