@@ -44,7 +44,7 @@ from daskclust.estimator.spaces import (
     UnitSphere,
     Whitened,
 )
-from daskclust.kernels.starts.greedy import draw_greedy, in_tiles, n_draws
+from daskclust.kernels.starts.draws import draw_greedy, in_tiles, n_draws
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,

@@ -8,6 +8,7 @@ The grid is the same for all boxes, so that cells tell which clusters of two box
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,26 +47,17 @@ class BoxTree:
 
     def share(self, x: Array, margin: float) -> tuple[Ints, Ints]:
         """Return (rows, boxes): rows, and boxes that they are in or within `margin` of."""
-        parts = (self.axis, self.at, self.left, self.right, x, margin)
-        none = np.empty(0, np.int64)
-        size = _share(*parts, none, none)
-        rows, boxes = np.empty(size, np.int64), np.empty(size, np.int64)
-        _share(*parts, rows, boxes)
+        nodes = (self.axis, self.at, self.left, self.right)
+        rows, boxes = np.empty((2, 0), np.int64)
+        rows, boxes = np.empty((2, _share(nodes, x, margin, rows, boxes)), np.int64)
+        _share(nodes, x, margin, rows, boxes)
         return rows, boxes
 
 
 @compiled()
-def _share(
-    axis: Array,
-    at: Array,
-    left: Array,
-    right: Array,
-    x: Array,
-    margin: float,
-    rows: Array,
-    boxes: Array,
-) -> int:
+def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> int:
     """Fill in the pairs, or only count them where there is no room."""
+    axis, at, left, right = nodes
     waiting = np.empty(len(axis) + 1, np.int64)
     n = 0
     for i in range(len(x)):
@@ -161,6 +153,19 @@ class BoxClusters:
     owners: Ints
 
 
+class _Grid(NamedTuple):
+    """Rows sorted by cell: those of cell c are ``first[c]:first[c + 1]``.
+
+    ``beside`` (c, s) are the cells around each, -1 for none; neighbors are as far apart as the root
+    of ``limit``.
+    """
+
+    x: Floats
+    first: Ints
+    beside: Array
+    limit: float
+
+
 @inner()
 def _near(x: Array, i: int, j: int, limit: float) -> bool:
     total = 0.0
@@ -205,9 +210,8 @@ def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: A
 
 
 @compiled()
-def _core_rows(
-    x: Array, weight: Array, first: Array, beside: Array, known: Array, limit: float, least: float
-) -> Array:
+def _core_rows(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
+    x, first, beside, limit = grid
     core = np.zeros(len(x), np.bool_)
     for c in range(len(first) - 1):
         own = 0.0
@@ -232,8 +236,9 @@ def _core_rows(
 
 
 @compiled()
-def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float) -> Array:
+def _join_cells(grid: _Grid, core: Array) -> Array:
     """Return the cluster of each cell as the number of one of its cells; -1 without core rows."""
+    x, first, beside, limit = grid
     n, p = len(first) - 1, x.shape[1]
     parent = np.arange(n)
     filled = np.zeros(n, np.bool_)
@@ -281,17 +286,10 @@ def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float
 
 @compiled()
 def _name_rows(
-    x: Array,
-    core: Array,
-    own: Array,
-    first: Array,
-    beside: Array,
-    owner: Array,
-    limit: float,
-    rows: Array,
-    clusters: Array,
+    grid: _Grid, core: Array, own: Array, owner: Array, rows: Array, clusters: Array
 ) -> int:
     """Fill in (row, cluster) of the rows in the box, or only count them."""
+    x, first, beside, limit = grid
     seen = np.empty(beside.shape[1] + 1, np.int64)
     n = 0
     for c in range(len(first) - 1):
@@ -382,14 +380,12 @@ def cluster_box(
     margin = _margin(eps, low, high)
     own = ((x >= low) & (x < high)).all(axis=1)
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
-    limit = eps * eps
-    core = _core_rows(x, mass, first, beside, known, limit, min_samples)
-    owner = _join_cells(x, core, first, beside, limit)
-    named = (x, core, own, first, beside, owner, limit)
-    none = np.empty(0, np.int64)
-    size = _name_rows(*named, none, none)
-    rows, clusters = np.empty(size, np.int64), np.empty(size, np.int64)
-    _name_rows(*named, rows, clusters)
+    grid = _Grid(x, first, beside, eps * eps)
+    core = _core_rows(grid, mass, known, min_samples)
+    owner = _join_cells(grid, core)
+    rows, clusters = np.empty((2, 0), np.int64)
+    rows, clusters = np.empty((2, _name_rows(grid, core, own, owner, rows, clusters)), np.int64)
+    _name_rows(grid, core, own, owner, rows, clusters)
     filled = np.flatnonzero(owner >= 0)
     roots, local = np.unique(owner[filled], return_inverse=True)
     of_cell = np.full(len(owner), -1)

@@ -11,13 +11,13 @@ from daskclust.kernels.nearest.implementation import row_distance
 
 
 @compiled()
-def _found(x, weights, delta, room, first, labels, distances, points, founders, unused):
+def _found(x, weights, delta, room, first, labels, distances, points, founders):
     """Run through the rows from the first that is too far; return the number of founders."""
     count = 0
     for i in range(founders[0], x.shape[0]):
         nearest, label = distances[i], labels[i]
         for f in range(count):
-            squared = row_distance(x, i, points, f, unused, 1.0, points)
+            squared = row_distance(x, i, points, f, (), 1.0, (), ())
             # A tie goes to the older cluster.
             if squared < nearest:
                 nearest, label = squared, first + f
@@ -58,5 +58,5 @@ def found_in_order(
     founders[0] = far[0]
     points = np.empty((most, x.shape[1]))
     x = np.ascontiguousarray(x)
-    count = _found(x, weight, delta, most, first, labels, distances, points, founders, np.empty(0))
+    count = _found(x, weight, delta, most, first, labels, distances, points, founders)
     return founders[:count]

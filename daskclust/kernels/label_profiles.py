@@ -250,9 +250,8 @@ def _cells(values: Floats, low: float, scale: float) -> Ints:
 
 
 @compiled()
-def _fill(
-    x, index, weights, weighted, edges, low, scale, starts, stops, plain, cells, bases, out
-):  # pragma: no cover
+def _fill(x, index, weights, weighted, grid, cells, bases, out):  # pragma: no cover
+    edges, low, scale, starts, stops, plain = grid
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, nothing = np.float64(n_cells - 1), np.int16(n_cells)
     width, others = out.shape[2], out.shape[1] - 1
@@ -308,24 +307,13 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     few = out if weight is not None else np.zeros(out.shape, np.uint16)
     last = np.full((p, 1), n_bins)
     tables = [np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)]
+    grid = bins.edges, bins.low, bins.scale, *tables, bins.plain
+    weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
     cells, bases = np.empty((rows, p), np.int16), np.empty(rows, np.uint64)
     for start in range(0, len(x), _MOST_COUNTED):
         part = slice(start, start + _MOST_COUNTED)
-        _fill(
-            x[part],
-            index[part],
-            np.empty(0) if weight is None else weight[part],
-            weight is not None,
-            bins.edges,
-            bins.low,
-            bins.scale,
-            *tables,
-            bins.plain,
-            cells,
-            bases,
-            few,
-        )
+        _fill(x[part], index[part], weights[part], weighted, grid, cells, bases, few)
         if few is not out:
             _move(few.reshape(-1), out.reshape(-1))
     return out[:, :k, :n_bins]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.compensated import add_plain, two_sum
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
 
@@ -20,6 +20,10 @@ class BlockMoments(NamedTuple):
     ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs;
     ``moments`` (3, p) weight, mean and sum of squared deviations from it; ``low`` and ``high`` (p,)
     ranges, (inf, -inf) without rows.  ``finite``: whether all values are, those of weight 0 too.
+
+    Where values are missing, all is of those that are there.  The sums (2p + 2,) are followed by
+    the weight of each column's values, the weight of the rows, and the number of rows that have any
+    value; ``finite`` is not looked at.
     """
 
     hi: Floats
@@ -30,24 +34,13 @@ class BlockMoments(NamedTuple):
     finite: bool
 
 
-class _Columns(NamedTuple):
-    """Sums of each column, all of shape (p,).
-
-    Weighted sums of the values minus ``shift`` and of their squares, smallest and
-    largest value, and a probe that is NaN once a row of weight 0 is not finite.
-    """
-
-    shift: Floats
-    sums: Floats
-    squares: Floats
-    low: Floats
-    high: Floats
-    probe: Floats
-
-
 @compiled(fastmath={"contract"})
 def _segment(x, start, stop, weights, weighted, columns):
-    """Add rows ``start .. stop - 1`` to the columns; return their weight."""
+    """Add rows ``start .. stop - 1`` to the columns; return their weight.
+
+    Of each column, weighted sums of the values minus a shift and of their squares, smallest and
+    largest value, and a probe that is NaN once a row of weight 0 is not finite.
+    """
     p = x.shape[1]
     shift, sums, squares, low, high, probe = columns
     total = 0.0
@@ -73,18 +66,13 @@ def _segment(x, start, stop, weights, weighted, columns):
 
 
 @compiled()
-def _first_nonfinite(x):
+def first_nonfinite(x: NDArray) -> tuple[int, int]:
+    """Row and column of the first NaN or infinity in row order, (-1, -1) if there is none."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             if not np.isfinite(x[i, j]):
                 return i, j
     return -1, -1
-
-
-def first_nonfinite(x: NDArray) -> tuple[int, int]:
-    """Row and column of the first NaN or infinity in row order, (-1, -1) if there is none."""
-    row, column = _first_nonfinite(x)
-    return int(row), int(column)
 
 
 def merge_moments(a: Floats, b: Floats) -> Floats:
@@ -95,21 +83,6 @@ def merge_moments(a: Floats, b: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         gap = b[1] - a[1]
         return np.stack([weight, a[1] + gap * share, a[2] + b[2] + gap**2 * a[0] * share])
-
-
-class ObservedMoments(NamedTuple):
-    """Column statistics of the values that are there, in rows of non-zero weight.
-
-    ``hi`` and ``lo`` (2p + 2,) are, as unevaluated pairs, weighted sums and weights of each
-    column's values, weight of the rows, and number of rows that have any value; the rest is as in
-    :class:`BlockMoments`.
-    """
-
-    hi: Floats
-    lo: Floats
-    moments: Floats
-    low: Floats
-    high: Floats
 
 
 @compiled()
@@ -154,12 +127,20 @@ def _observed_segment(x, start, stop, weights, weighted, origin, mass, sums, squ
     return total, informed
 
 
-def _column_moments(
-    x: Array, weight: Floats | None, segments: Ints | None, observed: bool
-) -> tuple[ObservedMoments, Floats]:
-    """Column statistics in one sweep, and the probe of rows of weight 0."""
+def block_moments(
+    x: NDArray,
+    weight: Floats | None = None,
+    segments: Ints | None = None,
+    *,
+    missing: bool = False,
+) -> BlockMoments:
+    """Column statistics of one block in one sweep.
+
+    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
+    of rows that are summed plainly; the last is n.
+    """
     n, p = x.shape
-    hi, lo = np.zeros((2, 2 * p + 2 if observed else p + 1))
+    hi, lo = np.zeros((2, 2 * p + 2 if missing else p + 1))
     moments, probe = np.zeros((3, p)), np.zeros(p)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
@@ -172,7 +153,7 @@ def _column_moments(
             # Squares about a row of the segment keep their digits whatever the offset of the
             # data; a row that counts, since one of weight 0 may lie anywhere.
             origin, mass, sums, squares = np.zeros((4, p))
-            if observed:
+            if missing:
                 _origins(x, start, stop, weights, weighted, origin)
                 total, informed = _observed_segment(
                     x, start, stop, weights, weighted, origin, mass, sums, squares, low, high
@@ -181,7 +162,7 @@ def _column_moments(
             else:
                 first = start if weight is None else start + int(np.argmax(weight[start:stop] != 0))
                 origin[:] = x[first]
-                columns = _Columns(origin, sums, squares, low, high, probe)
+                columns = origin, sums, squares, low, high, probe
                 total = _segment(x, start, stop, weights, weighted, columns)
                 mass[:] = total
                 terms = np.append(sums + total * origin, total)
@@ -191,28 +172,9 @@ def _column_moments(
                 deviation = np.maximum(squares - sums * mean, 0.0)
                 moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
             start = stop
-    return ObservedMoments(hi, lo, moments, low, high), probe
-
-
-def block_moments(
-    x: NDArray, weight: Floats | None = None, segments: Ints | None = None
-) -> BlockMoments:
-    """Column statistics of one block in one sweep.
-
-    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
-    of rows that are summed plainly; the last is n.
-    """
-    found, probe = _column_moments(x, weight, segments, False)
-    finite = bool(np.isfinite(found.hi).all() and np.isfinite(probe).all())
+    finite = missing or bool(np.isfinite(hi).all() and np.isfinite(probe).all())
     # An overflowing sum of finite values is not a bad value.
-    return BlockMoments(*found, finite or first_nonfinite(x)[0] < 0)
-
-
-def observed_moments(
-    x: Array, weight: Floats | None = None, segments: Ints | None = None
-) -> ObservedMoments:
-    """As :func:`block_moments`, missing values left out."""
-    return _column_moments(x, weight, segments, True)[0]
+    return BlockMoments(hi, lo, moments, low, high, finite or first_nonfinite(x)[0] < 0)
 
 
 class ClassMoments(NamedTuple):
@@ -230,29 +192,41 @@ class ClassMoments(NamedTuple):
 
 
 @compiled()
-def _class_sums(x, places, codes, weights, weighted, hi, lo):  # pragma: no cover
-    p = x.shape[1]
+def _class_sums(x, places, codes, weights, hi, lo):  # pragma: no cover
+    p, last = x.shape[1], hi.shape[1] - 1
+    observed = last > p
     for at in range(places.size):
         i, c = places[at], codes[at]
-        w = weights[i] if weighted else 1.0
-        for j in range(p + 1):
-            term = w * np.float64(x[i, j]) if j < p else w
-            total = hi[c, j] + term
-            part = total - hi[c, j]
-            lo[c, j] += (hi[c, j] - (total - part)) + (term - part)
-            hi[c, j] = total
+        w = weights[i] if weights.size else 1.0
+        found = not observed
+        for j in range(p):
+            v = np.float64(x[i, j])
+            if observed and v != v:
+                continue
+            found = True
+            hi[c, j], error = two_sum(hi[c, j], w * v)
+            lo[c, j] += error
+            if observed:
+                hi[c, p + j], error = two_sum(hi[c, p + j], w)
+                lo[c, p + j] += error
+        if found:
+            hi[c, last], error = two_sum(hi[c, last], w)
+            lo[c, last] += error
 
 
 @compiled()
-def _class_squares(x, places, codes, weights, weighted, means, squares):  # pragma: no cover
+def _class_squares(x, places, codes, weights, missing, means, squares):  # pragma: no cover
     for at in range(places.size):
         i, c = places[at], codes[at]
-        w = weights[i] if weighted else 1.0
+        w = weights[i] if weights.size else 1.0
         if w == 0.0:
             continue
         for j in range(x.shape[1]):
             gap = np.float64(x[i, j]) - means[c, j]
-            squares[c, j] += w * gap * gap
+            if not missing:
+                squares[c, j] += w * gap * gap
+            elif gap == gap:
+                squares[c, j] += gap * gap * w
 
 
 def class_moments(
@@ -261,55 +235,28 @@ def class_moments(
     codes: NDArray[np.int32],
     weight: Floats | None,
     n_classes: int,
+    *,
+    missing: bool = False,
 ) -> ClassMoments:
     """Sum the labeled rows of a block, at ``places`` and of classes ``codes``, by class.
 
     Every row joins a compensated sum, so that means do not show where blocks were
-    cut: labeled rows are few, and seeds are to be the same for any chunks.
-    Cost O(m p), memory O(n_classes p).
+    cut: labeled rows are few, and seeds are to be the same for any chunks.  Where values may be
+    ``missing``, the last weight is that of rows that have any.  Cost O(m p), memory O(n_classes p).
     """
     p = x.shape[1]
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
         # Compiled code does not check its indices.
         raise ValueError(f"codes lie in [{codes.min()}, {codes.max()}]; expected [0, {n_classes}).")
-    hi, lo = np.zeros((n_classes, p + 1)), np.zeros((n_classes, p + 1))
+    hi, lo = np.zeros((2, n_classes, 2 * p + 1 if missing else p + 1))
     weights = np.empty(0) if weight is None else weight
-    _class_sums(x, places, codes, weights, weight is not None, hi, lo)
-    total = np.repeat(hi[:, p:] + lo[:, p:], p, axis=1)
-    means = np.divide(hi[:, :p] + lo[:, :p], total, out=np.zeros((n_classes, p)), where=total > 0)
-    squares = np.zeros((n_classes, p))
-    _class_squares(x, places, codes, weights, weight is not None, means, squares)
-    return ClassMoments(hi, lo, np.stack([total, means, squares]))
-
-
-def observed_class_moments(
-    x: Array,
-    places: Ints,
-    codes: NDArray[np.int32],
-    weight: Floats | None,
-    n_classes: int,
-) -> ClassMoments:
-    """Sum what labeled rows observe, by class; the last weight is that of such rows."""
-    p = x.shape[1]
-    rows, at = x[places], np.arange(len(places))
-    gone = np.isnan(rows)
-    # One by itself, not weighted: rows of equal weight then sum exactly.
-    w = None if weight is None else weight[places]
-    if gone.all(axis=1).any():
-        w = np.where(gone.all(axis=1), 0.0, 1.0 if w is None else w)
-    found = class_moments(np.where(gone, rows.dtype.type(0), rows), at, codes, w, n_classes)
-    there = class_moments((~gone).astype(np.float64), at, codes, w, n_classes)
-    hi = np.concatenate([found.hi[:, :p], there.hi[:, :p], found.hi[:, p:]], axis=1)
-    lo = np.concatenate([found.lo[:, :p], there.lo[:, :p], found.lo[:, p:]], axis=1)
+    _class_sums(x, places, codes, weights, hi, lo)
     total = hi + lo
-    sums, masses = total[:, :p], total[:, p : 2 * p]
-    means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
-    squares = np.where(gone, 0.0, rows - means[codes]) ** 2
-    if w is not None:
-        squares *= w[:, None]
-    scatter = np.zeros_like(sums)
-    np.add.at(scatter, codes, squares)
-    return ClassMoments(hi, lo, np.stack([masses, means, scatter]))
+    masses = total[:, p : 2 * p] if missing else np.repeat(total[:, p:], p, axis=1)
+    means = np.divide(total[:, :p], masses, out=np.zeros((n_classes, p)), where=masses > 0)
+    squares = np.zeros((n_classes, p))
+    _class_squares(x, places, codes, weights, missing, means, squares)
+    return ClassMoments(hi, lo, np.stack([masses, means, squares]))
 
 
 class LabelMoments(NamedTuple):

@@ -1,4 +1,4 @@
-"""Counts of pairs of nodes, as sorted keys: what a graph is made of, merged exactly.
+"""Counts of pairs: of nodes, what a graph is made of, and of labels; merged exactly.
 
 The count of the pair (a, b) out of k nodes has the key ``a k + b``.  Counts of whole
 weights are whole numbers, so that no order of merging shows in them.
@@ -82,3 +82,42 @@ def count_edges(a: NDArray[np.int32], b: NDArray[np.int32], k: int) -> PairCount
     both = (a >= 0) & (b >= 0)
     a, b = a[both], b[both]
     return count_pairs(np.minimum(a, b), np.maximum(a, b), None, k)
+
+
+#: Cells up to which pairs of labels are counted in a dense table: no sorting.
+_DENSE = 2**20
+#: Cells for each row of tables up to which these are merged so, too.
+_SPARSEST = 64
+
+
+def _label_table(a: Ints, b: Ints, counts: Ints | None, most: int) -> Ints:
+    """Add up the counts of equal pairs, by as many cells at most; 1 each by default."""
+    if not len(a):
+        return np.empty((0, 3), np.int64)
+    low_a, low_b = int(a.min()), int(b.min())
+    width = int(b.max()) - low_b + 1
+    if (int(a.max()) - low_a + 1) * width <= most:
+        cells = np.bincount((a - low_a) * width + (b - low_b), counts)
+        found = np.flatnonzero(cells)
+        # Whole numbers below 2**53: exact.
+        sums = cells[found].astype(np.int64)
+        return np.stack([found // width + low_a, found % width + low_b, sums], axis=1)
+    order = np.lexsort((b, a))
+    a, b = a[order], b[order]
+    starts = np.flatnonzero(np.r_[True, (a[1:] != a[:-1]) | (b[1:] != b[:-1])])
+    sums = np.add.reduceat(np.ones(len(a), np.int64) if counts is None else counts[order], starts)
+    return np.stack([a[starts], b[starts], sums], axis=1)
+
+
+def count_label_pairs(a: Ints, b: Ints) -> Ints:
+    """Count how often each pair of labels occurs: label, label and count (m, 3), sorted.
+
+    O(n) for labels in a small range, else O(n log n).
+    """
+    return _label_table(a, b, None, _DENSE)
+
+
+def merge_label_pairs(tables: Sequence[Ints]) -> Ints:
+    """Merge tables of :func:`count_label_pairs`, one or more: in any order the same."""
+    joined = np.concatenate(tables)
+    return _label_table(*joined.T, min(_DENSE, _SPARSEST * len(joined)))

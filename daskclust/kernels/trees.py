@@ -16,18 +16,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 @compiled(counted=False)
-def _walk(
-    x: Any,
-    start: int,
-    stop: int,
-    roots: Any,
-    children: Any,
-    features: Any,
-    thresholds: Any,
-    gaps_left: Any,
-    shares: Any,
-    out: Any,
-) -> None:
+def _walk(x: Any, start: int, stop: int, nodes: Any, out: Any) -> None:
+    roots, children, features, thresholds, gaps_left, shares = nodes
     for t in range(len(roots)):
         for i in range(start, stop):
             node = np.uintp(roots[t])
@@ -74,6 +64,6 @@ def leaf_shares(
     out = np.zeros((len(x), shares.shape[1]))
     for start in range(0, len(x), _SLAB):
         stop = min(start + _SLAB, len(x))
-        _walk(rows, start, stop, *nodes, out)
+        _walk(rows, start, stop, nodes, out)
     out /= len(roots)
     return out

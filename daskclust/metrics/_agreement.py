@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import as_label_vector, is_dask, open_label_pairs, unwrap
-from daskclust.kernels.contingency import count_pairs
+from daskclust.kernels.pair_counts import count_label_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
 
 Counts = Ints
@@ -80,7 +80,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
             "same length."
         )
     else:
-        table = count_pairs(truth, found)
+        table = count_label_pairs(truth, found)
     if ignore_masked and len(table):
         table = table[(table[:, :2] != _MASKED).all(axis=1)]
         if not len(table):

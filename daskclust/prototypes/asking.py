@@ -23,7 +23,7 @@ from daskclust.prototypes.posterior import Posterior, margins, sharpened
 from daskclust.prototypes.state import count_prototypes, draw_sample, find_prototypes
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
-from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
+from daskclust.reduction.connectivity import CELLS, SAME, CellRequest, CellTable
 from daskclust.reduction.survey import LARGEST_VALUE
 
 #: Digits by which nodes are compared: sums in another order must not decide.

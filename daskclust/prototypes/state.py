@@ -16,7 +16,7 @@ from daskclust.estimator.fitting import Step, settled
 from daskclust.estimator.inputs import Data
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers
-from daskclust.kernels.starts.d2_sampling import draw_apart
+from daskclust.kernels.starts.draws import draw_apart
 from daskclust.prototypes.views import (
     GAP_VIEWS,
     GapView,

@@ -14,7 +14,6 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import (
     BlockStatistics,
     accumulate,
-    accumulate_observed,
     nearest,
     off_center,
 )
@@ -102,36 +101,21 @@ def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
 
 
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
-    if state.missing:
-        return _observed_block(rows, state)
     stats, segments = _assign_fields(state)["stats"].identity(), rows.segments()
     for r, centers in enumerate(state.centers):
-        accumulate(
+        found = accumulate(
             rows.x,
             centers,
             weight=rows.weight,
             feature_weights=state.weights(r),
             shift=state.shift,
             segments=segments,
-            into=BlockStatistics(*stats[:, r]),
+            missing=state.missing,
+            into=None if state.missing else BlockStatistics(*stats[:, r]),
         )
+        if state.missing:
+            stats[:, r] = found
     return {"stats": stats}
-
-
-def _observed_block(rows: RowBlock, state: CenterSets) -> Partial:
-    segments = rows.segments()
-    parts = [
-        accumulate_observed(
-            rows.x,
-            centers,
-            weight=rows.weight,
-            feature_weights=state.weights(r),
-            shift=state.shift,
-            segments=segments,
-        )
-        for r, centers in enumerate(state.centers)
-    ]
-    return {"stats": np.stack(parts, axis=1)}
 
 
 def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:

@@ -14,7 +14,6 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.contingency import count_pairs, merge_counts
 from daskclust.kernels.moments import (
     LabelMoments,
     first_nonfinite,
@@ -23,6 +22,7 @@ from daskclust.kernels.moments import (
     own_and_other,
 )
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.pair_counts import count_label_pairs, merge_label_pairs
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, NO_ROW
 
@@ -71,7 +71,7 @@ AGREEMENT = Reduction("agreement", _fields, _block, _finalize)
 
 
 def _add_counts(a: Ints, b: Ints) -> Ints:
-    return merge_counts([a, b])
+    return merge_label_pairs([a, b])
 
 
 _COUNTS = Merge("counts", np.empty, _add_counts)
@@ -87,7 +87,7 @@ def _count(rows: RowBlock, state: None) -> Partial:
         if (rows.weight != np.floor(rows.weight)).any():
             raise ValueError("Pairs of labels are counted, so weights must be whole numbers.")
         pairs = np.repeat(pairs, rows.weight.astype(np.int64), axis=0)
-    return {"table": count_pairs(*np.ascontiguousarray(pairs.T).astype(np.int64))}
+    return {"table": count_label_pairs(*np.ascontiguousarray(pairs.T).astype(np.int64))}
 
 
 def _table(partial: Partial, state: None) -> Ints:

@@ -22,7 +22,7 @@ from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.rng import race_keys
-from daskclust.kernels.starts.d2_sampling import approach
+from daskclust.kernels.starts.draws import approach
 from daskclust.reduction.contract import (
     Field,
     Partial,
@@ -72,19 +72,14 @@ class _Race:
     """The race of a block's rows in one restart."""
 
     def __init__(
-        self,
-        rows: RowBlock,
-        candidates: Floats,
-        uniforms: Floats,
-        shift: Floats | None,
-        before: _Carry | None,
-        missing: bool,
+        self, rows: RowBlock, state: CandidateRound, r: int, before: _Carry | None
     ) -> None:
-        self._x, self._weight, self._shift = rows.x, rows.weight, shift
-        self._candidates, self._uniforms = candidates, uniforms
-        self._missing = missing
+        self._x, self._weight = rows.x, rows.weight
+        self._candidates = state.candidates[r]
+        self._uniforms = rows.uniforms(state.seeds[r], state.round)
+        self._space: dict[str, Any] = {"shift": state.shift, "missing": state.missing}
         if before is None:
-            distance = nearest(rows.x, candidates[:1], shift=shift, missing=missing)[1]
+            distance = nearest(rows.x, self._candidates[:1], **self._space)[1]
             self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
         else:
             self.carry = _Carry(before.distance.copy(), before.seen.copy())
@@ -97,9 +92,7 @@ class _Race:
 
     def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
         """Make the keys of some rows exact."""
-        approach(
-            self._x, self._candidates, places, *self.carry, shift=self._shift, missing=self._missing
-        )
+        approach(self._x, self._candidates, places, *self.carry, **self._space)
         keys[places] = self._keys(places)
 
     def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
@@ -145,15 +138,8 @@ def _round_block(
     rows: RowBlock, state: CandidateRound, before: Partial, carry: list[_Carry] | None
 ) -> tuple[Partial, list[_Carry]]:
     picks, kept = before["picks"].copy(), []
-    for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
-        race = _Race(
-            rows,
-            candidates,
-            rows.uniforms(seed, state.round),
-            state.shift,
-            None if carry is None else carry[r],
-            state.missing,
-        )
+    for r in range(len(state.seeds)):
+        race = _Race(rows, state, r, None if carry is None else carry[r])
         front, keys = race.run(picks["key"][r])
         found = pick_rows(rows, keys, min(len(front), state.n_picks), front)
         if len(found):

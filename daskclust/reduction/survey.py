@@ -10,7 +10,7 @@ the very same way, so that data without any give the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any, ClassVar
@@ -21,13 +21,10 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_stacked
 from daskclust.kernels.moments import (
-    ClassMoments,
     block_moments,
     class_moments,
     first_nonfinite,
     merge_moments,
-    observed_class_moments,
-    observed_moments,
 )
 from daskclust.kernels.rng import race_keys, smallest
 from daskclust.kernels.survey import find_gaps, row_hash
@@ -122,13 +119,11 @@ def add_classes(
     weight: Floats | None,
     labels: RowLabels | None,
     *,
-    moments: Callable[..., ClassMoments] = class_moments,
     empty: Bools | None = None,
 ) -> None:
     """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
 
-    ``moments(x, places, codes, weight, n_classes)``: the kernel. `empty` (n,), bool: rows without
-    any value: absent, as those of weight 0.
+    `empty` (n,), bool, where values may be missing: rows without any: absent, as those of weight 0.
     """
     if labels is None:
         return
@@ -138,7 +133,9 @@ def add_classes(
     for places, codes in labels.by_chunk(rows):
         if not len(places):
             continue
-        found = moments(rows.x, places, codes, weight, labels.n_classes)
+        found = class_moments(
+            rows.x, places, codes, weight, labels.n_classes, missing=empty is not None
+        )
         sums = partial["class_sums"]
         partial["class_sums"] = add_stacked(sums, np.stack([found.hi, found.lo]))
         partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
@@ -416,15 +413,11 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     add_hash(partial, rows)
     note_idle(partial, rows, weight)
     incomplete, gone = missing > 0, missing == p
-    if incomplete.any():
-        found = observed_moments(x, weight, rows.segments())
-        sums = np.stack([found.hi, found.lo])
-    else:
-        whole = block_moments(x, weight, rows.segments())
-        sums = np.stack(
-            [np.concatenate([s[:p], np.repeat(s[p:], p), s[p:], [0.0]]) for s in whole[:2]]
-        )
-        found = whole  # type: ignore[assignment]  # the fields below are the same
+    found = block_moments(x, weight, rows.segments(), missing=bool(incomplete.any()))
+    sums = np.stack([found.hi, found.lo])
+    if not incomplete.any():
+        masses = np.repeat(sums[:, p:], p, axis=1)
+        sums = np.concatenate([sums[:, :p], masses, sums[:, p:], np.zeros((2, 1))], axis=1)
     mass = np.ones(len(x)) if weight is None else weight
     # The weight of the rows that are somewhere, in the place of their number.
     sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
@@ -434,7 +427,7 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     if gone.any():
         first = rows.numbers(np.flatnonzero(gone)[:1])[0]
         partial["first_unobserved"] = np.asarray(first).reshape(())
-    add_classes(partial, rows, weight, state.labels, moments=observed_class_moments, empty=gone)
+    add_classes(partial, rows, weight, state.labels, empty=gone)
     if state.n_picks:
         draw_picks(partial, rows, state, np.where(gone, 0.0, mass))
     return partial

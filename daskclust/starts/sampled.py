@@ -19,8 +19,7 @@ from daskclust.engine import Carry, Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
 from daskclust.kernels.nearest.assign import cluster_points
 from daskclust.kernels.rng import draw_numbers
-from daskclust.kernels.starts.d2_sampling import draw_apart
-from daskclust.kernels.starts.greedy import draw_in_batches, n_draws
+from daskclust.kernels.starts.draws import draw_apart, draw_in_batches, n_draws
 from daskclust.reduction import (
     ATTRACTED,
     CANDIDATES,

@@ -110,15 +110,7 @@ def reduce_blocks(
 
     Carries of blocks are passed on from one pass to the next.
     """
-    carries: list[Any] = [None] * len(blocks)
-    results = []
-    for state in states:
-        merged = reduction.identity(state)
-        for i, block in enumerate(blocks):
-            partial, carries[i] = _apply(reduction, block, state, carries[i])
-            merged = reduction.combine(merged, partial, state)
-        results.append(reduction.finalize(merged, state))
-    return results
+    return reduce_groups(reduction, states, [[block] for block in blocks])
 
 
 def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
@@ -290,8 +282,8 @@ def check_reduction_laws(
     for state in states:
         frozen = pickle.dumps(carries)
         made = [
-            _apply(reduction, *parts)
-            for parts in zip(blocks, [state] * len(blocks), carries)  # noqa: B905
+            _apply(reduction, block, state, carry)
+            for block, carry in zip(blocks, carries, strict=True)
         ]
         assert pickle.dumps(carries) == frozen, f"{reduction.name} writes to what it carried"
         carries = [carry for _, carry in made]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskclust.kernels.starts import greedy
-from daskclust.kernels.starts.greedy import draw_in_batches
+from daskclust.kernels.starts import draws
+from daskclust.kernels.starts.draws import draw_in_batches
 
 
 def in_turn(calls):
@@ -86,4 +86,4 @@ def test_a_batch_is_no_more_than_its_share(monkeypatch) -> None:
     draw(points, np.ones(3000), 200, 4, run=run)
     assert sizes[0] == 1
     assert max(sizes[:20]) <= 4
-    assert 32 < max(sizes) <= greedy._BATCH
+    assert 32 < max(sizes) <= draws._BATCH

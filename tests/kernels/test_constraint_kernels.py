@@ -13,11 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from daskclust.constraints import PairwiseConstraints, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.ordered import _all_squares, ordered_pass
 from daskclust.kernels.constraints.pairs import (
+    _all_squares,
     explicit_violations,
     implied_pairs,
     implied_violations,
+    ordered_pass,
     pair_costs,
     pair_lengths,
     violated_pairs,

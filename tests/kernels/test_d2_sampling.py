@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.starts import d2_sampling
-from daskclust.kernels.starts.d2_sampling import approach, draw_apart
+from daskclust.kernels.starts import draws
+from daskclust.kernels.starts.draws import approach, draw_apart
 
 
 def brute_force(points, mass, k, uniforms, n_first):
@@ -95,7 +95,7 @@ def test_rows_meet_the_candidates_that_they_have_not_seen(dtype, missing, number
 
 
 def test_rows_are_copied_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(d2_sampling, "_ROWS", 3)
+    monkeypatch.setattr(draws, "_ROWS", 3)
     x, candidates = np.arange(10.0)[:, None], np.array([[4.0], [6.0], [9.0]])
     distance, seen = (x[:, 0] - 4.0) ** 2, np.ones(10, dtype=np.int32)
     approach(x, candidates, np.arange(9), distance, seen)
@@ -110,8 +110,8 @@ def test_rows_that_have_seen_different_numbers_share_a_call_if_they_are_few(monk
         starts.append((10 - len(unseen), len(x)))
         return nearest(x, unseen, **options)
 
-    monkeypatch.setattr(d2_sampling, "nearest", measure)
-    monkeypatch.setattr(d2_sampling, "_EACH", 4)
+    monkeypatch.setattr(draws, "nearest", measure)
+    monkeypatch.setattr(draws, "_EACH", 4)
     x, candidates = np.arange(10.0)[:, None], np.arange(10.0)[::-1, None].copy()
     for numbers, calls in (
         ([3, 7], [(3, 5), (7, 5)]),

@@ -13,8 +13,7 @@ from oracles.pcskm_reference import Fit, pcskm
 from oracles.published import bisection_threshold
 
 from daskclust.constraints import PairwiseConstraints
-from daskclust.kernels.constraints.ordered import ordered_pass
-from daskclust.kernels.constraints.pairs import pair_costs, pair_lengths
+from daskclust.kernels.constraints.pairs import ordered_pass, pair_costs, pair_lengths
 from daskclust.kernels.sparsity import between_scores, feature_weights, soft_threshold
 
 #: PCSKM and SKM cases of the three files, none of which ended with an empty cluster.

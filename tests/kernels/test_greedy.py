@@ -8,7 +8,7 @@ import pytest
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest import _plain, _row_loops
 from daskclust.kernels.nearest.implementation import WIDTH
-from daskclust.kernels.starts.greedy import draw_greedy, in_tiles, n_draws
+from daskclust.kernels.starts.draws import draw_greedy, in_tiles, n_draws
 
 
 def draw(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> np.ndarray:
@@ -73,27 +73,15 @@ def test_the_scale_does_not_matter(scale: float) -> None:
 
 
 @compiled()
-def emitted_cost(points, t, tries, c, mass, old):
-    return _row_loops.cost_of_tile(points, t, tries, c, mass, old)
-
-
-@compiled()
-def emitted_lowering(points, t, tries, c, mass, old):
-    return _row_loops.lower_tile(points, t, tries, c, mass, old)
+def emitted_cost(points, t, tries, c, mass, old, into):
+    return _row_loops.cost_of_tile(points, t, tries, c, mass, old, into)
 
 
 @pytest.mark.parametrize(
-    ("width", "weigh", "lower"),
-    [
-        (_row_loops.WIDTH, emitted_cost, emitted_lowering),
-        (
-            _plain.WIDTH,
-            _plain.cost_of_tile,
-            _plain.lower_tile,
-        ),
-    ],
+    ("width", "weigh"),
+    [(_row_loops.WIDTH, emitted_cost), (_plain.WIDTH, _plain.cost_of_tile)],
 )
-def test_a_tile_is_weighed_and_lowered(width, weigh, lower) -> None:
+def test_a_tile_is_weighed_and_lowered(width, weigh) -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(size=(3, 5, width)).astype(np.float32)
     tries = rng.normal(size=(2, 5)).astype(np.float32)
@@ -101,10 +89,10 @@ def test_a_tile_is_weighed_and_lowered(width, weigh, lower) -> None:
     old = before.copy()
     gaps = points[1].astype(float) - tries[1, :, None]
     wanted = np.minimum((gaps**2).sum(axis=0), before[1])
-    total = weigh(points, 1, tries, 1, mass, old)
+    total = weigh(points, 1, tries, 1, mass, old, ())
     assert total == pytest.approx((wanted * mass[1]).sum(), rel=1e-6)
     np.testing.assert_array_equal(old, before)
-    assert lower(points, 1, tries, 1, mass, old) == total
+    assert weigh(points, 1, tries, 1, mass, old, old) == total
     np.testing.assert_allclose(old[1], wanted, rtol=1e-6)
     assert total == pytest.approx((old[1] * mass[1]).sum(), rel=1e-13)
     # Both a lower and a kept value, and nothing written beside the tile.

@@ -22,7 +22,7 @@ from daskclust.kernels.mixtures.expectation import (
     group_patterns,
 )
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
-from daskclust.kernels.moments import observed_moments
+from daskclust.kernels.moments import block_moments
 from daskclust.reduction.mixtures import (
     EXPECTATION,
     INITIAL_SUMS,
@@ -257,7 +257,7 @@ def test_moments_of_what_is_there(seed, weighted):
     rng = np.random.default_rng(seed)
     x = incomplete(rng) + 1e4
     weight = rng.integers(0, 3, 40).astype(float) if weighted else None
-    found = observed_moments(x, weight, np.array([11, 11, 40]))
+    found = block_moments(x, weight, np.array([11, 11, 40]), missing=True)
     w = np.ones(40) if weight is None else weight
     there = ~np.isnan(x) & (w > 0)[:, None]
     mass = (there * w[:, None]).sum(axis=0)

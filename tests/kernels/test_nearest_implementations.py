@@ -20,10 +20,8 @@ import daskclust
 from daskclust.kernels.nearest import _plain, _row_loops, _tiles
 from daskclust.kernels.nearest.assign import (
     accumulate,
-    accumulate_observed,
     direct_distances,
     nearest,
-    observed_distances,
 )
 
 ROOT = Path(daskclust.__file__).parents[1]
@@ -32,12 +30,20 @@ HASWELL = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi
 _NO_WEIGHTS = np.empty(0)
 
 
-def _sweep(scan, x, centers, row_weights, feature_weights, ends, width=None):
+def _sweep(sweeper, x, centers, row_weights, feature_weights, ends, width=None):
     n, (k, p) = len(x), centers.shape
     stats = np.zeros((2, k, p + 2 if width is None else width))
     labels, distances = np.empty(n, np.int32), np.empty(n)
-    scan(x, row_weights, centers, feature_weights, None, ends, tuple(stats), labels, distances)
+    out = tuple(stats), labels, distances
+    sweeper(x, row_weights, centers, feature_weights, None, ends, *out)()
     return labels, distances, *stats
+
+
+def _plain_distances(x, centers, weights, gaps):
+    rows, k = range(len(x)), range(len(centers))
+    return [
+        [_plain.row_distance(x, i, centers, c, weights, 1.0, (), gaps) for c in k] for i in rows
+    ]
 
 
 @given(
@@ -58,8 +64,8 @@ def test_scan_equals_the_plain_scan(seed, n, k, p, dtype, integers, weighted, fe
     weights = rng.integers(0, 4, n) / 2.0 if weighted else _NO_WEIGHTS
     features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
     ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
-    found = _sweep(_tiles.scan, x, centers, weights, features, ends)
-    plain = _sweep(_plain.scan, x, centers, weights, features, ends)
+    found = _sweep(_tiles.sweeper, x, centers, weights, features, ends)
+    plain = _sweep(_plain.sweeper, x, centers, weights, features, ends)
     np.testing.assert_array_equal(found[0], plain[0])
     np.testing.assert_array_equal(found[1], plain[1])
     # Weights and squared distances to the last bit; sums but for rows that changed their cluster.
@@ -73,15 +79,13 @@ def test_scan_equals_the_plain_scan(seed, n, k, p, dtype, integers, weighted, fe
     p=st.integers(1, 70),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-@pytest.mark.parametrize("name", ["row_distance", "row_distance_weighted"])
-def test_distances_equal_the_plain_ones_to_the_last_bit(name, seed, p, dtype):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_distances_equal_the_plain_ones_to_the_last_bit(weighted, seed, p, dtype):
     rng = np.random.default_rng(seed)
     x = (rng.standard_normal((3, p)) * 10.0 ** rng.integers(-20, 20)).astype(dtype)
     centers, weights = rng.standard_normal((2, p)), rng.random(p)
-    features = None if name == "row_distance" else weights
-    found, plain = np.empty((3, 2)), np.empty((3, 2))
-    _tiles.all_direct(x, centers, features, found)
-    _plain.all_direct(x, centers, features, plain)
+    found = direct_distances(x, centers, weights if weighted else None)
+    plain = _plain_distances(x, centers, weights if weighted else (), ())
     np.testing.assert_array_equal(found, plain)
 
 
@@ -93,9 +97,7 @@ def test_a_distance_by_hand_is_summed_in_eight_parts():
     x, center = gaps[None], np.zeros((1, 16))
     # Part 0 is 1e16 + 1 = 1e16, part 4 is 1 + 1 = 2; their sum is exact.
     assert direct_distances(x, center)[0, 0] == 1e16 + 2.0
-    out = np.empty((1, 1))
-    _plain.all_direct(x, center, None, out)
-    assert out[0, 0] == 1e16 + 2.0
+    assert _plain_distances(x, center, (), ())[0][0] == 1e16 + 2.0
 
 
 def test_rows_that_are_no_floats_are_refused_when_compiled():
@@ -123,7 +125,7 @@ def outcome() -> dict[str, list[str]]:
                 stats = accumulate(x, centers, weight=weight)
                 parts = (labels, distances, stats.hi, stats.lo, direct_distances(x[:9], centers))
                 x[rng.random(x.shape) < 0.3] = np.nan
-                stats = accumulate_observed(x, centers, weight=weight)
+                stats = accumulate(x, centers, weight=weight, missing=True)
                 parts = (*parts, *nearest(x, centers, missing=True), stats.hi, stats.lo)
                 found[f"{dtype} k={k} p={p}"] = [digest(part) for part in parts]
     return found
@@ -225,8 +227,8 @@ def test_scan_of_observed_values_equals_the_plain_one(
     features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
     ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
     found, plain = (
-        _sweep(scan, x, centers, weights, features, ends, 2 * p + 2)
-        for scan in (partial(_tiles.scan, observed=True), partial(_plain.scan, observed=True))
+        _sweep(sweeper, x, centers, weights, features, ends, 2 * p + 2)
+        for sweeper in (partial(m.sweeper, observed=True) for m in (_tiles, _plain))
     )
     np.testing.assert_array_equal(found[0], plain[0])
     np.testing.assert_array_equal(found[1], plain[1])
@@ -237,7 +239,7 @@ def test_scan_of_observed_values_equals_the_plain_one(
     if complete.any():
         some = np.ascontiguousarray(x[complete])
         ends = np.array([len(some)])
-        whole = _sweep(_tiles.scan, some, centers, _NO_WEIGHTS, features, ends)
+        whole = _sweep(_tiles.sweeper, some, centers, _NO_WEIGHTS, features, ends)
         np.testing.assert_array_equal(found[0][complete], whole[0])
         np.testing.assert_array_equal(found[1][complete], whole[1])
 
@@ -253,12 +255,8 @@ def test_distances_over_what_is_observed_equal_the_plain_ones(seed, p, dtype):
     x[rng.random((3, p)) < 0.3] = np.nan
     centers, weights = rng.standard_normal((2, p)), rng.random(p)
     centers[rng.random((2, p)) < 0.2] = np.nan
-    found = observed_distances(x, centers, weights)
-    plain = [
-        [_plain.row_distance_observed(x, i, centers, c, weights, 1.0, centers) for c in range(2)]
-        for i in range(3)
-    ]
-    np.testing.assert_array_equal(found, plain)
+    found = direct_distances(x, centers, weights, missing=True)
+    np.testing.assert_array_equal(found, _plain_distances(x, centers, weights, (True,)))
 
 
 def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch):

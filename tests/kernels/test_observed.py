@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from daskclust.kernels.constraints.pairs import pair_lengths
-from daskclust.kernels.moments import class_moments, observed_class_moments
+from daskclust.kernels.moments import class_moments
 from daskclust.kernels.nearest.assign import (
     accumulate,
-    accumulate_observed,
+    direct_distances,
     nearest,
-    observed_distances,
     observed_label_sums,
     observed_pair_boxes,
 )
@@ -68,7 +67,7 @@ def test_complete_rows_get_the_bits_of_complete_rows():
     found = nearest(some, centers, missing=True)
     for here, there in zip(found, nearest(x, centers), strict=True):
         np.testing.assert_array_equal(here[kept], there[kept])
-    found, whole = accumulate_observed(x, centers), accumulate(x, centers)
+    found, whole = accumulate(x, centers, missing=True), accumulate(x, centers)
     np.testing.assert_array_equal(found.hi[:, :6], whole.hi[:, :6])
     np.testing.assert_array_equal(found.hi[:, -2:], whole.hi[:, -2:])
     np.testing.assert_array_equal(found.hi[:, 6:12], np.repeat(whole.hi[:, 6:7], 6, axis=1))
@@ -79,9 +78,8 @@ def test_sums_are_of_what_is_observed(dtype):
     rng = np.random.default_rng(2)
     x, centers = gapped(rng, 9000, 4, dtype, 0.2), rng.normal(size=(5, 4))
     weight = rng.integers(0, 3, 9000).astype(float)
-    found = accumulate_observed(
-        x, centers, weight=weight, segments=np.array([100, 4196, 8292, 9000])
-    )
+    segments = np.array([100, 4196, 8292, 9000])
+    found = accumulate(x, centers, weight=weight, segments=segments, missing=True)
     total = found.hi + found.lo
     labels, squared = brute(x, centers, np.ones(4))
     for c in range(5):
@@ -102,7 +100,7 @@ def test_pairs_and_few_rows():
     # Together they observe feature 0; feature 2; nothing.
     assert pair_lengths(x, left, right, w).tolist() == [4, 48, 0]
     assert observed_pair_boxes(x, left, right, w).tolist() == [1, 3, 0]
-    assert observed_distances(x, x, np.ones(3))[0].tolist() == [0, 4, 0]
+    assert direct_distances(x, x, np.ones(3), missing=True)[0].tolist() == [0, 4, 0]
     sums = observed_label_sums(x, np.array([1.0, 1, 2]), np.array([0, 0, 1]), 2)
     assert sums.sums.tolist() == [[2, 1, 5], [0, 0, 2]]
     assert sums.masses.tolist() == [[2, 1, 1], [0, 0, 2]]
@@ -115,7 +113,7 @@ def test_class_moments_over_what_is_observed():
     x[7] = np.nan
     places, weight = np.arange(0, 40), rng.random(40)
     codes = rng.integers(0, 3, 40).astype(np.int32)
-    found = observed_class_moments(x, places, codes, weight, 3)
+    found = class_moments(x, places, codes, weight, 3, missing=True)
     for c in range(3):
         for j in range(3):
             mine = (codes == c) & ~np.isnan(x[:, j])
@@ -130,5 +128,5 @@ def test_class_moments_over_what_is_observed():
     at, same = np.arange(9), np.zeros(9, np.int32)
     complete = class_moments(whole, at, same, None, 1)
     np.testing.assert_array_equal(
-        observed_class_moments(whole, at, same, None, 1).hi[:, [0, 1, -1]], complete.hi
+        class_moments(whole, at, same, None, 1, missing=True).hi[:, [0, 1, -1]], complete.hi
     )

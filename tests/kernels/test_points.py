@@ -82,9 +82,11 @@ def test_sweeps_of_centers_that_move_equal_those_of_a_block(module, k) -> None:
     points, mass = rng.normal(size=(90, 5)), rng.random(90)
     centers = rng.normal(size=(k, 5)) + 7.0
     shift, stats = points.mean(axis=0), no_statistics(k, 5)
-    sweep = module.sweeps(points, mass, centers, shift, stats)
+    out = np.array([90]), stats, np.empty(0, np.int32), np.empty(0)
+    sweep = module.sweeper(points, mass, centers, None, shift, *out)
     for _ in range(3):
         # Far from the origin first, and amid the points then.
+        stats.hi[:], stats.lo[:] = 0.0, 0.0
         sweep()
         alone = accumulate(points, centers, weight=mass, shift=shift)
         np.testing.assert_array_equal(stats.hi[:, 5:], alone.hi[:, 5:])

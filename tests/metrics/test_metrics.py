@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from daskclust import KMeans, metrics
 from daskclust.exceptions import ChunkError
-from daskclust.kernels.contingency import count_pairs, merge_counts
 from daskclust.kernels.moments import label_moments, merge_label_moments, own_and_other
+from daskclust.kernels.pair_counts import count_label_pairs, merge_label_pairs
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
@@ -54,8 +54,12 @@ def test_counts_of_pairs_are_those_of_a_loop_for_any_cut(seed, lengths, wide):
     for pair in zip(a.tolist(), b.tolist(), strict=True):
         expected[pair] = expected.get(pair, 0) + 1
     ends = np.cumsum([0, *lengths])
-    tables = [count_pairs(a[s:e], b[s:e]) for s, e in pairwise(ends)]
-    for found in (count_pairs(a, b), merge_counts(tables), merge_counts(tables[::-1])):
+    tables = [count_label_pairs(a[s:e], b[s:e]) for s, e in pairwise(ends)]
+    for found in (
+        count_label_pairs(a, b),
+        merge_label_pairs(tables),
+        merge_label_pairs(tables[::-1]),
+    ):
         assert [(*pair, count) for pair, count in sorted(expected.items())] == [
             tuple(row) for row in found.tolist()
         ]

@@ -45,8 +45,7 @@ from daskclust.reduction import (
     SurveyRequest,
 )
 from daskclust.reduction.assign import ASSIGN_KEPT, LEAF_STATISTICS, LeafQuery, MovedCenters
-from daskclust.reduction.cells import CELLS, CellRequest
-from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
+from daskclust.reduction.connectivity import CELLS, CONNECTIVITY, CellRequest, Connectivity
 from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.label_profiles import (
     LABEL_HISTOGRAMS,

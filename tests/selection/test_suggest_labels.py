@@ -15,7 +15,7 @@ from daskclust import LabelSpreading, open_cube
 from daskclust.engine import open_rows
 from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import foresee, influence, spread_out
-from daskclust.reduction.cells import CELLS, CellRequest
+from daskclust.reduction.connectivity import CELLS, CellRequest
 from daskclust.selection import expected_gain, suggest_labels
 from daskclust.testing import CountingScheduler
 

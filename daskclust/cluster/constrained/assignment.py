@@ -29,7 +29,6 @@ from daskclust.kernels.constraints.groups import (
     smallest_last,
     solve_small,
 )
-from daskclust.kernels.constraints.ordered import ordered_pass
 from daskclust.kernels.constraints.pairs import (
     ImpliedPairs,
     Penalty,
@@ -37,6 +36,7 @@ from daskclust.kernels.constraints.pairs import (
     explicit_violations,
     implied_pairs,
     implied_violations,
+    ordered_pass,
     pair_costs,
     pair_lengths,
 )

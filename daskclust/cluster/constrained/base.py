@@ -44,7 +44,6 @@ from daskclust.kernels.constraints.pairs import pair_lengths
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
-    observed_distances,
     observed_label_sums,
 )
 from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
@@ -340,7 +339,6 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
         return Neighborhoods(constrained.x[:0].astype(np.float64), np.empty(0), c.rows[:0])
     _, number = np.unique(group[used], return_inverse=True)
     kept = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
-    measure = direct_distances if constrained.are_complete else observed_distances
     if constrained.are_complete:
         sums, weights = label_sums(*kept)
         centroids = sums / weights[:, None]
@@ -354,8 +352,10 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
     while len(chosen) < min(k, len(centroids)):
         # They come largest first, so the first of all that are infinitely far is the largest.
         new = int(np.argmax(least))
-        length = np.sqrt(measure(centroids, centroids[new : new + 1], None)[:, 0])
-        least = np.minimum(least, length * np.sqrt(weights * weights[new]))
+        apart = direct_distances(
+            centroids, centroids[new : new + 1], missing=not constrained.are_complete
+        )
+        least = np.minimum(least, np.sqrt(apart[:, 0]) * np.sqrt(weights * weights[new]))
         chosen.append(new)
         least[chosen] = -1.0
     return Neighborhoods(centroids[chosen], weights[chosen], c.rows[used])

@@ -27,7 +27,6 @@ from daskclust.kernels.constraints.pairs import Penalty, Violations
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
-    observed_distances,
     observed_label_sums,
     off_center,
 )
@@ -70,7 +69,8 @@ class ConstrainedRows:
         self, centers: Floats, weights: Floats, labels: Ints
     ) -> Iterator[tuple[Floats, float, int]]:
         """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
-        lengths = observed_distances(self.x, centers, weights)[np.arange(len(self.x)), labels]
+        distances = direct_distances(self.x, centers, weights, missing=True)
+        lengths = distances[np.arange(len(labels)), labels]
         off = off_center(self.x, lengths, weights)
         for i in np.argsort(-lengths, kind="stable"):
             if off[i]:
@@ -347,8 +347,8 @@ class ConstrainedLloyd:
         """
         w, rows = state.weights, self.constrained
         # Only where the first pass found missing values are they looked for in every iteration.
-        measure = observed_distances if self.missing else direct_distances
-        distances = measure(rows.x, state.centers, w) * rows.weight[:, None]
+        distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
+        distances *= rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
         assigned = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(labels)), labels].sum())

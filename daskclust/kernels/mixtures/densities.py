@@ -316,7 +316,13 @@ class Full:
             self.bias = np.log(mixtures.weights) - half_log_det - 0.5 * p * np.log(2 * np.pi)
         self.scratch = Scratch()
 
-    def posteriors(self, x: Floats, dtype: Any = np.float64) -> tuple[Array, Floats, Array]:
+    def features(self, x: Array) -> tuple[Floats, bool]:
+        """Return the rows in double precision; none of them misses a value."""
+        return x.astype(np.float64, copy=False), True
+
+    def posteriors(
+        self, x: Floats, whole: bool, dtype: Any = np.float64
+    ) -> tuple[Array, Floats, Array]:
         """Return posteriors and log-likelihoods as :func:`softmax` does."""
         d, n, m = len(self.means), len(x), len(self.bounds) - 1
         scores = self.scratch("scores", (d, n))

@@ -293,9 +293,35 @@ def accumulate_mixtures(
     d = len(mixtures.means)
     sums = np.zeros((2, d * mixtures.n_statistics))
     likelihood = np.zeros((2, len(mixtures.sizes) + 1))
-    work = _accumulate_diagonal if mixtures.diagonal else _accumulate_full
+    part, fit = np.zeros((d, mixtures.n_statistics)), np.zeros(likelihood.shape[1])
+    density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
+    # Under full covariances, rows with missing values come last.
+    apart = np.zeros(n, bool) if mixtures.diagonal else with_holes(x)
+    some = bool(apart.any())
     with one_blas_thread():
-        work(x, mixtures, weight, shift, segments, sums, likelihood)
+        for start, stop, ends in cut_tiles(segments, tile_rows(d, x.shape[1])):
+            rows, w = x[start:stop], None if weight is None else weight[start:stop]
+            if some:
+                kept = ~apart[start:stop]
+                rows, w = rows[kept], None if w is None else w[kept]
+            if len(rows):
+                made, whole = density.features(rows)
+                shares, top, norm = density.posteriors(made, whole)
+                _weighted_likelihood(top, norm, w, fit)
+                shares = shares if w is None else shares * w
+                if mixtures.diagonal:
+                    _add_features(part, shares, made, density.scratch)
+                else:
+                    _add_deviations(part, shares, made, mixtures.means, density.scratch)
+            if ends:
+                add_plain(sums[0], sums[1], part.ravel())
+                add_plain(likelihood[0], likelihood[1], fit)
+                part[:], fit[:] = 0.0, 0.0
+        if some:
+            patterns = group_patterns(x[apart], None if weight is None else weight[apart])
+            found = condition_rows(patterns, mixtures)
+            add_plain(sums[0], sums[1], found.sums.ravel())
+            add_plain(likelihood[0], likelihood[1], found.likelihood)
     return MixtureSums(sums.reshape(2, d, -1), likelihood)
 
 
@@ -307,30 +333,6 @@ def _weighted_likelihood(top: Floats, norm: Floats, weight: Floats | None, into:
     else:
         into[:-1] += total @ weight
         into[-1] += weight.sum()
-
-
-def _accumulate_diagonal(
-    x: Array,
-    mixtures: Mixtures,
-    weight: Floats | None,
-    shift: Floats,
-    segments: Ints,
-    sums: Floats,
-    likelihood: Floats,
-) -> None:
-    density = Diagonal(mixtures, shift)
-    d, p = mixtures.means.shape
-    part, fit = np.zeros((d, 3 * p + 1)), np.zeros(likelihood.shape[1])
-    for start, stop, ends in cut_tiles(segments, tile_rows(d, p)):
-        w = None if weight is None else weight[start:stop]
-        features, whole = density.features(x[start:stop])
-        shares, top, norm = density.posteriors(features, whole)
-        _weighted_likelihood(top, norm, w, fit)
-        _add_features(part, shares if w is None else shares * w, features, density.scratch)
-        if ends:
-            add_plain(sums[0], sums[1], part.ravel())
-            add_plain(likelihood[0], likelihood[1], fit)
-            part[:], fit[:] = 0.0, 0.0
 
 
 def _add_features(part: Floats, shares: Floats, features: Floats, scratch: Scratch) -> None:
@@ -382,43 +384,6 @@ class RepeatedRows:
             shares, _, _ = density.posteriors(features, whole)
             _add_features(sums, shares, features, density.scratch)
         return sums
-
-
-def _accumulate_full(
-    x: Array,
-    mixtures: Mixtures,
-    weight: Floats | None,
-    shift: Floats,
-    segments: Ints,
-    sums: Floats,
-    likelihood: Floats,
-) -> None:
-    density = Full(mixtures)
-    d, p = mixtures.means.shape
-    part, fit = np.zeros((d, 1 + p + p * p)), np.zeros(likelihood.shape[1])
-    holes = with_holes(x)
-    some = bool(holes.any())
-    for start, stop, ends in cut_tiles(segments, tile_rows(d, p)):
-        rows = x[start:stop].astype(np.float64, copy=False)
-        w = None if weight is None else weight[start:stop]
-        if some:
-            kept = ~holes[start:stop]
-            rows, w = rows[kept], None if w is None else w[kept]
-        if len(rows):
-            shares, top, norm = density.posteriors(rows)
-            _weighted_likelihood(top, norm, w, fit)
-            shares = shares if w is None else shares * w
-            _add_deviations(part, shares, rows, mixtures.means, density.scratch)
-        if ends:
-            add_plain(sums[0], sums[1], part.ravel())
-            add_plain(likelihood[0], likelihood[1], fit)
-            part[:], fit[:] = 0.0, 0.0
-    if some:
-        found = condition_rows(
-            group_patterns(x[holes], None if weight is None else weight[holes]), mixtures
-        )
-        add_plain(sums[0], sums[1], found.sums.ravel())
-        add_plain(likelihood[0], likelihood[1], found.likelihood)
 
 
 def _add_deviations(

@@ -35,28 +35,26 @@ def _expected_tiles(
     tiles: list[tuple[int, int, bool]],
 ) -> Iterator[tuple[int, int, tuple[Array, Floats, Array]]]:
     """Yield (start, stop, what :func:`softmax` returns) of each tile; the next overwrites it."""
-    if mixtures.diagonal:
-        diagonal = Diagonal(mixtures, shift)
-        for start, stop, _ in tiles:
-            yield start, stop, diagonal.posteriors(*diagonal.features(x[start:stop]), dtype)
-        return
-    density = Full(mixtures)
+    density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
     d, m = len(mixtures.weights), len(mixtures.sizes)
-    holes = with_holes(x)
+    # Under full covariances, rows with missing values are taken apart.
+    holes = np.zeros(len(x), bool) if mixtures.diagonal else with_holes(x)
     scratch = Scratch()
     for start, stop, _ in tiles:
-        n = stop - start
+        n, rows = stop - start, x[start:stop]
+        gone, kept = np.flatnonzero(holes[start:stop]), np.flatnonzero(~holes[start:stop])
+        if not len(gone):
+            yield start, stop, density.posteriors(*density.features(rows), dtype)
+            continue
         shares = scratch("posteriors", (d, n), dtype)
         top, norm = scratch("top", (m, n)), scratch("norm", (m, n), dtype)
         norm[:] = 1.0
-        gone, kept = np.flatnonzero(holes[start:stop]), np.flatnonzero(~holes[start:stop])
         if len(kept):
-            rows = x[start + kept].astype(np.float64, copy=False)
-            shares[:, kept], top[:, kept], norm[:, kept] = density.posteriors(rows, dtype)
-        if len(gone):
-            found = condition_rows(group_patterns(x[start + gone], None), mixtures)
-            back = gone[found.order]
-            shares[:, back], top[:, back] = found.shares, found.rows_likelihood
+            made = density.posteriors(*density.features(rows[kept]), dtype)
+            shares[:, kept], top[:, kept], norm[:, kept] = made
+        found = condition_rows(group_patterns(rows[gone], None), mixtures)
+        back = gone[found.order]
+        shares[:, back], top[:, back] = found.shares, found.rows_likelihood
         yield start, stop, (shares, top, norm)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,21 +27,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 
-__all__ = [
-    "WIDTH",
-    "add_row",
-    "add_row_observed",
-    "add_row_observed_weighted",
-    "add_row_weighted",
-    "all_direct",
-    "cost_of_tile",
-    "lower_tile",
-    "row_distance",
-    "row_distance_observed",
-    "row_distance_weighted",
-    "scan",
-    "sweeps",
-]
+__all__ = ["WIDTH", "cost_of_tile", "row_distance", "sweeper"]
 
 _LANES = 8
 
@@ -52,76 +39,41 @@ _fma.restype = ctypes.c_double
 
 # Not cached: Numba's cache holds no pointers to C functions.
 @njit(nogil=True)
-def _distance(
-    x: Any,
-    i: Any,
-    centers: Any,
-    k: Any,
-    weights: Any,
-    weighted: bool,
-    scale: Any,
-    sums: Any,
-    observed: bool,
+def row_distance(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any, gaps: Any
 ) -> float:
-    """Squared distance of a row to a center; with ``sums``, the row is added to its sums.
-
-    When ``observed``, over what is there, and ``scale`` is added to the masses behind the sums.
-    """
-    partial = np.zeros(_LANES)
+    """Squared distance of a row to a center; its arguments are those of the emitted one."""
+    parts = np.zeros(_LANES)
     p = x.shape[1]
     for j in range(p):
         value = np.float64(x[i, j])
         gap = value - centers[k, j]
-        if observed and gap != gap:
-            continue
-        if sums.size:
+        scaled = gap
+        if len(gaps) > 0:
+            if gap != gap:
+                continue
+        if len(sums) > 0:
             sums[k, j] = _fma(scale, value, sums[k, j])
-            if observed:
+            if len(gaps) > 0:
                 sums[k, p + j] += scale
-        scaled = gap * weights[j] if weighted else gap
-        partial[j % _LANES] = _fma(scaled, gap, partial[j % _LANES])
+        if len(weights) > 0:
+            scaled = gap * weights[j]
+        parts[j % _LANES] = _fma(scaled, gap, parts[j % _LANES])
     for half in (4, 2, 1):
         for lane in range(half):
-            partial[lane] += partial[lane + half]
-    return partial[0]
-
-
-def _make_row_distances(weighted: bool, observed: bool) -> tuple[Any, Any]:
-    """Make what measures row i to center k, and what adds ``scale`` times the row, too."""
-
-    @njit(nogil=True)
-    def measure(x, i, centers, k, weights, scale, sums):
-        none = np.empty((0, 0))
-        return _distance(x, i, centers, k, weights, weighted, scale, none, observed)
-
-    @njit(nogil=True)
-    def add(x, i, centers, k, weights, scale, sums):
-        return _distance(x, i, centers, k, weights, weighted, scale, sums, observed)
-
-    return measure, add
-
-
-row_distance, add_row = _make_row_distances(False, False)
-row_distance_weighted, add_row_weighted = _make_row_distances(True, False)
-row_distance_observed, add_row_observed_weighted = _make_row_distances(True, True)
-_, add_row_observed = _make_row_distances(False, True)
+            parts[lane] += parts[lane + half]
+    return parts[0]
 
 
 @njit(nogil=True)
-def _all_direct(x: Any, centers: Any, weights: Any, weighted: bool, out: Any) -> None:
-    unused = np.empty((0, 0))
-    for i in range(x.shape[0]):
-        for c in range(centers.shape[0]):
-            out[i, c] = _distance(x, i, centers, c, weights, weighted, 1.0, unused, False)
-
-
-@njit(nogil=True)
-def _is_somewhere(x: Any, i: int, weights: Any, weighted: bool) -> bool:
+def _is_somewhere(x: Any, i: int, weights: Any) -> bool:
     """Whether a row has a value of positive weight, or all of them."""
     some, complete = False, True
     for j in range(x.shape[1]):
-        has = x[i, j] == x[i, j]
-        some |= has and (not weighted or weights[j] > 0)
+        has, weight = x[i, j] == x[i, j], 1.0
+        if len(weights) > 0:
+            weight = weights[j]
+        some |= has and weight > 0
         complete &= has
     return some or complete
 
@@ -132,28 +84,26 @@ def _scan(
     row_weights: Any,
     centers: Any,
     weights: Any,
-    weighted: bool,
     ends: Any,
     stats: Any,
     labels: Any,
     distances: Any,
-    observed: bool,
+    gaps: Any,
 ) -> None:
     hi, lo = stats
     k, p = centers.shape
-    sums, totals = np.zeros((k, 2 * p if observed else p)), np.zeros((k, 2))
-    unused = np.empty((0, 0))
+    sums, totals = np.zeros((k, 2 * p if len(gaps) > 0 else p)), np.zeros((k, 2))
     segment = 0
     for i in range(x.shape[0]):
         nearest, label = np.inf, 0
         for c in range(k):
-            squared = _distance(x, i, centers, c, weights, weighted, 1.0, unused, observed)
+            squared = row_distance(x, i, centers, c, weights, 1.0, (), gaps)
             if squared < nearest:  # ties go to the lowest center
                 nearest, label = squared, c
-        some = not observed or _is_somewhere(x, i, weights, weighted)
+        some = len(gaps) == 0 or _is_somewhere(x, i, weights)
         if hi.size and some:
             w = row_weights[i] if row_weights.size else 1.0
-            squared = _distance(x, i, centers, label, weights, weighted, w, sums, observed)
+            squared = row_distance(x, i, centers, label, weights, w, sums, gaps)
             totals[label, 0] += w
             totals[label, 1] += w * squared
         if labels.size:
@@ -164,10 +114,7 @@ def _scan(
                 flush(hi, lo, sums, totals)
 
 
-_NO_FLOATS = np.empty(0)
-
-
-def scan(
+def sweeper(
     x: Array,
     row_weights: Floats,
     centers: Floats,
@@ -179,35 +126,14 @@ def scan(
     distances: Floats,
     *,
     observed: bool = False,
-) -> None:
-    """One sweep over a block, as :func:`daskclust.kernels.nearest._tiles.scan`.
+) -> Callable[[], None]:
+    """As :func:`daskclust.kernels.nearest._tiles.sweeper`.
 
     There are no scores here, hence no use for ``shift``.
     """
-    weighted = feature_weights is not None
-    weights = _NO_FLOATS if feature_weights is None else feature_weights
-    sums = tuple(stats)
-    _scan(x, row_weights, centers, weights, weighted, ends, sums, labels, distances, observed)
-
-
-def sweeps(
-    x: Array, row_weights: Floats, centers: Floats, shift: Floats, stats: Any
-) -> Callable[[], None]:
-    """As :func:`daskclust.kernels.nearest._tiles.sweeps`."""
-    ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
-
-    def sweep() -> None:
-        for part in stats:
-            part.fill(0.0)
-        scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
-
-    return sweep
-
-
-def all_direct(x: Array, centers: Floats, feature_weights: Floats | None, out: Floats) -> None:
-    """Fill ``out`` with the squared distances of all rows to all centers."""
-    weights = _NO_FLOATS if feature_weights is None else feature_weights
-    _all_direct(x, centers, weights, feature_weights is not None, out)
+    weights = () if feature_weights is None else feature_weights
+    out, gaps = (tuple(stats), labels, distances), (True,) if observed else ()
+    return partial(_scan, x, row_weights, centers, weights, ends, *out, gaps)
 
 
 #: Points of a tile.
@@ -215,9 +141,8 @@ WIDTH = 128
 
 
 @njit(nogil=True)
-def _cost_of_tile(
-    points: Any, t: int, tries: Any, c: int, mass: Any, old: Any, lowering: bool
-) -> float:
+def cost_of_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any, into: Any) -> float:
+    """As the emitted kernel does; its arguments are the same."""
     total = 0.0
     for i in range(WIDTH):
         squared = np.float32(0.0)
@@ -225,19 +150,7 @@ def _cost_of_tile(
             gap = points[t, j, i] - tries[c, j]
             squared += gap * gap
         kept = min(squared, old[t, i])
-        if lowering:
-            old[t, i] = kept
+        if len(into) > 0:
+            into[t, i] = kept
         total += np.float64(kept) * mass[t, i]
     return total
-
-
-@njit(nogil=True)
-def cost_of_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any) -> float:
-    """As the emitted kernel does; nothing is written."""
-    return _cost_of_tile(points, t, tries, c, mass, old, False)
-
-
-@njit(nogil=True)
-def lower_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any) -> float:
-    """As :func:`cost_of_tile`; the smaller distances take the place of the old ones."""
-    return _cost_of_tile(points, t, tries, c, mass, old, True)

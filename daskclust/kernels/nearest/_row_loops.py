@@ -1,9 +1,8 @@
 """Emitted sweeps along one row, and over tiles of points: packing, exact distances, sums.
 
-All float64 distances of the package come from :data:`row_distance` and its
-weighted form, so that equal rows give equal bits wherever they are met.  Their
-arithmetic is fixed (:mod:`daskclust.kernels.nearest._plain` spells it out), so
-that they give equal bits on any processor, too.
+All float64 distances of the package come from :func:`row_distance`, so that equal rows give equal
+bits wherever they are met.  Its arithmetic is fixed (:mod:`daskclust.kernels.nearest._plain` spells
+it out), so that they give equal bits on any processor, too.
 
 Imports :mod:`daskclust.kernels.nearest._simd` only; others import from
 :mod:`daskclust.kernels.nearest.implementation`.
@@ -21,15 +20,15 @@ from numba.extending import intrinsic
 from daskclust.kernels.nearest._simd import (
     I1,
     I32,
-    I64,
     LANE_BYTES,
     SUM_LANES,
     Lanes,
     const,
+    counted_loop,
     data,
-    each_vector,
     fma,
     fold,
+    is_given,
     load,
     reduce_row,
     require_contiguous,
@@ -45,44 +44,21 @@ LINE_BYTES = 64
 
 
 @intrinsic
-def pack_row(typingctx, x, i, shift, packed, t):
-    """``packed[t] = x[i] - shift``."""
-    require_contiguous(x, shift, packed)
-    vector = vector_type(x.dtype, LANE_BYTES)
+def pack_row(typingctx, x, i, shift, packed, there, t):
+    """``packed[t] = x[i] - shift``.
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
-        target, _ = row_pointer(context, builder, signature.args[3], args[3], args[4])
-        shifts = data(context, builder, signature.args[2], args[2])
-
-        def body(offset: Any, lanes: Lanes) -> None:
-            at = [offset]
-            value = builder.fsub(
-                lanes.load(builder.gep(source, at), vector),
-                lanes.load(builder.gep(shifts, at), vector),
-            )
-            lanes.store(value, builder.gep(target, at))
-
-        each_vector(builder, length, vector.count, body)
-        return context.get_dummy_value()
-
-    return types.void(x, types.intp, shift, packed, types.intp), codegen
-
-
-@intrinsic
-def pack_row_observed(typingctx, x, i, shift, packed, there, t):
-    """``packed[t] = x[i] - shift``, 0 where a value is missing; whether all are.
-
-    ``there`` (T, bytes) gets a bit for each value that is, the first of a byte for the
-    first of eight features.
+    Where ``there`` is not ``()``, 0 where a value is missing; whether all are.  It (T, bytes) gets
+    a bit for each value that is, the first of a byte for the first of eight features.
     """
     require_contiguous(x, shift, packed, there)
-    vector = vector_type(x.dtype, SUM_LANES * x.dtype.bitwidth // 8)
+    observed = is_given(there)
+    vector = vector_type(x.dtype, SUM_LANES * x.dtype.bitwidth // 8 if observed else LANE_BYTES)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
         target, _ = row_pointer(context, builder, signature.args[3], args[3], args[5])
-        bits, _ = row_pointer(context, builder, signature.args[4], args[4], args[5])
+        if observed:
+            bits, _ = row_pointer(context, builder, signature.args[4], args[4], args[5])
         shifts = data(context, builder, signature.args[2], args[2])
         zeros = ir.Constant(vector, [0.0] * vector.count)
         none = ir.Constant(ir.VectorType(I1, vector.count), [0] * vector.count)
@@ -90,8 +66,11 @@ def pack_row_observed(typingctx, x, i, shift, packed, there, t):
         def body(offset: Any, lanes: Lanes, any_: Any) -> Any:
             at = [offset]
             value = lanes.load(builder.gep(source, at), vector)
-            has = builder.fcmp_ordered("ord", value, value)
             moved = builder.fsub(value, lanes.load(builder.gep(shifts, at), vector))
+            if not observed:
+                lanes.store(moved, builder.gep(target, at))
+                return any_
+            has = builder.fcmp_ordered("ord", value, value)
             lanes.store(builder.select(has, moved, zeros), builder.gep(target, at))
             # Lanes beyond the row were read as 0, which is a value.
             has = has if lanes.mask is None else builder.and_(has, lanes.mask)
@@ -100,6 +79,8 @@ def pack_row_observed(typingctx, x, i, shift, packed, there, t):
             return builder.or_(any_, has)
 
         found = row_loop(builder, length, vector.count, none, body)
+        if not observed:
+            return const(0, I1)
         bits_of_any = builder.bitcast(found, ir.IntType(8))
         return builder.icmp_unsigned("==", bits_of_any, const(0, ir.IntType(8)))
 
@@ -124,77 +105,65 @@ def prefetch(typingctx, x, i, line):
     return types.void(x, types.intp, types.intp), codegen
 
 
-def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False) -> Any:
-    """Make the intrinsic of a row's squared distance to a center, in float64.
+@intrinsic
+def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
+    """Squared distance of a row to a center, in float64: ``sum_j w_j (x_ij - c_kj)^2``.
 
-    ``sum_j w_j (x_ij - c_kj)^2`` by direct differences; when ``summing``, the row
-    times ``scale`` is added to ``sums[k]`` in the same sweep.  When ``observed``, NaN is
-    left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is a value:
-    of shape (k, 2 P), P at least p and a multiple of :data:`SUM_LANES`, so that whole vectors
-    are stored.  A load of what a masked store left waits until the store is done, and the
+    By direct differences.  Weights are ones where they are ``()``.  Where ``sums`` are not ``()``,
+    the row times ``scale`` is added to ``sums[k]`` in the same sweep.  Where ``gaps`` are not
+    ``()``, NaN is left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is
+    a value: of shape (k, 2 P), P at least p and a multiple of :data:`SUM_LANES`, so that whole
+    vectors are stored.  A load of what a masked store left waits until the store is done, and the
     next row often has the same center.  Numbers between p and P, and beyond, mean nothing.
     """
+    require_contiguous(x, centers, weights, sums)
+    weighted, summing, observed = is_given(weights), is_given(sums), is_given(gaps)
+    vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
+    is_single = x.dtype == types.float32
+    source_vector = ir.VectorType(ir.FloatType(), SUM_LANES) if is_single else vector
 
-    @intrinsic
-    def row_distance(typingctx, x, i, centers, k, weights, scale, sums):
-        require_contiguous(x, centers, weights, sums)
-        vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
-        is_single = x.dtype == types.float32
-        source_vector = ir.VectorType(ir.FloatType(), SUM_LANES) if is_single else vector
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            types_ = signature.args
-            source, length = row_pointer(context, builder, types_[0], args[0], args[1])
-            center, _ = row_pointer(context, builder, types_[2], args[2], args[3])
-            target, _ = row_pointer(context, builder, types_[6], args[6], args[3])
-            factors = data(context, builder, types_[4], args[4])
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        types_ = signature.args
+        source, length = row_pointer(context, builder, types_[0], args[0], args[1])
+        center, _ = row_pointer(context, builder, types_[2], args[2], args[3])
+        if summing:
+            target, width = row_pointer(context, builder, types_[6], args[6], args[3])
+            masses = builder.gep(target, [builder.lshr(width, const(1))])
             scales = splat(builder, args[5], vector)
+        if weighted:
+            factors = data(context, builder, types_[4], args[4])
+
+        def body(offset: Any, lanes: Lanes, total: Any) -> Any:
+            at = [offset]
+            value = lanes.load(builder.gep(source, at), source_vector)
+            if is_single:
+                value = builder.fpext(value, vector)
+            gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
             if observed:
-                _, width = row_pointer(context, builder, types_[6], args[6], args[3])
-                masses = builder.gep(target, [builder.lshr(width, const(1))])
+                zeros = ir.Constant(vector, [0.0] * vector.count)
+                has = builder.fcmp_ordered("ord", gap, gap)
+                gap = builder.select(has, gap, zeros)
+            if summing and observed:
+                here, place = builder.gep(target, at), builder.gep(masses, at)
+                so_far, mass = load(builder, here, vector), load(builder, place, vector)
+                more = fma(builder, scales, value, so_far, exact=True)
+                # Adding 0 takes a whole store; a choice between sums would be masked.
+                scale = builder.select(has, scales, zeros)
+                store(builder, builder.fadd(mass, scale), place)
+                store(builder, builder.select(has, more, so_far), here)
+            elif summing:
+                here = builder.gep(target, at)
+                more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
+                lanes.store(more, here)
+            scaled = gap
+            if weighted:
+                scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))
+            return fma(builder, scaled, gap, total, exact=True)
 
-            def body(offset: Any, lanes: Lanes, total: Any) -> Any:
-                at = [offset]
-                value = lanes.load(builder.gep(source, at), source_vector)
-                if is_single:
-                    value = builder.fpext(value, vector)
-                gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
-                if observed:
-                    zeros = ir.Constant(vector, [0.0] * vector.count)
-                    has = builder.fcmp_ordered("ord", gap, gap)
-                    gap = builder.select(has, gap, zeros)
-                if summing and observed:
-                    here, place = builder.gep(target, at), builder.gep(masses, at)
-                    so_far, mass = load(builder, here, vector), load(builder, place, vector)
-                    more = fma(builder, scales, value, so_far, exact=True)
-                    # Adding 0 takes a whole store; a choice between sums would be masked.
-                    scale = builder.select(has, scales, zeros)
-                    store(builder, builder.fadd(mass, scale), place)
-                    store(builder, builder.select(has, more, so_far), here)
-                elif summing:
-                    here = builder.gep(target, at)
-                    more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
-                    lanes.store(more, here)
-                scaled = gap
-                if weighted:
-                    scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))
-                return fma(builder, scaled, gap, total, exact=True)
+        return reduce_row(builder, length, vector, body)
 
-            return reduce_row(builder, length, vector, body)
-
-        intp, float64 = types.intp, types.float64
-        return float64(x, intp, centers, intp, weights, float64, sums), codegen
-
-    return row_distance
-
-
-row_distance = _make_row_distance(weighted=False, summing=False)
-row_distance_weighted = _make_row_distance(weighted=True, summing=False)
-add_row = _make_row_distance(weighted=False, summing=True)
-add_row_weighted = _make_row_distance(weighted=True, summing=True)
-row_distance_observed = _make_row_distance(weighted=True, summing=False, observed=True)
-add_row_observed = _make_row_distance(weighted=False, summing=True, observed=True)
-add_row_observed_weighted = _make_row_distance(weighted=True, summing=True, observed=True)
+    intp, float64 = types.intp, types.float64
+    return float64(x, intp, centers, intp, weights, float64, sums, gaps), codegen
 
 
 #: Vectors of sums that are held in registers.
@@ -203,64 +172,49 @@ _VECTORS = 8
 WIDTH = _VECTORS * LANE_BYTES // 4
 
 
-def _make_tile(lowering: bool) -> Any:
-    """Make the intrinsic of ``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
+@intrinsic
+def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
+    """``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
 
     Its arguments: points (tiles, p, :data:`WIDTH`), float32; a tile; points to compare with
     (l, p), float32; one of them; masses, float64, and squared distances so far, float32, both
-    (tiles, :data:`WIDTH`).  When ``lowering``, the smaller distances take the place of those.
+    (tiles, :data:`WIDTH`).  Where ``into`` is not ``()``, it receives the smaller distances.
     """
+    require_contiguous(points, tries, mass, old, into)
+    vector = vector_type(types.float32, LANE_BYTES)
+    wide = ir.VectorType(ir.DoubleType(), vector.count)
 
-    @intrinsic
-    def tile(typingctx, points, t, tries, c, mass, old):
-        require_contiguous(points, tries, mass, old)
-        vector = vector_type(types.float32, LANE_BYTES)
-        wide = ir.VectorType(ir.DoubleType(), vector.count)
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one, p = row_pointer(context, builder, signature.args[2], args[2], args[3])
+        first = builder.mul(args[1], builder.mul(p, const(WIDTH)))
+        rows = builder.gep(data(context, builder, signature.args[0], args[0]), [first])
+        masses, _ = row_pointer(context, builder, signature.args[4], args[4], args[1])
+        before, _ = row_pointer(context, builder, signature.args[5], args[5], args[1])
+        if is_given(into):
+            lowered, _ = row_pointer(context, builder, signature.args[6], args[6], args[1])
+        places = [const(v * vector.count) for v in range(_VECTORS)]
+        zeros = ir.Constant(vector, [0.0] * vector.count)
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            one, p = row_pointer(context, builder, signature.args[2], args[2], args[3])
-            first = builder.mul(args[1], builder.mul(p, const(WIDTH)))
-            rows = builder.gep(data(context, builder, signature.args[0], args[0]), [first])
-            masses, _ = row_pointer(context, builder, signature.args[4], args[4], args[1])
-            before, _ = row_pointer(context, builder, signature.args[5], args[5], args[1])
-            places = [const(v * vector.count) for v in range(_VECTORS)]
-            zeros = ir.Constant(vector, [0.0] * vector.count)
-
-            entry = builder.block
-            loop, done = builder.append_basic_block("features"), builder.append_basic_block("done")
-            builder.branch(loop)
-            builder.position_at_end(loop)
-            carried = [builder.phi(I64), *(builder.phi(vector) for _ in places)]
-            row = builder.gep(rows, [builder.mul(carried[0], const(WIDTH))])
-            value = splat(builder, builder.load(builder.gep(one, [carried[0]])), vector)
-            stepped = [builder.add(carried[0], const(1))]
-            for so_far, place in zip(carried[1:], places, strict=True):
+        def add_feature(j: Any, *sums: Any) -> list[Any]:
+            row = builder.gep(rows, [builder.mul(j, const(WIDTH))])
+            value = splat(builder, builder.load(builder.gep(one, [j])), vector)
+            added = []
+            for so_far, place in zip(sums, places, strict=True):
                 gap = builder.fsub(load(builder, builder.gep(row, [place]), vector), value)
-                stepped.append(fma(builder, gap, gap, so_far, exact=False))
-            for phi, start, following in zip(
-                carried, [const(0), *[zeros] * _VECTORS], stepped, strict=True
-            ):
-                phi.add_incoming(start, entry)
-                phi.add_incoming(following, loop)
-            builder.cbranch(builder.icmp_signed("<", stepped[0], p), loop, done)
+                added.append(fma(builder, gap, gap, so_far, exact=False))
+            return added
 
-            builder.position_at_end(done)
-            total = ir.Constant(wide, [0.0] * wide.count)
-            for squared, place in zip(stepped[1:], places, strict=True):
-                here = builder.gep(before, [place])
-                least = load(builder, here, vector)
-                kept = builder.select(builder.fcmp_ordered("<", squared, least), squared, least)
-                if lowering:
-                    store(builder, kept, here)
-                weight = load(builder, builder.gep(masses, [place]), wide)
-                total = fma(builder, builder.fpext(kept, wide), weight, total, exact=False)
-            return fold(builder, total, builder.fadd)
+        found = counted_loop(builder, p, [zeros] * _VECTORS, add_feature)
+        total = ir.Constant(wide, [0.0] * wide.count)
+        for squared, place in zip(found, places, strict=True):
+            here = builder.gep(before, [place])
+            least = load(builder, here, vector)
+            kept = builder.select(builder.fcmp_ordered("<", squared, least), squared, least)
+            if is_given(into):
+                store(builder, kept, builder.gep(lowered, [place]))
+            weight = load(builder, builder.gep(masses, [place]), wide)
+            total = fma(builder, builder.fpext(kept, wide), weight, total, exact=False)
+        return fold(builder, total, builder.fadd)
 
-        intp = types.intp
-        return types.float64(points, intp, tries, intp, mass, old), codegen
-
-    return tile
-
-
-cost_of_tile = _make_tile(lowering=False)
-lower_tile = _make_tile(lowering=True)
+    intp = types.intp
+    return types.float64(points, intp, tries, intp, mass, old, into), codegen

@@ -20,6 +20,7 @@ Imports :mod:`daskclust.kernels.nearest._simd` only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -33,9 +34,11 @@ from daskclust.kernels.nearest._simd import (
     I64,
     LANE_BYTES,
     const,
+    counted_loop,
     data,
     fma,
     fold_rows,
+    is_given,
     load,
     require_contiguous,
     splat,
@@ -69,41 +72,28 @@ def tile_scores(
     starts = [
         builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(ROWS)
     ]
-    entry = builder.block
-    loop = builder.append_basic_block("features")
-    done = builder.append_basic_block("scored")
-    builder.cbranch(builder.icmp_signed(">", q, const(0)), loop, done)
 
-    builder.position_at_end(loop)
-    j = builder.phi(I64)
-    j.add_incoming(const(0), entry)
-    sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(ROWS)]
-    here = builder.gep(panel, [builder.mul(j, const(n_vectors * lanes))])
-    centers = [
-        load(builder, builder.gep(here, [const(v * lanes)]), vector) for v in range(n_vectors)
-    ]
-    updated = []
-    for r in range(ROWS):
-        value = splat(builder, builder.load(builder.gep(starts[r], [j])), vector)
-        updated.append(
-            [fma(builder, value, c, s, exact=False) for c, s in zip(centers, sums[r], strict=True)]
-        )
-    following = builder.add(j, const(1))
-    j.add_incoming(following, loop)
-    for r in range(ROWS):
-        for v in range(n_vectors):
-            sums[r][v].add_incoming(initial[r][v], entry)
-            sums[r][v].add_incoming(updated[r][v], loop)
-    builder.cbranch(builder.icmp_signed("<", following, q), loop, done)
+    def add_feature(j: Any, *sums: Any) -> list[Any]:
+        here = builder.gep(panel, [builder.mul(j, const(n_vectors * lanes))])
+        centers = [
+            load(builder, builder.gep(here, [const(v * lanes)]), vector) for v in range(n_vectors)
+        ]
+        updated = []
+        for r, row in enumerate(_by_rows(sums)):
+            value = splat(builder, builder.load(builder.gep(starts[r], [j])), vector)
+            updated += [
+                fma(builder, value, c, s, exact=False) for c, s in zip(centers, row, strict=True)
+            ]
+        return updated
 
-    builder.position_at_end(done)
-    scores = []
-    for r in range(ROWS):
-        scores.append([builder.phi(vector) for _ in range(n_vectors)])
-        for v in range(n_vectors):
-            scores[r][v].add_incoming(initial[r][v], entry)
-            scores[r][v].add_incoming(updated[r][v], loop)
-    return scores
+    start = [value for row in initial for value in row]
+    return _by_rows(counted_loop(builder, q, start, add_feature))
+
+
+def _by_rows(values: Sequence[Any]) -> list[list[Any]]:
+    """Cut what is carried through a loop into ROWS parts."""
+    each = len(values) // ROWS
+    return [list(values[r * each : (r + 1) * each]) for r in range(ROWS)]
 
 
 def _smaller(builder: Any, a: Any, b: Any) -> Any:
@@ -148,39 +138,23 @@ def _from_tables(
     starts = [
         builder.gep(bits, [builder.mul(builder.add(out, const(r)), n_bytes)]) for r in range(ROWS)
     ]
-    entry = builder.block
-    loop = builder.append_basic_block("bytes")
-    done = builder.append_basic_block("constants")
-    # No row is without a byte: there is a feature at least.
-    builder.branch(loop)
 
-    builder.position_at_end(loop)
-    byte = builder.phi(I64)
-    byte.add_incoming(const(0), entry)
-    sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(ROWS)]
-    block = const(2 * WAYS)
-    here = builder.gep(table, [builder.mul(builder.mul(byte, block), width)])
-    updated = []
-    for r in range(ROWS):
-        there = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
-        ways = builder.and_(there, const(WAYS - 1)), builder.lshr(there, const(4))
-        row = list(sums[r])
-        for half, way in enumerate(ways):
-            start = builder.mul(builder.add(way, const(half * WAYS)), width)
-            for v in range(n_vectors):
-                place = builder.gep(here, [builder.add(start, const(v * vector.count))])
-                row[v] = builder.fadd(row[v], load(builder, place, vector))
-        updated.append(row)
-    following = builder.add(byte, const(1))
-    byte.add_incoming(following, loop)
-    for r in range(ROWS):
-        for v in range(n_vectors):
-            sums[r][v].add_incoming(consts[v], entry)
-            sums[r][v].add_incoming(updated[r][v], loop)
-    builder.cbranch(builder.icmp_signed("<", following, n_bytes), loop, done)
+    def add_byte(byte: Any, *sums: Any) -> list[Any]:
+        block = const(2 * WAYS)
+        here = builder.gep(table, [builder.mul(builder.mul(byte, block), width)])
+        updated: list[Any] = []
+        for r, row in enumerate(_by_rows(sums)):
+            there = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
+            ways = builder.and_(there, const(WAYS - 1)), builder.lshr(there, const(4))
+            for half, way in enumerate(ways):
+                start = builder.mul(builder.add(way, const(half * WAYS)), width)
+                for v in range(n_vectors):
+                    place = builder.gep(here, [builder.add(start, const(v * vector.count))])
+                    row[v] = builder.fadd(row[v], load(builder, place, vector))
+            updated += row
+        return updated
 
-    builder.position_at_end(done)
-    return updated
+    return _by_rows(counted_loop(builder, n_bytes, consts * ROWS, add_byte))
 
 
 class _Panel:
@@ -196,7 +170,7 @@ class _Panel:
         self.panel, self.consts = pointer(2), pointer(3)
         *_, self.out, _, _ = args
         at = len(args) - 2
-        self.observed = not isinstance(signature.args[at], types.NoneType)
+        self.observed = is_given(signature.args[at])
         if self.observed:
             struct = context.make_array(signature.args[at])(context, builder, args[at])
             self.bits, self.table = struct.data, pointer(at + 1)

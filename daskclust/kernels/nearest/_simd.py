@@ -48,10 +48,15 @@ LANE_BYTES: int = _lane_bytes()
 SUM_LANES = 8
 
 
+def is_given(kind: types.Type) -> bool:
+    """Whether an argument of a kernel is more than None, or the empty tuple."""
+    return not isinstance(kind, types.NoneType) and kind != types.Tuple(())
+
+
 def require_contiguous(*arrays: Any) -> None:
     """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
     for array in arrays:
-        if not isinstance(array, types.NoneType) and array.layout != "C":
+        if is_given(array) and array.layout != "C":
             raise TypingError(f"{array} is not C-contiguous; use numpy.ascontiguousarray.")
 
 
@@ -208,34 +213,42 @@ class Lanes:
         self._call("store", vector, signature, [value, typed, align, self.mask])
 
 
+def counted_loop(
+    builder: Any, end: Any, start: Sequence[Any], body: Callable[..., list[Any]], step: int = 1
+) -> list[Any]:
+    """Emit ``carried = body(number, *carried)`` for 0, step, ... below the end; return the last."""
+    entry = builder.block
+    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_signed(">", end, const(0)), loop, done)
+
+    builder.position_at_end(loop)
+    number, *carried = phis = [builder.phi(value.type) for value in (const(0), *start)]
+    stepped = body(number, *carried)
+    following = builder.add(number, const(step))
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+
+    builder.position_at_end(done)
+    final = [builder.phi(value.type) for value in start]
+    begin, after = (const(0), *start), (following, *stepped)
+    for phi, first, last in zip((*phis, *final), begin + begin[1:], after + after[1:], strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(last, loop)
+    return final
+
+
 def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
     """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row.
 
     One vector a step and a masked last step, whatever the length.
     """
     whole = builder.and_(length, const(-lanes))
-    entry = builder.block
-    loop = builder.append_basic_block("vectors")
-    after = builder.append_basic_block("after")
-    tail = builder.append_basic_block("tail")
-    done = builder.append_basic_block("done")
-    builder.cbranch(builder.icmp_signed(">", whole, const(0)), loop, after)
 
-    builder.position_at_end(loop)
-    offset = builder.phi(I64)
-    offset.add_incoming(const(0), entry)
-    carried = builder.phi(start.type)
-    carried.add_incoming(start, entry)
-    stepped = body(offset, Lanes(builder), carried)
-    following = builder.add(offset, const(lanes))
-    offset.add_incoming(following, loop)
-    carried.add_incoming(stepped, loop)
-    builder.cbranch(builder.icmp_signed("<", following, whole), loop, after)
+    def one(offset: Any, carried: Any) -> list[Any]:
+        return [body(offset, Lanes(builder), carried)]
 
-    builder.position_at_end(after)
-    so_far = builder.phi(start.type)
-    so_far.add_incoming(start, entry)
-    so_far.add_incoming(stepped, loop)
+    (so_far,) = counted_loop(builder, whole, [start], one, lanes)
+    after = builder.block
+    tail, done = builder.append_basic_block("tail"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed("<", whole, length), tail, done)
 
     builder.position_at_end(tail)
@@ -249,16 +262,6 @@ def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> An
     final.add_incoming(so_far, after)
     final.add_incoming(cut, tail)
     return final
-
-
-def each_vector(builder: Any, length: Any, lanes: int, body: Callable[[Any, Lanes], None]) -> None:
-    """Emit ``body(offset, lanes)`` for each vector of a row."""
-
-    def carrying(offset: Any, at: Lanes, carried: Any) -> Any:
-        body(offset, at)
-        return carried
-
-    row_loop(builder, length, lanes, const(0, I1), carrying)
 
 
 def reduce_row(

@@ -33,16 +33,9 @@ from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
-    add_row,
-    add_row_observed,
-    add_row_observed_weighted,
-    add_row_weighted,
     pack_row,
-    pack_row_observed,
     prefetch,
     row_distance,
-    row_distance_observed,
-    row_distance_weighted,
 )
 from daskclust.kernels.nearest._scores import (
     NARROW_BYTES,
@@ -167,10 +160,10 @@ def choose_origin(
 def lay_out(
     centers: Floats, feature_weights: Floats | None, shift: Floats | None, dtype: np.dtype
 ) -> Layout:
-    """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
+    """Make room for centers of shape (k, p), for rows of a precision; see :func:`sweeper`."""
     k, p = centers.shape
     active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
-    q, weights = active.size, whole_weights(feature_weights)
+    q = active.size
     shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
@@ -179,7 +172,7 @@ def lay_out(
     n_panels = k // width if has_tail else -(-k // width)
     panels = on_lines((n_panels, q, width), dtype)
     panels[-1] = 0  # what pads the last one
-    layout = Layout(
+    return Layout(
         panels,
         np.full((n_panels, width), np.inf, dtype),
         np.zeros((q, has_tail * narrow), dtype),
@@ -190,20 +183,11 @@ def lay_out(
         active,
         in_place,
     )
-    place(centers, weights, layout)
-    return layout
 
 
-def whole_weights(feature_weights: Floats | None) -> Floats:
-    """Return feature weights as compiled code takes them; none at all where they are ones."""
-    if feature_weights is None:
-        return _NO_WEIGHTS
-    return np.ascontiguousarray(feature_weights, dtype=np.float64)
-
-
-def place(centers: Floats, weights: Floats, layout: Layout) -> None:
-    """Put other centers in the place of those that were laid out; as many, in the same space."""
-    _place(centers, weights, layout.shift, layout.active, *layout[:4])
+def place(exact: _Centers, layout: Layout) -> None:
+    """Put centers into a layout, in the place of those that were there."""
+    _place(exact.points, exact.weights, layout.shift, layout.active, *layout[:4])
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
@@ -276,20 +260,17 @@ def _pack_tile(x, start, m, layout, packed, gaps):
     """Copy a tile's rows, less the shift, 0 where a value is missing."""
     shift, active = layout.shift, layout.active
     whole = active.size == x.shape[1]
-    if len(gaps) == 0:
+    bits = () if len(gaps) == 0 else gaps.bits
+    if whole:
         for t in range(m):
-            if whole:
-                pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
-            else:
-                for j in range(active.size):
-                    packed[t, j] = x[start + t, active[j]] - shift[active[j]]
-    elif whole:
+            nowhere = pack_row(x, start + t, shift, packed, bits, t)  # type: ignore[call-arg]
+            if len(gaps) > 0:
+                gaps.nowhere[t] = nowhere
+    elif len(gaps) == 0:
         for t in range(m):
-            gaps.nowhere[t] = pack_row_observed(  # type: ignore[call-arg]
-                x, start + t, shift, packed, gaps.bits, t
-            )
+            for j in range(active.size):
+                packed[t, j] = x[start + t, active[j]] - shift[active[j]]
     else:
-        bits = gaps.bits
         for t in range(m):
             for byte in range(bits.shape[1]):
                 bits[t, byte] = 0
@@ -397,61 +378,29 @@ def _ask(x, i, lines):
 def _distance(x, i, centers, c, gaps):
     """Squared distance of a row to a center by direct differences."""
     points, weights, uniform = centers
-    if len(gaps) > 0:
-        return row_distance_observed(x, i, points, c, weights, 1.0, points)
     if uniform:
-        return row_distance(x, i, points, c, weights, 1.0, points)
-    return row_distance_weighted(x, i, points, c, weights, 1.0, points)
-
-
-@inner(counted=False, forceinline=True)
-def _measure_tile(x, start, m, lines, centers, tile, gaps):
-    """Squared distances of a tile's rows to their centers."""
-    points, weights, uniform = centers
-    nearest, squared = tile.nearest, tile.squared
-    if len(gaps) > 0:
-        for t in range(m):
-            _ask(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = row_distance_observed(x, start + t, points, c, weights, 1.0, points)
-    elif uniform:
-        for t in range(m):
-            _ask(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = row_distance(x, start + t, points, c, weights, 1.0, points)
-    else:
-        for t in range(m):
-            _ask(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
+        return row_distance(x, i, points, c, (), 1.0, (), gaps)
+    return row_distance(x, i, points, c, weights, 1.0, (), gaps)
 
 
 @inner(counted=False, forceinline=True)
 def add_tile(x, start, m, lines, centers, tile, sums, gaps):
-    """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
+    """Measure a tile's rows, and add them to their clusters' sums in the same sweep.
+
+    They are only measured where sums are ``()``.
+    """
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
-    if len(gaps) == 0:
-        if uniform:
-            for t in range(m):
-                _ask(x, start + m + t, lines)
-                c = np.intp(nearest[t])
-                squared[t] = add_row(x, start + t, points, c, weights, scales[t], sums)
-        else:
-            for t in range(m):
-                _ask(x, start + m + t, lines)
-                c = np.intp(nearest[t])
-                squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
-    elif uniform:
+    if uniform:
         for t in range(m):
             _ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
-            squared[t] = add_row_observed(x, start + t, points, c, weights, scales[t], sums)
+            squared[t] = row_distance(x, start + t, points, c, (), scales[t], sums, gaps)
     else:
         for t in range(m):
             _ask(x, start + m + t, lines)
-            c, i = np.intp(nearest[t]), start + t
-            squared[t] = add_row_observed_weighted(x, i, points, c, weights, scales[t], sums)
+            c = np.intp(nearest[t])
+            squared[t] = row_distance(x, start + t, points, c, weights, scales[t], sums, gaps)
 
 
 @inner(counted=False)
@@ -559,7 +508,7 @@ def _scan(
     tables,
     gaps,
 ):
-    """Go over the tiles of a block; :func:`scan` has the parameters, and makes the room."""
+    """Go over the tiles of a block; :func:`sweeper` has the parameters, and makes the room."""
     n, p = x.shape
     k, size = centers.points.shape[0], packed.shape[0]
     hi, lo = stats
@@ -602,7 +551,7 @@ def _scan(
         if want_stats:
             add_tile(x, start, m, lines, centers, tile, sums, gaps)
         else:
-            _measure_tile(x, start, m, lines, centers, tile, gaps)
+            add_tile(x, start, m, lines, centers, tile, (), gaps)
         if k > 1 and _any_doubtful(tile, m, bound):
             _settle(x, start, m, centers, tile, bound, sums, gaps)
         if want_stats:
@@ -621,27 +570,16 @@ def _scan(
                 flush(hi, lo, sums, totals)
 
 
-@compiled()
-def _all_direct(x, points, weights, uniform, out):
-    # Not by a function: a call for each pair takes as long as a short row.
-    for i in range(x.shape[0]):
-        for c in range(points.shape[0]):
-            if uniform:
-                out[i, c] = row_distance(x, i, points, c, weights, 1.0, points)
-            else:
-                out[i, c] = row_distance_weighted(x, i, points, c, weights, 1.0, points)
-
-
 def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
     """Make the tables of a layout."""
-    centers, weights = exact.points, exact.weights
-    active, dtype = layout.active, layout.panels.dtype
+    centers, active, dtype = exact.points, layout.active, layout.panels.dtype
+    weights = 1.0 if exact.uniform else exact.weights[active]
     n_panels, width = layout.consts.shape
     n_groups = _n_bytes(active.size) * _BYTE // _GROUP
     squared = np.zeros((len(centers), n_groups * _GROUP))
     with np.errstate(over="ignore", invalid="ignore"):
         shift = layout.shift[active].astype(np.float64)
-        squared[:, : active.size] = weights[active] * (centers[:, active] - shift) ** 2
+        squared[:, : active.size] = weights * (centers[:, active] - shift) ** 2
         there = np.arange(WAYS)[:, None] >> np.arange(_GROUP) & 1
         sums = squared.reshape(len(centers), n_groups, _GROUP) @ there.T.astype(np.float64)
         flat = np.zeros((n_groups, WAYS, n_panels * width + layout.tail_consts.size), dtype)
@@ -663,13 +601,11 @@ def _n_bytes(q: int) -> int:
     return max(1, -(-q // _BYTE))
 
 
-def with_weights(
-    centers: Floats, feature_weights: Floats | None, observed: bool = False
-) -> _Centers:
-    weights = whole_weights(feature_weights)
-    if observed and feature_weights is None:
-        weights = np.ones(centers.shape[1])
-    return _Centers(centers, weights, feature_weights is None)
+def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
+    """Return centers as compiled code takes them; with no weights at all where they are ones."""
+    if feature_weights is None:
+        return _Centers(centers, _NO_WEIGHTS, True)
+    return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
 
 
 def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
@@ -703,7 +639,7 @@ def _make_room(layout: Layout, x: Array, centers: _Centers, n_sums: int, observe
     return packed, tile, np.zeros((n_sums, 2 * padded)), totals, tables, gaps
 
 
-def scan(
+def sweeper(
     x: Array,
     row_weights: Floats,
     centers: Floats,
@@ -715,43 +651,23 @@ def scan(
     distances: Floats,
     *,
     observed: bool = False,
-) -> None:
-    """One sweep over a block: labels, distances and sums, as far as there is room for them.
-
-    Rows (n, p), n > 0, are C-contiguous, without NaN unless ``observed``; ``row_weights`` (n,) or
-    empty; ``ends`` are those of the segments, the last n.  The two of ``stats``, (k, p + 2) or (k,
-    2p + 2) where ``observed``, receive the sums, ``labels`` and ``distances`` (n,) the nearest
-    center of each row and the squared distance to it, -1 and 0 for rows that are nowhere; what is
-    empty receives nothing.
-    """
-    layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
-    exact = with_weights(centers, feature_weights, observed)
-    room = _make_room(layout, x, exact, len(centers) if stats[0].size else 0, observed)
-    _scan(x, row_weights, exact, layout, ends, tuple(stats), labels, distances, *room)
-
-
-def sweeps(
-    x: Array, row_weights: Floats, centers: Floats, shift: Floats, stats: Any
 ) -> Callable[[], None]:
-    """Return a function that fills the sums for what ``centers`` hold when it is called.
+    """Return a function that goes over a block once, for what ``centers`` hold when it is called.
 
-    For a few rows, where to make room takes longer than a sweep; the parameters of
-    :func:`scan`, of which all are held.
+    It finds labels, distances and sums, as far as there is room for them.  Rows (n, p), n > 0, are
+    C-contiguous, without NaN unless ``observed``; ``row_weights`` (n,) or empty; ``ends`` are those
+    of the segments, the last n.  To the two of ``stats``, (k, p + 2) or (k, 2p + 2) where
+    ``observed``, the sums are added; ``labels`` and ``distances`` (n,) receive the nearest center
+    of each row and the squared distance to it, -1 and 0 for rows that are nowhere; what is empty
+    receives nothing.  All are held.
     """
-    layout, exact = lay_out(centers, None, shift, x.dtype), with_weights(centers, None)
-    room = _make_room(layout, x, exact, len(centers), False)
-    ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
-    stats = tuple(stats)
+    layout = lay_out(centers, feature_weights, shift, x.dtype)
+    exact = with_weights(centers, feature_weights)
+    room = _make_room(layout, x, exact, len(centers) if stats[0].size else 0, observed)
+    out = tuple(stats), labels, distances
 
     def sweep() -> None:
-        place(centers, exact.weights, layout)
-        for part in stats:
-            part.fill(0.0)
-        _scan(x, row_weights, exact, layout, ends, stats, labels, distances, *room)
+        place(exact, layout)
+        _scan(x, row_weights, exact, layout, ends, *out, *room)
 
     return sweep
-
-
-def all_direct(x: Array, centers: Floats, feature_weights: Floats | None, out: Floats) -> None:
-    """Fill ``out`` with the squared distances of all rows to all centers."""
-    _all_direct(x, *with_weights(centers, feature_weights), out)

@@ -29,10 +29,9 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import (
-    all_direct,
-    row_distance_observed,
-    scan,
-    sweeps,
+    OBSERVED,
+    row_distance,
+    sweeper,
 )
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
@@ -52,8 +51,8 @@ class BlockStatistics(NamedTuple):
     lo: Floats
 
 
-def no_statistics(k: int, p: int) -> BlockStatistics:
-    return BlockStatistics(*np.zeros((2, k, p + 2)))
+def no_statistics(k: int, p: int, missing: bool = False) -> BlockStatistics:
+    return BlockStatistics(*np.zeros((2, k, 2 * p + 2 if missing else p + 2)))
 
 
 _NO_FLOATS = np.empty(0)
@@ -84,6 +83,7 @@ def accumulate(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
     segments: Ints | None = None,
+    missing: bool = False,
     into: BlockStatistics | None = None,
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
@@ -93,7 +93,9 @@ def accumulate(
     ``shift`` is a point amid the data, by default the mean of the centers: it is subtracted
     before the distance work, which so keeps its digits.  ``segments`` are ends of the runs of rows
     that are summed plainly before their sum joins the compensated total; the last is n.  Sums are
-    added to those of ``into``.
+    added to those of ``into``: in place, but where values may be ``missing``.  Then rows that are
+    nowhere count for no cluster; a segment without missing values takes the way of complete rows,
+    and other segments look at the values once more, up to the first gap.
 
     Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block O(k p), no array
     of length n.
@@ -108,12 +110,20 @@ def accumulate(
     n, (k, p) = len(x), centers.shape
     if weight is not None and len(weight) != n:
         raise ValueError(f"{n} rows have {len(weight)} weights.")
-    stats = no_statistics(k, p) if into is None else into
-    if n:
-        weights = _NO_FLOATS if weight is None else weight
-        ends = np.array([n]) if segments is None else segments
-        scan(x, weights, centers, feature_weights, shift, ends, stats, _NO_LABELS, _NO_FLOATS)
-    return stats
+    weights = _NO_FLOATS if weight is None else weight
+    ends = np.array([n]) if segments is None else segments
+    space = centers, feature_weights, shift
+    if not missing:
+        stats = no_statistics(k, p) if into is None else into
+        if n:
+            sweeper(x, weights, *space, ends, stats, _NO_LABELS, _NO_FLOATS)()
+        return stats
+    parts: list[tuple[Floats, Floats]] = [] if into is None else [into]
+    for start, stop, own, gaps in _runs(x, ends):
+        stats, given = no_statistics(k, p, gaps), (x[start:stop], weights[start:stop])
+        sweeper(*given, *space, own, stats, _NO_LABELS, _NO_FLOATS, observed=gaps)()
+        parts.append(stats if gaps else (_widened(stats.hi, p), _widened(stats.lo, p)))
+    return BlockStatistics(*functools.reduce(add_pairs, parts or [no_statistics(k, p, missing)]))
 
 
 def nearest(
@@ -139,15 +149,31 @@ def nearest(
     out = np.array([n]), _NO_STATS, labels, distances
     if n:
         gaps = missing and _any_missing(x, 0, n)
-        scan(x, _NO_FLOATS, centers, feature_weights, shift, *out, observed=gaps)
+        sweeper(x, _NO_FLOATS, centers, feature_weights, shift, *out, observed=gaps)()
     return labels, distances
 
 
-def direct_distances(x: NDArray, centers: Floats, feature_weights: Floats | None = None) -> Floats:
-    """Squared distances of a few rows to all centers, by which :func:`nearest` settles its ties."""
+@compiled()
+def _all_distances(x, centers, weights, gaps, out):
+    # Not by a function: a call for each pair takes as long as a short row.
+    for i in range(x.shape[0]):
+        for c in range(centers.shape[0]):
+            out[i, c] = row_distance(x, i, centers, c, weights, 1.0, (), gaps)
+
+
+def direct_distances(
+    x: NDArray, centers: Floats, feature_weights: Floats | None = None, *, missing: bool = False
+) -> Floats:
+    """Squared distances of a few rows to all centers, by which :func:`nearest` settles its ties.
+
+    Where values may be ``missing``, over what both observe: of complete ones the same bits.
+    """
     x, centers = check_rows(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
-    all_direct(x, centers, feature_weights, out)
+    weights: Any = ()
+    if feature_weights is not None:
+        weights = np.ascontiguousarray(feature_weights, dtype=np.float64)
+    _all_distances(x, centers, weights, OBSERVED if missing else (), out)
     return out
 
 
@@ -206,53 +232,15 @@ def cluster_points(
         raise ValueError(f"{len(points)} points have {len(mass)} weights.")
     centers = centers.copy()
     stats = no_statistics(*centers.shape)
-    sweep = sweeps(points, mass, centers, shift, stats)
+    out = np.array([len(points)]), stats, _NO_LABELS, _NO_FLOATS
+    sweep = sweeper(points, mass, centers, None, shift, *out)
     for _ in range(max_iter):
+        for part in stats:
+            part.fill(0.0)
         sweep()
         if not _move(stats.hi, stats.lo, n_fixed, centers):
             break
     return centers, float((stats.hi[:, -1] + stats.lo[:, -1]).sum())
-
-
-def accumulate_observed(
-    x: Array,
-    centers: Floats,
-    *,
-    weight: Floats | None = None,
-    feature_weights: Floats | None = None,
-    shift: Floats | None = None,
-    segments: Ints | None = None,
-) -> BlockStatistics:
-    """Assign a block's rows and sum what they observe by cluster; see :func:`accumulate`.
-
-    Rows that are nowhere count for no cluster.  A segment without missing values takes the way of
-    complete rows, and other segments look at the values once more, up to the first gap.
-    """
-    x = np.ascontiguousarray(x)
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    k, p = centers.shape
-    parts: list[tuple[Floats, Floats]] = []
-    for start, stop, own, gaps in _runs(x, np.array([len(x)]) if segments is None else segments):
-        rows, row_weights = x[start:stop], None if weight is None else weight[start:stop]
-        if gaps:
-            stats = BlockStatistics(np.zeros((k, 2 * p + 2)), np.zeros((k, 2 * p + 2)))
-            masses = _NO_FLOATS if row_weights is None else row_weights
-            out = stats, _NO_LABELS, _NO_FLOATS
-            scan(rows, masses, centers, feature_weights, shift, own, *out, observed=True)
-            parts.append(stats)
-        else:
-            found = accumulate(
-                rows,
-                centers,
-                weight=row_weights,
-                feature_weights=feature_weights,
-                shift=shift,
-                segments=own,
-            )
-            parts.append((_widened(found.hi, p), _widened(found.lo, p)))
-    if not parts:
-        parts.append((np.zeros((k, 2 * p + 2)), np.zeros((k, 2 * p + 2))))
-    return BlockStatistics(*functools.reduce(add_pairs, parts))
 
 
 @compiled()
@@ -296,26 +284,6 @@ class ObservedSums(NamedTuple):
     sums: Floats
     masses: Floats
     counts: Floats
-
-
-@compiled()
-def _all_distances(x, centers, weights, out):
-    for i in range(x.shape[0]):
-        for c in range(centers.shape[0]):
-            out[i, c] = row_distance_observed(x, i, centers, c, weights, 1.0, centers)
-
-
-def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None = None) -> Floats:
-    """Squared distances of a few rows to all centers over what both observe.
-
-    Of complete ones those of :func:`direct_distances`, to the last bit.
-    """
-    x = np.ascontiguousarray(x)
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    weights = np.ones(x.shape[1]) if feature_weights is None else feature_weights
-    out = np.empty((len(x), len(centers)))
-    _all_distances(x, centers, np.ascontiguousarray(weights, dtype=np.float64), out)
-    return out
 
 
 #: The mean of equal rows differs from them by the rounding of their sum: by less than this share of

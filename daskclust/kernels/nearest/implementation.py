@@ -20,10 +20,8 @@ else:
 #: Points of a tile of :data:`cost_of_tile`.
 WIDTH: int = _rows.WIDTH
 cost_of_tile: Any = _rows.cost_of_tile
-lower_tile: Any = _rows.lower_tile
 row_distance: Any = _rows.row_distance
-row_distance_observed: Any = _rows.row_distance_observed
-row_distance_weighted: Any = _rows.row_distance_weighted
-all_direct: Any = _sweeps.all_direct
-scan: Any = _sweeps.scan
-sweeps: Any = _sweeps.sweeps
+sweeper: Any = _sweeps.sweeper
+
+#: In the place of the gaps of a tile, for distances over what rows observe.
+OBSERVED = (True,)

@@ -31,6 +31,7 @@ from daskclust.kernels.nearest._tiles import (
     lay_out,
     make_tile,
     move_row,
+    place,
     rounding,
     score_tile,
     tile_rows,
@@ -102,7 +103,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
 def _score(x, rows, at, m, layout, packed, tile):
     """Score m rows, given by their numbers, against the centers that are laid out."""
     for t in range(m):
-        pack_row(x, rows[at + t], layout.shift, packed, t)  # type: ignore[call-arg]
+        pack_row(x, rows[at + t], layout.shift, packed, (), t)  # type: ignore[call-arg]
     score_tile(packed, np.intp(0), m, layout, tile, (), ())
 
 
@@ -137,7 +138,7 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
     ``layout`` holds the movers; ``origins`` (2, p) are what is subtracted from rows for all centers
     and for the movers.
     """
-    points, none = centers.points, centers.weights
+    points = centers.points
     labels, low = kept
     packed, tile = room
     size = packed.shape[0]
@@ -147,8 +148,8 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
         # Rows that wait for the movers lie behind all that do not stay.
         m = 0
         for i in range(start, min(n, start + size)):
-            squared = row_distance(x, i, points, np.intp(labels[i]), none, 1.0, points)
-            square = row_distance(x, i, origins, np.intp(0), none, 1.0, origins)
+            squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
+            square = row_distance(x, i, origins, np.intp(0), (), 1.0, (), ())
             least = np.float64(low[i]) - moves.most
             low[i] = least * (1.0 - _ROUNDED)
             if _stays(x, np.float64(low[i]), squared, square, moves.bound):
@@ -163,7 +164,7 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
             i = rows[n + t]
             own = tile.nearest[t] == moves.places[labels[i]]
             score = tile.next_low[t] if own else tile.low[t]
-            square = row_distance(x, i, origins, np.intp(1), none, 1.0, origins)
+            square = row_distance(x, i, origins, np.intp(1), (), 1.0, (), ())
             least = _least(x, square, score, away) * (1.0 - _ROUNDED)
             # What no longer stays is looked for; its bound is new then.
             low[i] = min(np.float64(low[i]), least)
@@ -190,10 +191,8 @@ def _search(x, centers, layout, origin, rows, count, first, kept, room):
         keep_inside(tile, m, k)
         for t in range(m):
             i, label = rows[start + t], tile.nearest[t]
-            squared = row_distance(
-                x, i, centers.points, np.intp(label), centers.weights, 1.0, centers.points
-            )
-            square = row_distance(x, i, origin, np.intp(0), centers.weights, 1.0, origin)
+            squared = row_distance(x, i, centers.points, np.intp(label), (), 1.0, (), ())
+            square = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
             first[i] = labels[i] = label
             low[i] = _least(x, square, tile.next_low[t], bound) * (1.0 - _ROUNDED)
             if not (tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)):
@@ -262,13 +261,16 @@ def accumulate_kept(
         kept = Kept(np.empty(n, np.int32), np.empty(n, np.float32))
     else:
         kept = Kept(kept.labels.copy(), kept.low.copy())
-        layout = lay_out(centers[moves.movers], None, shift, x.dtype)
+        some = with_weights(centers[moves.movers], None)
+        layout = lay_out(some.points, None, shift, x.dtype)
+        place(some, layout)
         origins = np.stack([moves.origin, layout.shift.astype(np.float64)])
         room = packed, make_tile(size, layout, x.dtype)
         count = _review(x, exact, moves, layout, origins, kept, rows, room)
     first = kept.labels.copy()
     if count:
         layout = lay_out(centers, None, shift, x.dtype)
+        place(exact, layout)
         room = packed, make_tile(size, layout, x.dtype)
         origin = layout.shift[None].astype(np.float64)
         _search(x, exact, layout, origin, rows, count, first, kept, room)

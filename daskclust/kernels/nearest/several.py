@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest._row_loops import row_distance
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.implementation import row_distance
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
 _SCORED, _SLAB = 64, 512
@@ -32,12 +32,17 @@ _SMALL = -1000
 
 @compiled()
 def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) -> int:
-    """Put a center among the nearest so far; return their number."""
+    """Put a center among the nearest so far, lower ones first among equals; return their number."""
     m = indices.shape[1]
-    if found == m and not d < distances[i, m - 1]:
+    last = m - 1
+    if found == m and not (
+        d < distances[i, last] or (d == distances[i, last] and c < indices[i, last])
+    ):
         return found
-    at = found if found < m else m - 1
-    while at > 0 and d < distances[i, at - 1]:
+    at = min(found, last)
+    while at > 0 and (
+        d < distances[i, at - 1] or (d == distances[i, at - 1] and c < indices[i, at - 1])
+    ):
         distances[i, at] = distances[i, at - 1]
         indices[i, at] = indices[i, at - 1]
         at -= 1
@@ -51,7 +56,7 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
     for i in range(x.shape[0]):
         found = 0
         for c in range(centers.shape[0]):
-            d = row_distance(x, i, centers, c, centers[0], 1.0, centers)
+            d = row_distance(x, i, centers, c, (), 1.0, (), ())
             found = _insert(indices, distances, i, found, c, d)
 
 
@@ -83,7 +88,7 @@ def _search_scored(
             c = near[t]
             if scores[i, c] > limit:
                 continue
-            d = row_distance(x, i, centers, c, centers[0], 1.0, centers)
+            d = row_distance(x, i, centers, c, (), 1.0, (), ())
             found = _insert(indices, distances, i, found, c, d)
 
 
@@ -152,7 +157,6 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
 def _search_cells(
     x: Any, points: Any, starts: Any, cells: Any, skip: Any, indices: Any, distances: Any
 ) -> None:
-    m = indices.shape[1]
     for i in range(x.shape[0]):
         found = 0
         for at_cell in range(cells.shape[1]):
@@ -160,24 +164,8 @@ def _search_cells(
             for c in range(starts[cell], starts[cell + 1]):
                 if c == skip[i]:
                     continue
-                d = row_distance(x, i, points, c, points[0], 1.0, points)
-                # Ties go to the lowest point, in whatever order cells are looked through.
-                if found == m and not (
-                    d < distances[i, m - 1] or (d == distances[i, m - 1] and c < indices[i, m - 1])
-                ):
-                    continue
-                at = found if found < m else m - 1
-                while at > 0 and (
-                    d < distances[i, at - 1]
-                    or (d == distances[i, at - 1] and c < indices[i, at - 1])
-                ):
-                    distances[i, at] = distances[i, at - 1]
-                    indices[i, at] = indices[i, at - 1]
-                    at -= 1
-                distances[i, at] = d
-                indices[i, at] = c
-                if found < m:
-                    found += 1
+                d = row_distance(x, i, points, c, (), 1.0, (), ())
+                found = _insert(indices, distances, i, found, c, d)
 
 
 def nearest_in_cells(

@@ -1,6 +1,7 @@
-"""Greedy k-means++: of several draws by ``w D^2``, keep the one that lowers the cost most.
+"""D^2 sampling: points are drawn by their distances to those drawn before, or the best of several.
 
-For many clusters several centers are chosen from one batch of draws, by matrix products.
+Greedy k-means++ keeps, of several draws by ``w D^2``, the one that lowers the cost most.  For many
+clusters several centers are chosen from one batch of draws, by matrix products.
 """
 
 from __future__ import annotations
@@ -15,7 +16,95 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled, inner
-from daskclust.kernels.nearest.implementation import WIDTH, cost_of_tile, lower_tile
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.implementation import WIDTH, cost_of_tile, row_distance
+
+#: Rows that are copied at a time.
+_ROWS = 8192
+#: Rows, at least, that are measured together, though they have seen different numbers.
+_EACH = 256
+
+
+@compiled()
+def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
+    """Place of a point drawn with odds ``mass squared``, or ``squared``; -1 if all are zero."""
+    total = 0.0
+    for i in range(squared.size):
+        total += squared[i] * mass[i] if weighted else squared[i]
+    if total == 0.0:
+        return -1
+    goal, reached, last = uniform * total, 0.0, -1
+    for i in range(squared.size):
+        odds = squared[i] * mass[i] if weighted else squared[i]
+        reached += odds
+        if odds > 0.0:
+            last = i
+            if reached > goal:
+                break
+    return last
+
+
+@compiled()
+def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int) -> int:
+    # Equal distances at first: the first draw is by mass alone.
+    squared = np.ones(points.shape[0])
+    for count in range(places.size):
+        if count >= n_first:
+            place = _pick(squared, mass, True, uniforms[count])
+            if place < 0:
+                # Where all that is left attracts no row, it is better than a repeated point.
+                place = _pick(squared, mass, False, uniforms[count])
+            if place < 0:
+                return count
+            places[count] = place
+        for i in range(squared.size):
+            apart = row_distance(points, i, points, places[count], (), 1.0, (), ())
+            squared[i] = min(squared[i], apart) if count else apart
+    return places.size
+
+
+def draw_apart(points: Floats, mass: Floats, k: int, uniforms: Floats, n_first: int = 0) -> Any:
+    """Draw k points one after another with probability ``mass D^2`` (k-means++); return places.
+
+    Points without mass are drawn only where no others are away from those drawn.  There is a
+    uniform number for each draw; the ``n_first`` first points count as drawn already.  Places are
+    fewer where the others repeat points that were drawn.  Cost ``O(m k p)``.
+    """
+    places = np.zeros(k, dtype=np.intp)
+    places[:n_first] = np.arange(n_first)
+    points = np.ascontiguousarray(points)
+    return places[: _draw(points, mass, uniforms, places, n_first)]
+
+
+def approach(
+    x: Array,
+    candidates: Floats,
+    places: NDArray[np.intp],
+    distance: Floats,
+    seen: NDArray[np.int32],
+    *,
+    shift: Floats | None = None,
+    missing: bool = False,
+) -> None:
+    """Measure the rows at ``places`` against the candidates that they have not seen, in place.
+
+    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  By the
+    kernel that assigns rows to centers: it measures all candidates in the time in which single
+    distances measure a twentieth of them, so none is worth being left out.
+    """
+    places = places[np.argsort(seen[places], kind="stable")]
+    firsts = seen[places]
+    begin = 0
+    while begin < len(places) and firsts[begin] < len(candidates):
+        # A call for few rows takes longer than to measure some candidates again.
+        end = np.searchsorted(firsts, firsts[min(begin + _EACH, len(places)) - 1], side="right")
+        unseen = candidates[firsts[begin] :]
+        for start in range(begin, end, _ROWS):
+            rows = places[start : min(start + _ROWS, end)]
+            found = nearest(x[rows], unseen, shift=shift, missing=missing)[1]
+            distance[rows] = np.minimum(distance[rows], found)
+        begin = end
+    seen[places] = len(candidates)
 
 
 def n_draws(k: int) -> int:
@@ -45,7 +134,7 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
 
 
 @compiled()
-def _draw(points, mass, uniforms, places):
+def _draw_greedily(points, mass, uniforms, places):
     k, n_tries = uniforms.shape
     n_tiles, p = points.shape[:2]
     tries = np.empty((n_tries, p), np.float32)
@@ -70,11 +159,11 @@ def _draw(points, mass, uniforms, places):
             # Values of a tile stay in the fast cache for all draws.
             for t in range(n_tiles):
                 for c in range(now):
-                    costs[c] += cost_of_tile(points, t, tries, c, mass, squared)
+                    costs[c] += cost_of_tile(points, t, tries, c, mass, squared, ())
             best = int(np.argmin(costs))
         # Distances of the best once more: those of all draws would not fit the cache.
         for t in range(n_tiles):
-            potential[t] = lower_tile(points, t, tries, best, mass, squared)
+            potential[t] = cost_of_tile(points, t, tries, best, mass, squared, squared)
         places[count] = tried[best]
     return k
 
@@ -119,7 +208,7 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
        seeding. SODA; section 7.
     """
     places = np.zeros(k, dtype=np.intp)
-    return places[: _draw(*tiles, np.ascontiguousarray(uniforms), places)]
+    return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places)]
 
 
 #: Points of a tile, and draws that are compared at once.
