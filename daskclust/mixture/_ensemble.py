@@ -14,8 +14,7 @@ from daskclust.engine import Carry, Rows, map_independent, open_rows
 from daskclust.estimator.fitting import DataAlone, Step
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
-from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_start
-from daskclust.kernels.mixtures.posteriors import features
+from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_start, features
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
 from daskclust.reduction.mixtures import GRAM, GRAM_KEPT, GramRequest

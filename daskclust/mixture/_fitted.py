@@ -13,7 +13,7 @@ from daskclust._types import Floats
 from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.inputs import check_survey
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.posteriors import impute, posteriors
+from daskclust.kernels.mixtures.expectation import impute, posteriors
 from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
 

@@ -30,7 +30,7 @@ from daskclust.estimator.inputs import (
     check_rows,
 )
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.posteriors import kernel_block, project
+from daskclust.kernels.mixtures.expectation import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor
 from daskclust.mixture._ensemble import (

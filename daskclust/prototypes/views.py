@@ -23,7 +23,7 @@ from daskclust._types import Array, Bools, Floats
 from daskclust.estimator.inputs import check_choice
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.posteriors import impute, project
+from daskclust.kernels.mixtures.expectation import impute, project
 from daskclust.kernels.projection import noise_whitening, project_rows, unit_rows
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID

@@ -11,8 +11,13 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
-from daskclust.kernels.mixtures.posteriors import add_gram, features, posteriors
+from daskclust.kernels.mixtures.expectation import (
+    accumulate_mixtures,
+    accumulate_start,
+    add_gram,
+    features,
+    posteriors,
+)
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 

@@ -20,8 +20,9 @@ from daskclust.kernels.mixtures.expectation import (
     accumulate_mixtures,
     accumulate_start,
     group_patterns,
+    impute,
+    posteriors,
 )
-from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.kernels.moments import block_moments
 from daskclust.reduction.mixtures import (
     EXPECTATION,

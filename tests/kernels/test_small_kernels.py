@@ -13,8 +13,7 @@ from scipy.stats import chisquare, kstest
 from daskclust.kernels.compensated import add_pairs, add_plain, add_stacked
 from daskclust.kernels.label_profiles import own_distances
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.expectation import move_diagonal
-from daskclust.kernels.mixtures.posteriors import add_gram, project
+from daskclust.kernels.mixtures.expectation import add_gram, move_diagonal, project
 from daskclust.kernels.moments import block_moments, first_nonfinite, merge_moments
 from daskclust.kernels.pair_counts import count_edges
 from daskclust.kernels.rng import draw_numbers, race_keys, row_uniforms, smallest

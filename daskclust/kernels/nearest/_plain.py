@@ -79,18 +79,8 @@ def _is_somewhere(x: Any, i: int, weights: Any) -> bool:
 
 
 @njit(nogil=True)
-def _scan(
-    x: Any,
-    row_weights: Any,
-    centers: Any,
-    weights: Any,
-    ends: Any,
-    stats: Any,
-    labels: Any,
-    distances: Any,
-    gaps: Any,
-) -> None:
-    hi, lo = stats
+def _scan(x, row_weights, centers, weights, ends, out, gaps):
+    (hi, lo), labels, distances = out
     k, p = centers.shape
     sums, totals = np.zeros((k, 2 * p if len(gaps) > 0 else p)), np.zeros((k, 2))
     segment = 0
@@ -133,7 +123,7 @@ def sweeper(
     """
     weights = () if feature_weights is None else feature_weights
     out, gaps = (tuple(stats), labels, distances), (True,) if observed else ()
-    return partial(_scan, x, row_weights, centers, weights, ends, *out, gaps)
+    return partial(_scan, x, row_weights, centers, weights, ends, out, gaps)
 
 
 #: Points of a tile.

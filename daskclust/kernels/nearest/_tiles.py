@@ -492,26 +492,12 @@ def _settle(x, start, m, centers, tile, bound, sums, gaps):
 
 
 @compiled(counted=False)
-def _scan(
-    x,
-    row_weights,
-    centers,
-    layout,
-    ends,
-    stats,
-    labels,
-    distances,
-    packed,
-    tile,
-    sums,
-    totals,
-    tables,
-    gaps,
-):
+def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
     """Go over the tiles of a block; :func:`sweeper` has the parameters, and makes the room."""
+    (hi, lo), labels, distances = out
+    packed, tile, sums, totals = room
     n, p = x.shape
     k, size = centers.points.shape[0], packed.shape[0]
-    hi, lo = stats
     weighted, want_stats, want_rows = row_weights.size > 0, hi.size > 0, labels.size > 0
     in_place = layout.in_place
     nearest, squared, weight, next_low = tile.nearest, tile.squared, tile.weight, tile.next_low
@@ -632,11 +618,11 @@ def _make_room(layout: Layout, x: Array, centers: _Centers, n_sums: int, observe
     packed, tile = np.zeros((size, q), x.dtype), make_tile(size, layout, x.dtype)
     totals = np.zeros((n_sums, 2))
     if not observed:
-        return packed, tile, np.zeros((n_sums, p)), totals, (), ()
+        return (packed, tile, np.zeros((n_sums, p)), totals), (), ()
     padded = -(-p // SUM_LANES) * SUM_LANES
     gaps = _Gaps(np.zeros((size, _n_bytes(q)), np.uint8), np.empty(size, np.bool_))
     tables = _lay_tables(layout, centers)
-    return packed, tile, np.zeros((n_sums, 2 * padded)), totals, tables, gaps
+    return (packed, tile, np.zeros((n_sums, 2 * padded)), totals), tables, gaps
 
 
 def sweeper(
@@ -668,6 +654,6 @@ def sweeper(
 
     def sweep() -> None:
         place(exact, layout)
-        _scan(x, row_weights, exact, layout, ends, *out, *room)
+        _scan(x, row_weights, exact, layout, ends, out, *room)
 
     return sweep
