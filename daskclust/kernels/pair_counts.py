@@ -120,4 +120,5 @@ def count_label_pairs(a: Ints, b: Ints) -> Ints:
 def merge_label_pairs(tables: Sequence[Ints]) -> Ints:
     """Merge tables of :func:`count_label_pairs`, one or more: in any order the same."""
     joined = np.concatenate(tables)
-    return _label_table(*joined.T, min(_DENSE, _SPARSEST * len(joined)))
+    a, b, counts = joined.T
+    return _label_table(a, b, counts, min(_DENSE, _SPARSEST * len(joined)))

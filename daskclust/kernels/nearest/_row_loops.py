@@ -42,8 +42,11 @@ from daskclust.kernels.nearest._simd import (
 #: Bytes that one :data:`prefetch` asks for.
 LINE_BYTES = 64
 
+#: To a checker of types, an intrinsic has the arguments of the function that emits it.
+_emitted: Any = intrinsic
 
-@intrinsic
+
+@_emitted
 def pack_row(typingctx, x, i, shift, packed, there, t):
     """``packed[t] = x[i] - shift``.
 
@@ -87,7 +90,7 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
     return types.boolean(x, types.intp, shift, packed, there, types.intp), codegen
 
 
-@intrinsic
+@_emitted
 def prefetch(typingctx, x, i, line):
     """Ask for a line of memory, counted from row i; addresses outside are harmless."""
     require_contiguous(x)
@@ -105,7 +108,7 @@ def prefetch(typingctx, x, i, line):
     return types.void(x, types.intp, types.intp), codegen
 
 
-@intrinsic
+@_emitted
 def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     """Squared distance of a row to a center, in float64: ``sum_j w_j (x_ij - c_kj)^2``.
 
@@ -172,7 +175,7 @@ _VECTORS = 8
 WIDTH = _VECTORS * LANE_BYTES // 4
 
 
-@intrinsic
+@_emitted
 def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
     """``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
 

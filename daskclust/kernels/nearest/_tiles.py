@@ -260,10 +260,10 @@ def _pack_tile(x, start, m, layout, packed, gaps):
     """Copy a tile's rows, less the shift, 0 where a value is missing."""
     shift, active = layout.shift, layout.active
     whole = active.size == x.shape[1]
-    bits = () if len(gaps) == 0 else gaps.bits
+    bits: Any = () if len(gaps) == 0 else gaps.bits
     if whole:
         for t in range(m):
-            nowhere = pack_row(x, start + t, shift, packed, bits, t)  # type: ignore[call-arg]
+            nowhere = pack_row(x, start + t, shift, packed, bits, t)
             if len(gaps) > 0:
                 gaps.nowhere[t] = nowhere
     elif len(gaps) == 0:
@@ -371,7 +371,7 @@ def _ask(x, i, lines):
     itself; a row of the next tile at each row of this one keeps it reading.
     """
     for line in range(lines):
-        prefetch(x, i, line)  # type: ignore[call-arg]
+        prefetch(x, i, line)
 
 
 @inner(counted=False)

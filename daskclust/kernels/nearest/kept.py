@@ -103,7 +103,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
 def _score(x, rows, at, m, layout, packed, tile):
     """Score m rows, given by their numbers, against the centers that are laid out."""
     for t in range(m):
-        pack_row(x, rows[at + t], layout.shift, packed, (), t)  # type: ignore[call-arg]
+        pack_row(x, rows[at + t], layout.shift, packed, (), t)
     score_tile(packed, np.intp(0), m, layout, tile, (), ())
 
 
