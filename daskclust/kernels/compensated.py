@@ -44,8 +44,13 @@ def add_pairs(
     >>> float(hi[0] + lo[0])
     1.0
     """
-    hi, lo = add_stacked(np.stack(a), np.stack(b))
-    return hi, lo
+    total = a[0] + b[0]
+    part = total - a[0]
+    error = (a[0] - (total - part)) + (b[0] - part)
+    lo = a[1] + b[1] + error
+    # Renormalized so that `hi` alone is the sum rounded to double.
+    hi = total + lo
+    return hi, lo - (hi - total)
 
 
 @compiled()
@@ -53,13 +58,12 @@ def _add_flat(a: Floats, b: Floats, out: Floats) -> None:
     for i in range(out.shape[1]):
         total, error = two_sum(a[0, i], b[0, i])
         lo = a[1, i] + b[1, i] + error
-        # Renormalized so that `hi` alone is the sum rounded to double.
         out[0, i] = total + lo
         out[1, i] = lo - (out[0, i] - total)
 
 
 def add_stacked(a: Array, b: Array) -> Array:
-    """As :func:`add_pairs`, of arrays ``[hi, lo]`` of one shape.
+    """As :func:`add_pairs`, of arrays ``[hi, lo]`` of one shape, in one sweep.
 
     >>> import numpy as np
     >>> add_stacked(np.array([[1e16], [0.0]]), np.array([[1.0], [0.0]]))
@@ -75,10 +79,10 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
     """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``."""
     first, *others = (np.asarray(term, dtype=np.float64) for term in terms)
     zero = np.zeros_like(first)
-    pair: Floats = np.stack([first, zero])
+    pair = first, zero
     for term in others:
-        pair = add_stacked(pair, np.stack([term, zero]))
-    return pair
+        pair = add_pairs(pair, (term, zero))
+    return np.stack(pair)
 
 
 @inner(counted=False)
