@@ -24,7 +24,7 @@ from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import converted, recycle
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
-from daskclust.storage.seen import SeenFiles
+from daskclust.storage.seen import Seen
 
 #: Kinds of types that are numbers, or may hold such (objects).
 _NUMBERS = "fiubO"
@@ -91,8 +91,8 @@ class LazyChunk:
     graph: Mapping[Any, Any]
     key: Any
     retries: Retries = NEVER_AGAIN
-    #: What it reads, as the client saw it; None where that is not known.
-    files: SeenFiles | None = None
+    #: What it reads, as far as that is known, as the client saw it.
+    seen: tuple[Seen, ...] = ()
 
     def load(self) -> Any:
         return read(self._compute, self.key, self.graph, self.retries)
@@ -102,8 +102,8 @@ class LazyChunk:
         return replace(self, graph={**self.graph, **dict(zip(names, values, strict=True))}).load()
 
     def _compute(self) -> Any:
-        if self.files is not None:
-            self.files.check()
+        for one in self.seen:
+            one.check()
         return dask.get(self.graph, self.key)
 
 

@@ -37,8 +37,8 @@ from daskclust.engine.dask_surface import (
     task,
     value_of,
 )
-from daskclust.storage.reads import Retries, files_in
-from daskclust.storage.seen import DirectArray, SeenFiles
+from daskclust.storage.reads import NEVER_AGAIN, Retries, files_in
+from daskclust.storage.seen import Seen, SeenFiles, SeenStore, StoredArray, arrays_in
 
 Key = Any
 #: How names of tasks begin that are tried again.
@@ -58,14 +58,16 @@ class ArrayGraph:
     """The graph behind the chunks of an array.
 
     One of `keys` a chunk, in row order. `inputs` are the keys that each node refers to, empty where
-    the graph holds futures; `leaves` are the keys of values. `values` are the chunks, when all of
-    them are in this process, and `futures` theirs, when all of them live on a cluster already.
+    the graph holds futures; `leaves` are the keys of values. `seen` is what nodes read, as the
+    client sees it. `values` are the chunks, when all of them are in this process, and `futures`
+    theirs, when all of them live on a cluster already.
     """
 
     keys: list[Key]
     graph: Mapping[Key, Any]
     inputs: Mapping[Key, list[Key]] = field(default_factory=dict)
     leaves: set[Key] = field(default_factory=set)
+    seen: Mapping[Key, Sequence[Seen]] = field(default_factory=dict)
     values: list[Any] | None = None
     futures: list[Any] | None = None
 
@@ -82,7 +84,7 @@ class ArrayGraph:
         """Return a graph that computes all chunks, and whose reads are tried again."""
         if not self.inputs:
             return dict(self.graph)
-        read = _guarded(self.graph, self.inputs, self.leaves, Retries.configured())
+        read = _guarded(self.graph, self.inputs, self.leaves, Retries.configured(), self.seen)
         # Values that only reads refer to travel inside those.
         return needed(read, self.keys)[0]
 
@@ -93,18 +95,30 @@ def graph_behind(array: Any) -> ArrayGraph:
     chunks = [graph.get(key) for key in keys]
     if all(isinstance(chunk, np.ndarray) for chunk in chunks):
         alone = dict(zip(keys, chunks, strict=True))
-        return ArrayGraph(keys, alone, {key: [] for key in keys}, set(keys), chunks)
+        return ArrayGraph(keys, alone, {key: [] for key in keys}, set(keys), values=chunks)
     if any(is_future(value) for value in graph.values()):
         # Optimizing would drop what the cluster holds.
         return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
     graph, keys = graph_of(optimized(array))
     graph, inputs, leaves = needed(graph, keys)
-    graph.update(
-        {key: DirectArray(_held(graph[key])) for key in _only_sliced(graph, inputs, leaves)}
-    )
+    for key in _only_sliced(graph, inputs, leaves):
+        # A read that fails is tried again as a chunk.
+        graph[key] = StoredArray(_held(graph[key]), NEVER_AGAIN)
     keys = [_resolved(graph, inputs, key) for key in keys]
     values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
-    return ArrayGraph(keys, graph, inputs, leaves, values)
+    return ArrayGraph(keys, graph, inputs, leaves, _stores_in(graph), values)
+
+
+def _stores_in(graph: Mapping[Key, Any]) -> dict[Key, list[Seen]]:
+    """Return the Zarr arrays that nodes hold, each of them looked at once."""
+    looked: dict[int, SeenStore] = {}
+    found: dict[Key, list[Seen]] = {}
+    for key, node in graph.items():
+        for array in arrays_in(node):
+            if id(array) not in looked:
+                looked[id(array)] = SeenStore(array)
+            found.setdefault(key, []).append(looked[id(array)])
+    return found
 
 
 def _held(node: Any) -> Any:
@@ -179,7 +193,12 @@ def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[A
     keys = [part.key for part in parts]
     graph, inputs, leaves = needed(graph, keys)
     local = frozenset(str(file.absolute()) for file in files)
-    guarded = _guarded(graph, inputs, leaves, Retries.configured(), local)
+    seen: dict[Key, list[Seen]] = {}
+    if local:
+        for key, node in graph.items():
+            if read := local.intersection(files_in({key: node})):
+                seen[key] = [SeenFiles(read)]
+    guarded = _guarded(graph, inputs, leaves, Retries.configured(), seen)
     guarded = needed(guarded, keys)[0]
     owner = uuid4().hex
     names = {key: _own_name(key, owner) for key in guarded}
@@ -203,10 +222,11 @@ def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | Non
         ]
         part = {inner: behind.graph[inner] for inner in closure.difference(outside)}
         if len(_reads(closure, behind.inputs, leaves)) > 1:
-            part = _guarded(part, behind.inputs, leaves, retries)
+            part = _guarded(part, behind.inputs, leaves, retries, behind.seen)
+        seen = _seen_by(closure, behind.seen)
         held = [_own_name(leaf, name[0]) for leaf in outside]
         graph.update({mine: behind.graph[leaf] for mine, leaf in zip(held, outside, strict=True)})
-        graph[name] = task(partial(LazyChunk(part, key, retries).load_with, outside), *held)
+        graph[name] = task(partial(LazyChunk(part, key, retries, seen).load_with, outside), *held)
     return graph
 
 
@@ -287,9 +307,14 @@ def cut(
     for key, closure in zip(keys, closures, strict=True):
         part = {name: graph[name] for name in closure}
         if len(_reads(closure, inputs, leaves)) > 1:
-            part = _guarded(part, inputs, leaves, retries)
-        chunks.append(LazyChunk(part, key, retries))
+            part = _guarded(part, inputs, leaves, retries, behind.seen)
+        chunks.append(LazyChunk(part, key, retries, _seen_by(closure, behind.seen)))
     return chunks
+
+
+def _seen_by(keys: Iterable[Key], seen: Mapping[Key, Sequence[Seen]]) -> tuple[Seen, ...]:
+    """Return what some nodes read, each once."""
+    return tuple({id(one): one for key in keys for one in seen.get(key, ())}.values())
 
 
 def _reads(
@@ -304,12 +329,12 @@ def _guarded(
     dependencies: Mapping[Key, list[Key]],
     leaves: set[Key],
     retries: Retries,
-    files: Collection[str] = (),
+    seen: Mapping[Key, Sequence[Seen]],
 ) -> dict[Key, Any]:
     """Return a graph whose reads are tried again, each by itself, where they fail.
 
-    What a read refers to travels inside it; large values stay where they are, once.  A
-    read of some files looks at their sizes before.
+    What a read refers to travels inside it; large values stay where they are, once.  Each
+    looks before at what it reads.
     """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
@@ -318,8 +343,7 @@ def _guarded(
         ]
         inside = (key, *(name for name in dependencies[key] if name not in outside))
         part = {name: graph[name] for name in inside}
-        seen = SeenFiles(file for file in files_in(part) if file in files) if files else None
-        chunk = LazyChunk(part, key, retries, seen)
+        chunk = LazyChunk(part, key, retries, _seen_by((key, *dependencies[key]), seen))
         guarded[key] = task(partial(chunk.load_with, outside), *outside)
     return guarded
 

@@ -42,7 +42,7 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.kernels.scratch import spare
-from daskclust.storage.reads import Retries, persistently, unseen, unwritten
+from daskclust.storage.reads import Retries, persistently, this_process, unseen, unwritten
 from daskclust.storage.urls import redact
 
 Bytes = NDArray[np.uint8]
@@ -305,31 +305,6 @@ def read_chunks(
     return out
 
 
-class DirectArray:
-    """A Zarr array that answers slices by :func:`read_chunks` where that can be done."""
-
-    def __init__(self, array: zarr.Array) -> None:
-        self.array = array
-        self.shape: tuple[int, ...] = tuple(array.shape)
-        self.dtype: np.dtype[Any] = array.dtype
-        self.ndim: int = array.ndim
-
-    def __repr__(self) -> str:
-        return repr(self.array)
-
-    @property
-    def store(self) -> Any:
-        return self.array.store
-
-    @property
-    def path(self) -> str:
-        return str(self.array.path)
-
-    def __getitem__(self, selection: Any) -> Any:
-        found = read_chunks(self.array, selection)
-        return self.array[selection] if found is None else found
-
-
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
 #: Bytes of a list of chunks that travels with an array; where it is longer, none does.
@@ -445,9 +420,9 @@ def _content(path: str, size: int, changed: int) -> str:
 class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
 
-    Requests that fail in a way that may pass are tried again, as often as the configuration said
-    when the array was opened, in any graph: a fit, labels that the user computes, a label map that
-    is written.
+    Requests that fail in a way that may pass are tried again, as often as `retries` says or the
+    configuration did when the array was opened, in any graph: a fit, labels that the user computes,
+    a label map that is written.
 
     Opening costs one read of metadata on the client and one in each process that
     reads, whatever the number of blocks; a block that holds nothing but the fill
@@ -456,15 +431,18 @@ class StoredArray:
     and each chunk without a file one look; each process looks into these 16, too.
     """
 
-    def __init__(self, array: zarr.Array) -> None:
+    def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
         self.array = array
+        self.store, self.path = array.store, array.path
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
         self.ndim: int = array.ndim
-        self.retries = Retries.configured()
         self.digest = persistently(
-            lambda: metadata_digest(array), lambda: f"The metadata of {self.name!r}", self.retries
+            lambda: metadata_digest(array),
+            lambda: f"The metadata of {self.name!r}",
+            Retries.configured(),
         )
+        self.retries = Retries.configured() if retries is None else retries
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
         #: In a process that it travelled to: which chunks the client saw, packed.
@@ -508,7 +486,8 @@ class StoredArray:
         Costs a list of the folder's files, and a look at some.  StoreError: one has other values.
         """
         self._files.check(whole=False)
-        mine, theirs = stored_chunks(self.array), self._seen_chunks()
+        theirs = self._seen_chunks()
+        mine = None if theirs is None else stored_chunks(self.array)
         if mine is None or theirs is None:
             return None
         lacking = theirs[: len(mine)].astype(bool) & ~mine
@@ -625,6 +604,49 @@ class StoredArray:
     def _write(self, selection: Any, values: NDArray[Any]) -> None:
         self.check(again=True)
         self.array[selection] = values
+
+
+class SeenStore:
+    """A Zarr array that tasks of others read in ways of their own, as xarray's do.
+
+    Before the first of them in a process, it must see what the client does: the metadata, and in a
+    local folder each chunk that has a file there.
+    """
+
+    def __init__(self, array: zarr.Array) -> None:
+        self._stored = StoredArray(array)
+
+    def check(self) -> None:
+        """Raise where this process sees another array, or less of it."""
+        key = f"{self._stored.key} and its chunks"
+        if key in _seen:
+            return
+        self._stored.check()
+        if lacking := self._stored.compare_chunks():
+            raise StoreError(f"The {this_process()} does not see the whole store: {lacking}.")
+        _seen.add(key)
+
+
+#: What a task reads, as the client sees it: to be checked in each process.
+Seen = SeenFiles | SeenStore
+
+
+def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
+    """Yield the Zarr arrays in a node of a graph that are not wrapped as here."""
+    if isinstance(value, zarr.Array):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from arrays_in(item, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for item in value:
+            yield from arrays_in(item, depth - 1)
+    elif depth:
+        # Of tasks of Dask, and of the layers around an array of xarray.
+        kind = type(value).__module__.partition(".")[0]
+        names = {"dask": ("args", "kwargs", "value"), "xarray": ("array", "_array")}.get(kind, ())
+        for name in names:
+            yield from arrays_in(getattr(value, name, None), depth - 1)
 
 
 def _same(values: Any, fill: Any) -> Any:

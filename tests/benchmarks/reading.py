@@ -33,7 +33,7 @@ import daskclust
 from daskclust.engine.blocks import as_matrix
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, no_statistics
 from daskclust.kernels.scratch import recycle
-from daskclust.storage.seen import DirectArray
+from daskclust.storage.seen import StoredArray
 
 MIB = 2**20
 #: Share of a bare sum's speed that a pass is to reach.
@@ -192,7 +192,7 @@ PIECES = ("zarr", "sum", "read", "convert", "kernel")
 def pieces(path: Path, k: int, count: int = 30) -> dict[str, float]:
     """Processor seconds a GB of one thread for each part of a pass, from some chunks."""
     store = zarr.open_array(path, mode="r")
-    direct, size = DirectArray(store), store.chunks[0]
+    direct, size = StoredArray(store), store.chunks[0]
     centers = np.asarray(store[:k], dtype=np.float64)
     spent = dict.fromkeys(PIECES, 0.0)
 

@@ -128,6 +128,61 @@ def refused_or_right(found: Callable[[], float], message: str) -> None:
         assert result == pytest.approx(expected, rel=1e-12)
 
 
+def own_array(how: str, path: Path, values: np.ndarray) -> da.Array:
+    """Write a Zarr store, and return a lazy array of it that daskclust has not opened."""
+    if how == "xarray":
+        xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+        rows = xarray.Dataset({"rows": (("y", "x"), values)}).chunk({"y": 50})
+        rows.to_zarr(path, zarr_format=2)
+        return xarray.open_zarr(path)["rows"].data
+    array = zarr.create_array(path, shape=values.shape, chunks=(50, 4), dtype=values.dtype)
+    array[:] = values
+    if how == "in a function":
+
+        def part(number: np.ndarray, array: zarr.Array) -> np.ndarray:
+            return np.asarray(array[number[0] * 50 : (number[0] + 1) * 50])
+
+        numbers = da.arange(8, chunks=1)
+        return numbers.map_blocks(
+            part, array=array, dtype=values.dtype, chunks=((50,) * 8, (4,)), new_axis=1
+        )
+    return da.from_zarr(str(path), inline_array=how == "inline")
+
+
+@pytest.mark.parametrize("copied", ["nothing", "half", "all"])
+@pytest.mark.parametrize("how", ["from_zarr", "inline", "in a function", "xarray"])
+def test_a_store_that_others_opened(half_blind: Client, place: Path, how: str, copied: str) -> None:
+    path = place / f"others-{time.monotonic_ns()}.zarr"
+    values = (np.arange(400 * 4).reshape(400, 4) % 97 + 5).astype(np.int16)
+    with dask.config.set(scheduler="synchronous"):
+        X = own_array(how, path, values)
+        model = daskclust.KMeans(3, random_state=0).fit(values)
+    files = {str(f): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+    chunks = sorted(name for name in files if Path(name).name[0].isdigit())
+    if copied == "half":
+        files = {name: files[name] for name in files.keys() - set(chunks[: len(chunks) // 2])}
+    if copied != "nothing":
+        copy_there(half_blind, files)
+
+    def first() -> np.ndarray:
+        return np.asarray(half_blind.compute(model.predict(X[:50]), workers=["blind"]).result())
+
+    if copied == "all":
+        assert_array_equal(first(), model.predict(values[:50]))
+        return
+    missing = f"does not see .*{path.name}"
+    try:
+        assert_array_equal(first(), model.predict(values[:50]))
+    except StoreError as refused:
+        if not re.search(missing, str(refused)):
+            raise
+    with pytest.raises(StoreError, match=missing):
+        half_blind.compute(model.predict(X), workers=["blind"]).result()
+    for persist in (False, True):
+        with dask.config.set({"daskclust.persist": persist}):
+            refused_or_right(lambda: inertia(X), missing)
+
+
 @pytest.mark.parametrize(
     "ending", some_of(".tif", ".nc", ".parquet", rare=(".cdf", ".npy", ".zip", ".csv"))
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import tracemalloc
 from collections import Counter
@@ -24,7 +23,7 @@ import daskclust
 from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import recycle
 from daskclust.storage import seen as chunks
-from daskclust.storage.seen import DirectArray, read_chunks
+from daskclust.storage.seen import StoredArray, read_chunks
 
 SHAPE, CHUNKS = (23, 9, 4), (8, 4, 4)
 
@@ -97,7 +96,7 @@ def test_parts_of_any_extent_are_those_of_zarr(how: str, tmp_path: Path) -> None
 def test_other_layouts_are_left_to_zarr(how: str, tmp_path: Path) -> None:
     array = store(tmp_path, **OTHERS[how])
     assert read_chunks(array, slice(0, 8)) is None
-    np.testing.assert_array_equal(DirectArray(array)[0:8], array[0:8])
+    np.testing.assert_array_equal(StoredArray(array)[0:8], array[0:8])
 
 
 def test_other_stores_are_left_to_zarr(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_other_selections_are_left_to_zarr(selection: Any, tmp_path: Path) -> No
     array = store(tmp_path)
     assert read_chunks(array, selection) is None
     if not isinstance(selection, np.ndarray):
-        np.testing.assert_array_equal(DirectArray(array)[selection], array[selection])
+        np.testing.assert_array_equal(StoredArray(array)[selection], array[selection])
 
 
 @pytest.mark.parametrize("how", DIRECT)
@@ -123,7 +122,7 @@ def test_what_is_absent_is_filled_as_by_zarr(how: str, tmp_path: Path) -> None:
     array = store(tmp_path, **DIRECT[how])
     file_of(array, 0, 1, 0).unlink()
     assert read_chunks(array, slice(0, 8)) is None
-    found = DirectArray(array)[0:8]
+    found = StoredArray(array)[0:8]
     assert (found[:, 4:8] == 0).all()
     np.testing.assert_array_equal(found, array[0:8])
 
@@ -153,7 +152,7 @@ def test_damaged_chunks_are_never_answered(how: str, damage: str, tmp_path: Path
     if "blosc" in how and damage in ("shorter", "empty"):
         # Zarr's decoder reads behind the end, and answers what lies there.
         with pytest.raises(StoreError, match=r"is cut off: it has \d+ bytes and needs \d+"):
-            DirectArray(array)[here]
+            StoredArray(array)[here]
         return
     try:
         expected = array[here]
@@ -173,7 +172,7 @@ def test_an_absent_chunk_takes_no_memory(tmp_path: Path) -> None:
         tmp_path / "a.zarr", shape=(10,), chunks=(2**44,), dtype="float32", fill_value=3
     )
     assert read_chunks(array, slice(0, 9)) is None
-    np.testing.assert_array_equal(DirectArray(array)[0:9], np.full(9, 3.0))
+    np.testing.assert_array_equal(StoredArray(array)[0:9], np.full(9, 3.0))
 
 
 def test_one_cut_chunk_is_held_at_a_time(tmp_path: Path) -> None:
@@ -275,9 +274,8 @@ def test_values_outlive_the_memory_that_is_used_again(tmp_path: Path) -> None:
 
 
 def test_an_array_travels_to_other_processes(tmp_path: Path) -> None:
-    array = DirectArray(store(tmp_path))
+    array = StoredArray(store(tmp_path))
     there = pickle.loads(pickle.dumps(array))
     assert (there.shape, there.dtype, there.ndim) == (SHAPE, np.float32, 3)
-    assert (there.path, repr(there)) == (array.path, repr(array))
-    assert os.fspath(there.store.root) == os.fspath(array.store.root)
+    assert (there.name, repr(there)) == (array.name, repr(array))
     np.testing.assert_array_equal(there[:], array[:])
