@@ -204,29 +204,20 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
     return store, name
 
 
-def open_cube_of(options: argparse.Namespace, *, scale: Any = None, model: Any = None) -> Any:
+def open_cube_of(options: argparse.Namespace, *, model: Any = None) -> Any:
     """Open the cube that the options describe, with the bands that a model was fitted to."""
     import daskclust
 
-    if options.cube is None:
-        options.parser.error("no CUBE given, neither on the command line nor in --config")
-    mask = None
-    chosen: dict[str, Any] = {
-        "variable": options.variable,
-        "nodata": options.nodata,
-        "dims": options.dims,
-        "incomplete": options.incomplete,
-        "min_observed": options.min_observed,
-        "bad_bands": "auto" if options.bad_bands is None else options.bad_bands,
-        "bands": None if model is None else bands_for(model, open_cube_of(options, scale=scale)),
-        "chunks": options.chunks,
-        "wavelengths": options.wavelengths,
-        "scale": options.scale if scale is None else scale,
-    }
+    names = "variable dims nodata incomplete min_observed chunks wavelengths".split()
+    chosen = {name: getattr(options, name) for name in names}
+    chosen["bad_bands"] = "auto" if options.bad_bands is None else options.bad_bands
+    chosen["bands"] = None if model is None else bands_for(model, open_cube_of(options))
+    # Of a model, and where nothing is fitted, it is no option.
+    chosen["scale"] = getattr(options, "scale", "none")
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
-        mask = local_name(store) if name is None else (local_name(store), name)
-    return daskclust.open_cube(local_name(options.cube), mask=mask, **chosen)
+        chosen["mask"] = local_name(store) if name is None else (local_name(store), name)
+    return daskclust.open_cube(local_name(options.cube), **chosen)
 
 
 def local_name(path: Any) -> Any:

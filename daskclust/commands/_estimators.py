@@ -137,12 +137,10 @@ def make_estimator(options: argparse.Namespace) -> Any:
     if "random_state" in params:
         given["random_state"] = options.seed
     model = kind(**given)
-    check = getattr(model, "_check_parameters", None)
-    if check is not None:
-        try:
-            check()
-        except (TypeError, ValueError) as error:
-            options.parser.error(str(error))
+    try:
+        model._check_parameters()
+    except (TypeError, ValueError) as error:
+        options.parser.error(str(error))
     for name, why in _NEEDED.items():
         alone = name == "delta" and "n_clusters_hint" in given
         alone |= name == "n_clusters" and given.get("distance_threshold") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -32,8 +33,7 @@ from daskclust.storage.urls import redact
 #: Options that are about pixels, and their values where they are not given.
 _OF_PIXELS = {
     **dict.fromkeys(("variable", "dims", "mask", "bad_bands", "chunks", "labels", "class_column")),
-    "wavelengths": None,
-    **dict.fromkeys(("smooth", "min_pixels")),
+    **dict.fromkeys(("wavelengths", "smooth", "min_pixels")),
     **{"nodata": "auto", "incomplete": "mask", "min_observed": 0.0, "scale": "none"},
     "unlabeled": (-1,),
     "resample_labels": False,
@@ -199,14 +199,11 @@ class TableJob(Job):
                     },
                 )
         with progress.task("Summary"):
-            counts: dict[int, int] = {}
+            counts: Counter[int] = Counter()
             parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
             for part in compute("the sizes of the classes", *parts):
-                for code, size in part.items():
-                    counts[code] = counts.get(code, 0) + size
-            _outputs.add_classes(
-                found, legend, [counts.get(code, 0) for code in legend.codes], "rows"
-            )
+                counts.update(part)
+            _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
             columns = {"labels": self.table.label_column, "truth": options.truth}
             known = {}
             for name, column in columns.items():

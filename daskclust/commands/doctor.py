@@ -501,7 +501,7 @@ def _run(options: argparse.Namespace) -> int:
     client_side = look_around()
     stored: Any = None
     if options.cube is not None:
-        source = open_cube_of(options, scale="none").stored
+        source = open_cube_of(options).stored
         stored = source.values if source.array is None else StoredArray(source.array)
     progress = Progress()
     with (

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
         columns, blocks = feature_names(table), table.frame.npartitions
     else:
         refuse_model_of_table(options.model)
-        cube = open_cube_of(options, scale="none", model=model)
+        cube = open_cube_of(options, model=model)
         blocks = cube.blocks.count
     with open_client(options, useful_workers=blocks, progress=progress):
         with progress.task("Profiles and rules"):

@@ -323,7 +323,7 @@ def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> Cub
         _check_pairs(pairs, n_pixels)
         _estimators.check_count(params, n_pixels, "pixels")
     else:
-        cube = _cubes.open_cube_of(options, scale="none", model=model)
+        cube = _cubes.open_cube_of(options, model=model)
         check_same_data(model, cube)
         if cube.shape[2] != model.n_features_in_:
             raise ValueError(

@@ -135,7 +135,7 @@ def _label_map(place: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str,
 
 
 def _cube(options: argparse.Namespace) -> dict[str, Any]:
-    cube = open_cube_of(options, scale="none")
+    cube = open_cube_of(options)
     source, place = cube.stored, cube.georeference
     array = source.array
     paths = list(paths_of(options.cube).values())

@@ -150,7 +150,7 @@ def _run(options: argparse.Namespace) -> int:
     file = AnswersFile(options.labels)
     if file.path is not None:
         check_writable("--labels", options.labels, file.path)
-    cube = open_cube_of(options, scale="none")
+    cube = open_cube_of(options)
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:
         options.parser.error(

@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     mark = job_mark(options, {}, options.model)
     replace = check_outputs(options, _cubes.inputs_of(options, "model"), mark, outputs)
     model = None if options.model is None else daskclust.load(options.model)
-    cube = _cubes.open_cube_of(options, scale="none", model=model)
+    cube = _cubes.open_cube_of(options, model=model)
     if model is not None:
         check_same_data(model, cube)
     plan = make_plan(cube, options, None, constrained=False)
