@@ -231,7 +231,7 @@ def cube_html(cube: Any, n_valid: int | None) -> str:
         else f"{n_bands} of {stored.shape[2]} stored",
         "Wavelengths": _wavelengths(cube.wavelengths),
         "Blocks": f"{down} x {across}, of {cube.blocks.block[0]} x {cube.blocks.block[1]} pixels",
-        "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)}",
+        "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
         "Scaled by": ", ".join(
             f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
             for key, value in cube.values.items()

@@ -374,6 +374,15 @@ class Profiles:
     def _n_shown(self) -> int:
         return min(len(self.features), 40)
 
+    @property
+    def worst_auc_error(self) -> str:
+        """The largest of ``auc_errors`` to one digit, which is a bound: it is not rounded down."""
+        worst = float(np.nan_to_num(self.auc_errors).max(initial=0.0))
+        shown = f"{worst:.1g}"
+        if float(shown) < worst:
+            shown = f"{float(shown) + 10.0 ** np.floor(np.log10(worst)):.1g}"
+        return shown
+
     def _repr_html_(self) -> str:
         right = ' style="text-align:right"'
         lines = []
@@ -390,8 +399,8 @@ class Profiles:
             f"<th>{title}</th>"
             for title in ("Cluster", "Rows", "Share", "What sets it apart", spots)
         )
-        worst = float(np.nan_to_num(self.auc_errors).max(initial=0.0))
-        note = f"AUC one against the rest, to within {worst:.1g}." if worst else "AUC are exact."
+        worst = self.worst_auc_error
+        note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
             f"<p>{note}</p>"

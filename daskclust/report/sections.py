@@ -258,14 +258,18 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
     """Return a page about profiles and rules, with the mark of its job."""
     page = Page(title)
     page.written("")
-    worst = float(np.nan_to_num(profiles.auc_errors).max(initial=0.0))
+    things = "rows" if profiles.pixels is None else "pixels"
     page.facts(
         [
-            (f"{profiles.sizes.sum():,.0f}", "rows"),
+            (f"{profiles.sizes.sum():,.0f}", things),
             (f"{len(profiles.labels)}", "clusters"),
             (f"{len(profiles.features)}", "features"),
-            *([] if rules is None else [(f"{rules.fidelity:.1%}", "of the rows follow the rules")]),
-            (f"{worst:.1g}" if worst else "0", "error of the AUC at most"),
+            *(
+                []
+                if rules is None
+                else [(f"{rules.fidelity:.1%}", f"of the {things} follow the rules")]
+            ),
+            (profiles.worst_auc_error, "error of the AUC at most"),
         ]
     )
     add_profiles(page, profiles, rules)

@@ -105,6 +105,8 @@ def test_html_of_a_cube_reads_nothing(cube: Cube) -> None:
     text = cube._repr_html_()
     assert "_survey" not in vars(cube)
     assert "not counted yet" in text
+    # Not what the files take.
+    assert " uncompressed<" in text
     assert "WGS 84 / UTM zone 32N (EPSG:32632)" in text
     assert "470 to 900 nm" in text
     assert "x 600000 to 600180, y 5200000 to 5199880" in text

@@ -1,5 +1,7 @@
 """Profiles against pandas and scikit-learn, for any input and chunks."""
 
+import dataclasses
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -256,3 +258,15 @@ def test_what_cannot_be_explained_is_refused():
         profiles(None, X[:2], [0, 1]).distinguishing(7)
     with pytest.raises(MemoryPlanError, match="1100 clusters in 1000 features"):
         profiles(None, np.zeros((1100, 1000), np.float32), np.arange(1100))
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(0.0, "0"), (0.00149, "0.002"), (0.02, "0.02"), (0.096, "0.1"), (0.5, "0.5")],
+)
+def test_the_bound_of_the_auc_is_not_rounded_down(error: float, shown: str) -> None:
+    found = profiles(None, np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1])
+    found = dataclasses.replace(found, auc_errors=np.array([[error], [0.0]]))
+    assert found.worst_auc_error == shown
+    told = f"to within {shown}." if error else "AUC are exact."
+    assert told in found._repr_html_()
