@@ -390,7 +390,7 @@ def draw_profiles(
         for (j, i), value in np.ndenumerate(table):
             if np.isfinite(value):
                 text = f"{value:.1f}".replace("-0.0", "0.0")
-                _write_cell(ax, i, j, text, is_dark=abs(value) > 2, fontsize="x-small")
+                _write_cell(ax, i, j, text, is_dark=abs(value) > 1.8, fontsize="x-small")
     long = max(len(name) for name in clusters) > 4
     ax.set_xticks(
         range(len(clusters)),

@@ -286,5 +286,5 @@ def open_labeled(
     elif is_dask(data) or is_dask(labels) or len(data) != len(labels):
         rows = open_labeled_rows(data, labels, masked=True)
     else:
-        rows, of_rows = open_rows(data), np.asarray(labels, np.int64)
+        rows, of_rows = open_rows(data), np.asarray(labels)
     return Labeled(rows, data, labels, of_rows, features, classes, ignored, cube, owner)

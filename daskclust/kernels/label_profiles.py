@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
+from daskclust.kernels.nearest.implementation import add_moments, prefetch, row_distance
 
 #: Cells by which the search for a bin begins.
 _CELLS = 4096
@@ -20,20 +21,25 @@ _CELLS = 4096
 _FEW, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
 #: Values whose cells are found at a time, and rows at most.
 _TILE, _TILE_ROWS = 2**18, 4096
+#: Bytes in a line of the cache; cells in one; one cell of a pair, and its bits.
+_LINE_BYTES, _LINE, _HALF, _BITS = 64, 32, np.uint32(0xFFFF), np.uint32(16)
 #: Rows that are counted in numbers of two bytes, which stay in a nearer cache.
 _MOST_COUNTED = 15 * 2**12
-#: Rows that stay in the nearest cache for two loops.
-_FEW_ROWS = 512
+#: Numbers of a vector, by which moments are padded.
+_PADDED = 8
+#: Bytes of the rows that are put in the order of their labels: they stay in a near cache.
+_SORTED = 2**17
 #: Share of the bins that follow the quantiles of single labels.
 _OF_LABELS = 0.25
 
 
 @compiled()
-def _moments(x, index, weights, weighted, moments, bounds, missing):  # pragma: no cover
+def _moments(x, index, weights, weighted, sizes, moments, bounds, missing):  # pragma: no cover
     for i in range(x.shape[0]):
         c, w = index[i], weights[i] if weighted else 1.0
         if c < 0 or w == 0.0:
             continue
+        sizes[c] += w
         for j in range(missing.shape[1]):
             v = np.float64(x[i, j])
             if v != v:
@@ -50,67 +56,70 @@ def _moments(x, index, weights, weighted, moments, bounds, missing):  # pragma: 
             bounds[1, c, j] = max(bounds[1, c, j], v)
 
 
-@compiled()
-def _complete_moments(x, index, sizes, sums, squares, origin, lows, highs):  # pragma: no cover
+@compiled(counted=False)
+def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
     """Compute the moments of rows that count alike and lack nothing; else sums are not finite."""
-    p = sums.shape[1]
-    # Two loops over a few rows, each with so few arrays that it is compiled to vectors.
-    for begin in range(0, x.shape[0], _FEW_ROWS):
-        end = min(begin + _FEW_ROWS, x.shape[0])
-        for i in range(begin, end):
-            c = index[i]
-            if c < 0:
+    lines = -(-x.shape[1] * x.itemsize // _LINE_BYTES)
+    for begin in range(0, x.shape[0], order.size):
+        count = min(order.size, x.shape[0] - begin)
+        # Rows of a label one after another: its moments stay in registers.
+        ends[:] = 0
+        for i in range(count):
+            ends[index[begin + i] + 2] += 1
+            for line in range(lines):
+                prefetch(x, begin + i, line)
+        for c in range(1, ends.size):
+            ends[c] += ends[c - 1]
+        for i in range(count):
+            c = index[begin + i] + 1
+            order[ends[c]] = begin + i
+            ends[c] += 1
+        for c in range(sizes.size):
+            first, stop = ends[c], ends[c + 1]
+            if first == stop:
                 continue
             if sizes[c] == 0.0:
-                for j in range(p):
-                    origin[c, j] = np.float64(x[i, j])
-            sizes[c] += 1.0
-            for j in range(p):
-                gap = np.float64(x[i, j]) - origin[c, j]
-                sums[c, j] += gap
-                squares[c, j] += gap * gap
-        for i in range(begin, end):
-            c = index[i]
-            if c < 0:
-                continue
-            for j in range(p):
-                v = np.float64(x[i, j])
-                lows[c, j] = min(lows[c, j], v)
-                highs[c, j] = max(highs[c, j], v)
+                # Squares about a row of the label keep their digits whatever the offset.
+                for j in range(x.shape[1]):
+                    facts[c, j] = np.float64(x[order[first], j])
+            sizes[c] += stop - first
+            add_moments(x, order, first, stop, facts, c)
 
 
 def value_moments(
     x: Array, index: Ints, weight: Floats | None, k: int, n_features: int | None = None
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Moments, range and missing values of each feature, by labels in [0, k).
 
     Rows of negative ``index`` do not count, nor do columns beyond ``n_features``: a slice would not
-    be contiguous.  Returned are weight, mean and squared deviations (3, k, p) of the values that
-    are there; least and largest value (2, k, p), infinite where there is none; the weight of the
-    missing values (k, p).
+    be contiguous.  Returned are the weight of the rows (k,); weight, mean and squared deviations
+    (3, k, p) of the values that are there; least and largest value (2, k, p), infinite where there
+    is none; the weight of the missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
-    index = np.ascontiguousarray(index)
-
-    def nothing() -> tuple[Floats, Floats]:
-        return np.zeros((4, k, p)), np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
-
-    found, bounds = nothing()
+    index, sizes = np.ascontiguousarray(index), np.zeros(k)
     missing = np.zeros((k, p))
     if weight is None:
-        sizes = np.zeros(k)
-        _complete_moments(x, index, sizes, *found[1:], *bounds)
-        found[0] = sizes[:, None]
-    if weight is not None or not np.isfinite(found[2]).all():
-        found, bounds = nothing()
+        width = -(-x.shape[1] // _PADDED) * _PADDED
+        parts = np.zeros((k, 5, width))
+        parts[:, 3:] = np.array([np.inf, -np.inf])[:, None]
+        rows = int(np.clip(_SORTED // max(x.itemsize * x.shape[1], 1), 32, 1024))
+        order, ends = np.empty(rows, np.int64), np.empty(k + 2, np.int64)
+        _complete_moments(x, index, sizes, parts.reshape(k, 5 * width), order, ends)
+        origin, sums, squares, *bounds = parts.transpose(1, 0, 2)[..., :p]
+        total = np.repeat(sizes[:, None], p, axis=1)
+    if weight is not None or not np.isfinite(sums).all():
+        found = np.zeros((4, k, p))
+        bounds = np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
+        sizes[:] = 0.0
         weights = np.empty(0) if weight is None else weight
-        _moments(x, index, weights, weight is not None, found, bounds, missing)
-    total, sums, squares, origin = found
+        _moments(x, index, weights, weight is not None, sizes, found, bounds, missing)
+        total, sums, squares, origin = found
     # Infinities are refused by the range, once all rows are known.
     with np.errstate(invalid="ignore", over="ignore"):
-        shift = np.divide(sums, total, out=np.zeros_like(sums), where=total > 0)
+        shift = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
         deviation = np.maximum(squares - sums * shift, 0.0)
-    return np.stack([total, origin + shift, deviation]), bounds, missing
+    return sizes, np.stack([total, origin + shift, deviation]), np.array(bounds), missing
 
 
 @dataclass(frozen=True)
@@ -148,33 +157,36 @@ def _ranks(n: int, count: int) -> Ints:
     return np.linspace(0, n - 1, min(count, n)).round().astype(np.int64)
 
 
-def _edges(ordered: Array, uniform: Array, parts: list[Array], most: int) -> Array:
-    """Choose edges for a feature from sorted sampled values: all, those of all rows, of each label.
+def _ascending(columns: Array) -> list[Array]:
+    """Sort each line; what is missing is left out."""
+    columns = np.sort(columns, axis=1)
+    there = columns.shape[1] - np.isnan(columns).sum(axis=1)
+    return [line[:count] for line, count in zip(columns, there, strict=True)]
 
-    Parts are sorted in place.
-    """
-    below = ordered.dtype.type(-np.inf)
-    distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+def _spread(ordered: Array, count: int) -> Array:
+    return ordered[_ranks(len(ordered), count)]
+
+
+def _distinct(ordered: Array) -> Array:
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
+def _edges(drawn: Array, parts: list[Array], most: int) -> Array:
+    """Choose edges for a feature from sorted sampled values: those of all rows, of each label."""
+    below, distinct = drawn.dtype.type(-np.inf), _distinct(drawn)
+    if 2 * len(distinct) <= most:
+        distinct = np.unique(np.concatenate([*parts, drawn]))
     if 2 * len(distinct) <= most:
         # Each value alone, so that ties are seen as ties.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
-
-    def spread(ordered: Array, count: int) -> Array:
-        return ordered[_ranks(len(ordered), count)]
-
     each = int(most * _OF_LABELS) // max(len(parts), 1)
-    of_labels = []
-    for part in parts if each else []:
-        if len(part):
-            part.sort()
-            of_labels.append(spread(part, each))
-    fine = np.unique(np.concatenate([*of_labels, ordered[:0]]))
+    fine = np.unique(np.concatenate([*(_spread(part, each) for part in parts), drawn[:0]]))
     # A value that many rows share has a bin of its own.
-    rough = spread(uniform, (most - len(fine)) // 2 * 2)
-    kept, times = np.unique(rough, return_counts=True)
-    heavy = kept[times > 1]
-    edges = np.unique(np.concatenate([fine, kept, np.nextafter(heavy, below)]))
-    return edges if len(edges) <= most else np.unique(spread(edges, most))
+    rough = _spread(drawn, (most - len(fine)) // 2 * 2)
+    heavy = _distinct(rough[1:][rough[1:] == rough[:-1]])
+    edges = np.unique(np.concatenate([fine, rough, np.nextafter(heavy, below)]))
+    return edges if len(edges) <= most else np.unique(_spread(edges, most))
 
 
 def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
@@ -188,18 +200,13 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     found, place = np.unique(labels[order], return_inverse=True)
     first = np.searchsorted(place, np.arange(len(found) + 1))
     columns, uniform = np.ascontiguousarray(x[order].T), uniform[order]
+    drawn = _ascending(columns[:, uniform])
+    parts = zip(*(_ascending(columns[:, i:j]) for i, j in pairwise(first)), strict=True)
+    chosen = [_edges(one, list(own), most - 1) for one, own in zip(drawn, parts, strict=True)]
     # A part of the sample, with all of small clusters, tells what moved edges would hide.
     told = np.flatnonzero(~uniform | (order % 4 == 0))
-    owners = place[told]
-    chosen = []
-    for column in columns:
-        there = ~np.isnan(column)
-        parts = [column[i:j] for i, j in pairwise(first)]
-        if not there.all():
-            parts = [part[~np.isnan(part)] for part in parts]
-        drawn = np.sort(column[there & uniform])
-        ordered = drawn if uniform.all() else np.sort(column[there])
-        chosen.append(_edges(ordered, drawn, [part.copy() for part in parts], most - 1))
+    columns, owners = columns[:, told], place[told]
+    gaps = np.isnan(columns).any(axis=1)
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
     starts, stops = np.zeros((2, p, _CELLS), np.int32)
@@ -216,9 +223,10 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
             starts[j] = stops[j] - inside
             if len(own) <= _FEW:
                 continue
-            column = columns[j, told]
-            there = ~np.isnan(column)
-            column, at_rows = column[there], owners[there]
+            column, at_rows = columns[j], owners
+            if gaps[j]:
+                there = ~np.isnan(column)
+                column, at_rows = column[there], owners[there]
             moved: Ints = np.cumsum(inside > 0) - (inside > 0)
             of_rows = _cells(column.astype(np.float64), low[j], scale[j])
             hidden = _hidden(at_rows, moved[of_rows])
@@ -249,8 +257,42 @@ def _cells(values: Floats, low: float, scale: float) -> Ints:
     return np.clip((values - low) * scale, 0.0, _CELLS - 1.0).astype(np.int64)
 
 
-@compiled()
-def _fill(x, index, weights, weighted, grid, cells, bases, out):  # pragma: no cover
+@compiled(counted=False)
+def _distances(x, index, centers, weights, p, out):  # pragma: no cover
+    for i in range(x.shape[0]):
+        c = index[i]
+        if c < 0:
+            out[i] = np.inf
+            continue
+        total = row_distance(x, i, centers, c, weights, 1.0, (), ())
+        if total != total:
+            total, seen = 0.0, 0
+            for j in range(p):
+                gap = np.float64(x[i, j]) - centers[c, j]
+                square = gap * gap * weights[j]
+                if square == square:
+                    total += square
+                    seen += 1
+            total = total * p / seen if seen else np.inf
+        out[i] = np.sqrt(total)
+
+
+def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
+    """Distances of rows to their own centers, over what they observe.
+
+    Columns beyond those of the centers do not count; weights are those of the squared distance.
+    Rows of negative index are infinitely far.
+    """
+    p, more = centers.shape[1], x.shape[1] - centers.shape[1]
+    given = np.ones(p) if weights is None else np.asarray(weights, np.float64)
+    out = np.empty(len(x))
+    wide = np.pad(np.asarray(centers, np.float64), ((0, 0), (0, more)))
+    _distances(x, index, wide, np.pad(given, (0, more)), p, out)
+    return out
+
+
+@compiled(counted=False)
+def _fill(x, index, weights, weighted, grid, cells, pairs, bases, out):  # pragma: no cover
     edges, low, scale, starts, stops, plain = grid
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, nothing = np.float64(n_cells - 1), np.int16(n_cells)
@@ -266,13 +308,22 @@ def _fill(x, index, weights, weighted, grid, cells, bases, out):  # pragma: no c
                 v = np.float64(x[begin + i, j])
                 place = min(max((v - low[j]) * scale[j], 0.0), last)
                 cells[i, j] = np.int16(place) if v == v else nothing
+        done = -1
         for j in range(p):
             firsts, counts = starts[j], out[j].reshape(-1)
             if plain[j]:
                 if weighted:
                     for i in range(count):
                         counts[bases[i] + firsts[np.uint16(cells[i, j])]] += weights[begin + i]
-                else:
+                elif j % 2 == 0 and j + 1 < p and plain[j + 1]:
+                    # Cells of two features are read at once.
+                    others_firsts, others_counts = starts[j + 1], out[j + 1].reshape(-1)
+                    for i in range(count):
+                        pair = pairs[i, j // 2]
+                        counts[bases[i] + firsts[pair & _HALF]] += np.uint16(1)
+                        others_counts[bases[i] + others_firsts[pair >> _BITS]] += np.uint16(1)
+                    done = j + 1
+                elif j != done:
                     for i in range(count):
                         counts[bases[i] + firsts[np.uint16(cells[i, j])]] += np.uint16(1)
                 continue
@@ -310,29 +361,15 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     grid = bins.edges, bins.low, bins.scale, *tables, bins.plain
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
-    cells, bases = np.empty((rows, p), np.int16), np.empty(rows, np.uint64)
+    # Whole lines of the cache; pairs of cells in the order of the bytes of any machine.
+    cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
+    pairs, bases = cells.view("<u4"), np.empty(rows, np.uint64)
     for start in range(0, len(x), _MOST_COUNTED):
         part = slice(start, start + _MOST_COUNTED)
-        _fill(x[part], index[part], weights[part], weighted, grid, cells, bases, few)
+        _fill(x[part], index[part], weights[part], weighted, grid, cells, pairs, bases, few)
         if few is not out:
             _move(few.reshape(-1), out.reshape(-1))
     return out[:, :k, :n_bins]
-
-
-@compiled(fastmath={"reassoc", "contract"})
-def _distances(x, index, centers, weights, out):  # pragma: no cover
-    p = centers.shape[1]
-    for i in range(x.shape[0]):
-        c = index[i]
-        # What is missing is counted without a branch: rows are summed by vectors.
-        total, seen = 0.0, 0.0
-        for j in range(p):
-            gap = np.float64(x[i, j]) - centers[c, j]
-            square = gap * gap * weights[j]
-            there = square == square
-            total += square if there else 0.0
-            seen += 1.0 if there else 0.0
-        out[i] = np.sqrt(total * p / seen) if seen > 0.0 else np.inf
 
 
 @compiled()
@@ -365,12 +402,37 @@ def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
     return places
 
 
-def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
-    """Distances of rows to their own centers, over what they observe.
+@compiled()
+def _count(labels, low, counts):  # pragma: no cover
+    for i in range(labels.size):
+        counts[np.int64(labels[i]) - low] += 1
 
-    Columns beyond those of the centers do not count; weights are those of the squared distance.
+
+def label_counts(labels: Ints, low: int, high: int) -> Ints:
+    """Count labels, all of which lie in [low, high]."""
+    counts = np.zeros(high - low + 1, np.int64)
+    _count(labels, low, counts)
+    return counts
+
+
+@compiled()
+def _number(labels, low, table, index):  # pragma: no cover
+    for i in range(labels.size):
+        at = np.int64(labels[i]) - low
+        index[i] = table[at] if 0 <= at < table.size else -1
+
+
+def label_places(labels: Ints, known: Ints) -> Ints:
+    """Places of labels among known ones, which are sorted and lie close; -1 for others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> label_places(np.array([7, 3, 4]), np.array([3, 7])).tolist()
+    [1, 0, -1]
     """
-    out = np.empty(len(x))
-    given = np.ones(centers.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    _distances(x, index, np.asarray(centers, np.float64), given, out)
-    return out
+    table = np.full(int(known[-1] - known[0]) + 1, -1)
+    table[known - known[0]] = np.arange(len(known))
+    index = np.empty(len(labels), np.int64)
+    _number(labels, int(known[0]), table, index)
+    return index

@@ -30,7 +30,8 @@ def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
     bits = Philox(key=key)
     bits.advance(start // _STEP)
     skipped = start % _STEP
-    return 1.0 - Generator(bits).random(count + skipped)[skipped:]
+    drawn = Generator(bits).random(count + skipped)[skipped:]
+    return np.subtract(1.0, drawn, out=drawn)
 
 
 def draw_numbers(total: int, count: int, seed: int) -> Ints:

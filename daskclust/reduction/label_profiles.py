@@ -13,6 +13,8 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.label_profiles import (
     Bins,
     fill_histograms,
+    label_counts,
+    label_places,
     own_distances,
     smallest_of_each,
     value_moments,
@@ -147,21 +149,17 @@ def _occurring(labels: Ints) -> Ints:
     low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, _FAR)
     if high - low >= _FAR:
         return np.unique(labels)
-    return np.flatnonzero(np.bincount(labels - low)) + low
+    return np.flatnonzero(label_counts(labels, low, high)) + low
 
 
 def _places(labels: Ints, known: Ints) -> Ints:
     """Places of labels among known ones, which are sorted; -1 for others."""
     if not len(known):
         return np.full(len(labels), -1)
-    low, high = int(known[0]), int(known[-1])
-    if high - low >= _FAR:
+    if known[-1] - known[0] >= _FAR:
         index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
         return np.where(known[index] == labels, index, -1)
-    table = np.full(high - low + 1, -1)
-    table[known - low] = np.arange(len(known))
-    inside = (labels >= low) & (labels <= high)
-    return np.where(inside, table[np.where(inside, labels, low) - low], -1)
+    return label_places(labels, known)
 
 
 def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
@@ -179,7 +177,7 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
 
 def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Array:
     """Places of rows that may be among those drawn: all of them, and few others."""
-    counts = np.bincount(index + 1, minlength=k + 1)[1:]
+    counts = label_counts(index, -1, k - 1)[1:]
     # Four times as many as are wanted, mostly enough of each label; else all of it.
     limit = np.append(np.maximum(4.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
     near = np.flatnonzero(keys <= limit.max())
@@ -198,24 +196,22 @@ def _sample_block(
     counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
         counting &= labels != state.ignored
-    found = _occurring(labels if counting.all() else labels[counting])
+    every = bool(counting.all())
+    found = _occurring(labels if every else labels[counting])
     index = _places(labels, found)
-    index[~counting] = -1
+    if not every:
+        index[~counting] = -1
     fields = _sample_fields(state)
     facts = fields["facts"].identity()
     for part in rows.slices():
         own = None if rows.weight is None else rows.weight[part]
-        moments, bounds, missing = value_moments(
+        weight, moments, bounds, missing = value_moments(
             rows.x[part], index[part], own, len(found), n_features=p
         )
         made = np.zeros(len(found), _facts_dtype(p))
         made["label"] = found
         made["moments"], made["bounds"] = moments.transpose(1, 0, 2), bounds.transpose(1, 0, 2)
-        made["missing"] = missing
-        there = index[part] >= 0
-        made["weight"] = np.bincount(
-            index[part][there], None if own is None else own[there], len(found)
-        )
+        made["weight"], made["missing"] = weight, missing
         if not np.isfinite(moments).all() or np.isinf(bounds[:, moments[0] > 0]).any():
             _check_finite(rows, whole.x, index)
             raise ValueError(
@@ -269,7 +265,7 @@ class Place:
         out = np.empty(len(x))
         for start in range(0, len(x), SEGMENT):
             part = slice(start, start + SEGMENT)
-            z = self.metric(x[part, :n_features])
+            z = np.ascontiguousarray(self.metric(x[part, :n_features]))
             out[part] = own_distances(z, index[part], self.centers, self.weights)
         return out
 
@@ -321,7 +317,7 @@ def _histogram_block(
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
-    keys = state.place.distances(rows.x, np.maximum(index, 0), whole.x.shape[1])
+    keys = state.place.distances(rows.x, index, whole.x.shape[1])
     for c, places in enumerate(smallest_of_each(keys, index, k, state.n_nearest)):
         own = np.sort(places[places >= 0])
         if len(own):

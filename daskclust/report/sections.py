@@ -107,7 +107,7 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
         value = found["best_matching_accuracy"]
         rows = [("Best matching of clusters to classes", f"{value:.3f}")]
     rows += [
-        (name.capitalize(), f"{value:.3f}")
+        (name[:1].upper() + name[1:], f"{value:.3f}")
         for name, value in found.get("baselines", {}).items()
         if not name.startswith("rows")
     ]

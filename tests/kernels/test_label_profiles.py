@@ -3,13 +3,20 @@
 import numpy as np
 import pytest
 
-from daskclust.kernels.label_profiles import choose_bins, fill_histograms, value_moments
+from daskclust.kernels.label_profiles import (
+    choose_bins,
+    fill_histograms,
+    label_counts,
+    label_places,
+    value_moments,
+)
 
 
 def test_moments_by_hand():
     x = np.array([[1.0, np.nan], [3.0, 4.0], [8.0, 9.0], [5.0, 5.0]])
     index = np.array([0, 0, 1, -1])
-    moments, bounds, missing = value_moments(x, index, np.array([1.0, 3.0, 2.0, 1.0]), 2)
+    sizes, moments, bounds, missing = value_moments(x, index, np.array([1.0, 3.0, 2.0, 1.0]), 2)
+    assert sizes.tolist() == [4.0, 2.0]
     assert moments[0].tolist() == [[4.0, 3.0], [2.0, 2.0]]
     assert moments[1].tolist() == [[2.5, 4.0], [8.0, 9.0]]
     # 1 (1 - 2.5)^2 + 3 (3 - 2.5)^2
@@ -22,8 +29,35 @@ def test_moments_by_hand():
 def test_moments_keep_their_digits_far_from_zero():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 2)) + 1e9
-    moments, *_ = value_moments(x, np.zeros(1000, np.int64), None, 1)
+    _, moments, *_ = value_moments(x, np.zeros(1000, np.int64), None, 1)
     np.testing.assert_allclose(moments[2, 0] / 1000, x.var(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [1, 7, 8, 50, 600])
+def test_moments_of_complete_rows_are_those_of_a_loop(p, dtype):
+    rng = np.random.default_rng(p)
+    x = rng.normal(size=(2500, p)).astype(dtype)
+    index = rng.integers(-1, 4, 2500)
+    # A last column that does not count, as labels are.
+    x = np.column_stack([x, index.astype(dtype)])
+    found = value_moments(x, index, None, 5, p)
+    # Rows of weights take the loop that looks at each value.
+    for ours, theirs in zip(found, value_moments(x, index, np.ones(2500), 5, p), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert found[0].tolist() == [*np.bincount(index[index >= 0], minlength=4), 0]
+    own = x[index == 2, :p].astype(np.float64)
+    np.testing.assert_allclose(found[1][1, 2], own.mean(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found[2][:, 2], [own.min(axis=0), own.max(axis=0)])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_places_and_counts_of_labels(dtype):
+    labels = np.array([-100, 100, 3, -100, 7], dtype)
+    assert label_places(labels, np.array([-100, 3, 100])).tolist() == [0, 2, 1, 0, -1]
+    counts = label_counts(labels, -100, 100)
+    assert counts[[0, 103, 107, 200]].tolist() == [2, 1, 1, 1]
+    assert counts.sum() == 5
 
 
 COLUMNS = {

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
 import daskclust
 from daskclust.kernels.nearest import _plain, _row_loops, _tiles
@@ -270,6 +271,25 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
     monkeypatch.setattr(FunctionCache, "__init__", refuse)
     double = compiling.compiled()(lambda value: 2 * value)
     assert double(4) == 8
+
+
+def _moments_of(add_moments):
+    return njit(lambda x, order, facts: add_moments(x, order, 3, 57, facts, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [1, 8, 21])
+def test_moments_equal_the_plain_ones_to_the_last_bit(p, dtype):
+    rng = np.random.default_rng(p)
+    x, order = rng.normal(size=(60, p)).astype(dtype), rng.permutation(60)
+    facts = np.zeros((2, 5 * 24))
+    facts[:, 72:96], facts[:, 96:] = np.inf, -np.inf
+    found = [facts.copy(), facts.copy()]
+    for own, module in zip(found, (_plain, _row_loops), strict=True):
+        _moments_of(module.add_moments)(x, order, own)
+    parts = [own.reshape(2, 5, 24)[..., :p] for own in found]
+    np.testing.assert_array_equal(*parts)
+    assert np.isinf(parts[0][0, 3:]).all()
 
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 
-__all__ = ["WIDTH", "cost_of_tile", "row_distance", "sweeper"]
+__all__ = ["WIDTH", "add_moments", "cost_of_tile", "prefetch", "row_distance", "sweeper"]
 
 _LANES = 8
 
@@ -63,6 +63,29 @@ def row_distance(
         for lane in range(half):
             parts[lane] += parts[lane + half]
     return parts[0]
+
+
+@njit(nogil=True)
+def add_moments(x: Any, order: Any, first: int, stop: int, facts: Any, c: int) -> None:
+    """Add the rows ``order[first:stop]`` to the moments and ranges of a label.
+
+    Parts of ``facts[c]``, each at least as wide as a row: origin, sums of the values less the
+    origin and of their squares, smallest and largest value.
+    """
+    step = facts.shape[1] // 5
+    for at in range(first, stop):
+        for j in range(x.shape[1]):
+            value = np.float64(x[order[at], j])
+            gap = value - facts[c, j]
+            facts[c, step + j] += gap
+            facts[c, 2 * step + j] += gap * gap
+            facts[c, 3 * step + j] = min(facts[c, 3 * step + j], value)
+            facts[c, 4 * step + j] = max(facts[c, 4 * step + j], value)
+
+
+@njit(nogil=True)
+def prefetch(x: Any, i: int, line: int) -> None:
+    """Ask for a line of memory: not here."""
 
 
 @njit(nogil=True)

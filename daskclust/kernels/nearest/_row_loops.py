@@ -91,6 +91,59 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
 
 
 @_emitted
+def add_moments(typingctx, x, order, first, stop, facts, c):
+    """Add the rows ``order[first:stop]`` to the moments and ranges of a label; see the plain one.
+
+    Parts of ``facts[c]`` are as wide as whole vectors.
+    """
+    require_contiguous(x, order, facts)
+    vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
+    is_single = x.dtype == types.float32
+    source_vector = ir.VectorType(ir.FloatType(), SUM_LANES) if is_single else vector
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, length = row_pointer(context, builder, signature.args[0], args[0], const(0))
+        numbers = data(context, builder, signature.args[1], args[1])
+        target, width = row_pointer(context, builder, signature.args[4], args[4], args[5])
+        step = builder.udiv(width, const(5))
+        held = [cgutils.alloca_once(builder, vector) for _ in range(4)]
+
+        def body(offset: Any, lanes: Lanes, carried: Any) -> Any:
+            parts = [builder.add(builder.mul(step, const(part)), offset) for part in range(5)]
+            origin, *places = (builder.gep(target, [at]) for at in parts)
+            shift = load(builder, origin, vector)
+            for kept, place in zip(held, places, strict=True):
+                builder.store(load(builder, place, vector), kept)
+            with cgutils.for_range_slice(builder, args[2], args[3], const(1)) as (at, _):
+                row = builder.mul(builder.load(builder.gep(numbers, [at])), length)
+                here = builder.gep(source, [builder.add(row, offset)])
+                value = lanes.load(here, source_vector)
+                if is_single:
+                    value = builder.fpext(value, vector)
+                total, squares, low, high = (builder.load(kept) for kept in held)
+                gap = builder.fsub(value, shift)
+                is_low = builder.fcmp_ordered("<", value, low)
+                is_high = builder.fcmp_ordered(">", value, high)
+                found = (
+                    builder.fadd(total, gap),
+                    builder.fadd(squares, builder.fmul(gap, gap)),
+                    builder.select(is_low, value, low),
+                    builder.select(is_high, value, high),
+                )
+                for more, kept in zip(found, held, strict=True):
+                    builder.store(more, kept)
+            for kept, place in zip(held, places, strict=True):
+                store(builder, builder.load(kept), place)
+            return carried
+
+        row_loop(builder, length, SUM_LANES, const(0, I1), body)
+        return context.get_dummy_value()
+
+    intp = types.intp
+    return types.void(x, order, intp, intp, facts, intp), codegen
+
+
+@_emitted
 def prefetch(typingctx, x, i, line):
     """Ask for a line of memory, counted from row i; addresses outside are harmless."""
     require_contiguous(x)

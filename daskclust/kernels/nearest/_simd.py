@@ -224,6 +224,8 @@ def counted_loop(
     builder.position_at_end(loop)
     number, *carried = phis = [builder.phi(value.type) for value in (const(0), *start)]
     stepped = body(number, *carried)
+    # The body may have loops of its own.
+    end_of_loop = builder.block
     following = builder.add(number, const(step))
     builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
 
@@ -232,7 +234,7 @@ def counted_loop(
     begin, after = (const(0), *start), (following, *stepped)
     for phi, first, last in zip((*phis, *final), begin + begin[1:], after + after[1:], strict=True):
         phi.add_incoming(first, entry)
-        phi.add_incoming(last, loop)
+        phi.add_incoming(last, end_of_loop)
     return final
 
 
@@ -255,6 +257,7 @@ def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> An
     positions = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
     left = splat(builder, builder.sub(length, whole), ir.VectorType(I64, lanes))
     cut = body(whole, Lanes(builder, builder.icmp_signed("<", positions, left)), so_far)
+    tail = builder.block
     builder.branch(done)
 
     builder.position_at_end(done)
