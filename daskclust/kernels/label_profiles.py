@@ -106,7 +106,8 @@ def value_moments(
         rows = int(np.clip(_SORTED // max(x.itemsize * x.shape[1], 1), 32, 1024))
         order, ends = np.empty(rows, np.int64), np.empty(k + 2, np.int64)
         _complete_moments(x, index, sizes, parts.reshape(k, 5 * width), order, ends)
-        origin, sums, squares, *bounds = parts.transpose(1, 0, 2)[..., :p]
+        facts = parts.transpose(1, 0, 2)[..., :p]
+        (origin, sums, squares), bounds = facts[:3], facts[3:]
         total = np.repeat(sizes[:, None], p, axis=1)
     if weight is not None or not np.isfinite(sums).all():
         found = np.zeros((4, k, p))
