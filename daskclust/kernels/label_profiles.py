@@ -258,7 +258,7 @@ def _cells(values: Floats, low: float, scale: float) -> Ints:
     return np.clip((values - low) * scale, 0.0, _CELLS - 1.0).astype(np.int64)
 
 
-@compiled(counted=False)
+@compiled()
 def _distances(x, index, centers, weights, p, out):  # pragma: no cover
     for i in range(x.shape[0]):
         c = index[i]
