@@ -32,17 +32,12 @@ _SMALL = -1000
 
 @compiled()
 def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) -> int:
-    """Put a center among the nearest so far, lower ones first among equals; return their number."""
+    """Put a center among the nearest so far; return their number."""
     m = indices.shape[1]
-    last = m - 1
-    if found == m and not (
-        d < distances[i, last] or (d == distances[i, last] and c < indices[i, last])
-    ):
+    if found == m and not d < distances[i, m - 1]:
         return found
-    at = min(found, last)
-    while at > 0 and (
-        d < distances[i, at - 1] or (d == distances[i, at - 1] and c < indices[i, at - 1])
-    ):
+    at = found if found < m else m - 1
+    while at > 0 and d < distances[i, at - 1]:
         distances[i, at] = distances[i, at - 1]
         indices[i, at] = indices[i, at - 1]
         at -= 1
@@ -157,6 +152,7 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
 def _search_cells(
     x: Any, points: Any, starts: Any, cells: Any, skip: Any, indices: Any, distances: Any
 ) -> None:
+    m = indices.shape[1]
     for i in range(x.shape[0]):
         found = 0
         for at_cell in range(cells.shape[1]):
@@ -165,7 +161,23 @@ def _search_cells(
                 if c == skip[i]:
                     continue
                 d = row_distance(x, i, points, c, (), 1.0, (), ())
-                found = _insert(indices, distances, i, found, c, d)
+                # Ties go to the lowest point, in whatever order cells are looked through.
+                if found == m and not (
+                    d < distances[i, m - 1] or (d == distances[i, m - 1] and c < indices[i, m - 1])
+                ):
+                    continue
+                at = found if found < m else m - 1
+                while at > 0 and (
+                    d < distances[i, at - 1]
+                    or (d == distances[i, at - 1] and c < indices[i, at - 1])
+                ):
+                    distances[i, at] = distances[i, at - 1]
+                    indices[i, at] = indices[i, at - 1]
+                    at -= 1
+                distances[i, at] = d
+                indices[i, at] = c
+                if found < m:
+                    found += 1
 
 
 def nearest_in_cells(
