@@ -442,8 +442,11 @@ class _Prices(NamedTuple):
 #: Rows of ``penalties``; the kind of a listed pair, as a number.
 _REPEL, _ATTRACT = 0, 1
 
+# Compiled code counts the references to every array that it takes out of a tuple.  That is
+# dear beside the work on one cluster or pair: what is called for each takes plain arrays.
 
-@inner(counted=False)
+
+@inner()
 def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
     """``points[row] . sums[c, k]`` in four chains, which do not wait for each other."""
     q = points.shape[1]
@@ -469,10 +472,19 @@ def _all_squares(length: float, n: int, dot: float, squares: float) -> float:
     return max(n * length - 2.0 * dot + squares, 0.0)
 
 
-@inner(counted=False)
-def _add_row(labeled: Any, row: int, c: int, k: int, sign: float, statistics: Any) -> None:
+@inner()
+def _add_row(
+    points: Any,
+    lengths: Any,
+    row: int,
+    c: int,
+    k: int,
+    sign: float,
+    number: Any,
+    sums: Any,
+    squares: Any,
+) -> None:
     """Add (sign 1) or take out (sign -1) a labeled row of class ``c`` in cluster ``k``."""
-    points, lengths, (number, sums, squares) = labeled.points, labeled.lengths, statistics
     for j in range(points.shape[1]):
         sums[c, k, j] += sign * points[row, j]
     squares[c, k] += sign * lengths[row]
@@ -488,10 +500,11 @@ def _add_row(labeled: Any, row: int, c: int, k: int, sign: float, statistics: An
 def _count_rows(labels, labeled, statistics):
     """Fill the statistics, which are 0, from the labels of all m rows."""
     slot, classes, n_classes = labeled.slot, labeled.classes, labeled.n_classes
-    number, sums, squares = statistics
+    points, lengths, (number, sums, squares) = labeled.points, labeled.lengths, statistics
     for i in range(labels.size):
         if slot[i] >= 0 and labels[i] >= 0:
-            _add_row(labeled, slot[i], classes[slot[i]], labels[i], 1.0, statistics)
+            s = slot[i]
+            _add_row(points, lengths, s, classes[s], labels[i], 1.0, number, sums, squares)
     for c in range(n_classes):
         number[n_classes] += number[c]
         squares[n_classes] += squares[c]
@@ -515,10 +528,17 @@ def _statistics(implied: ImpliedPairs, labels: Ints, small: Array, n_clusters: i
     return statistics
 
 
-@inner(counted=False)
-def _add_listed(labels: Any, i: int, pairs: Any, penalties: Any) -> float:
+@inner()
+def _add_listed(
+    labels: Any,
+    i: int,
+    indptr: Any,
+    neighbors: Any,
+    costs: Any,
+    is_must_link: Any,
+    penalties: Any,
+) -> float:
     """Add the costs of row i's listed pairs; return the must-link costs of them all."""
-    indptr, neighbors, costs, is_must_link = pairs
     total = 0.0
     for e in range(indptr[i], indptr[i + 1]):
         k = labels[neighbors[e]]
@@ -531,13 +551,18 @@ def _add_listed(labels: Any, i: int, pairs: Any, penalties: Any) -> float:
     return total
 
 
-@inner(counted=False)
+@inner()
 def _add_constant(
-    row: int, old: int, total: float, labeled: Any, number: Any, penalties: Any
+    c: int,
+    old: int,
+    total: float,
+    must_weight: float,
+    cannot_weight: float,
+    number: Any,
+    penalties: Any,
 ) -> float:
-    """Add a labeled row's implied pairs, 1 each; return ``total`` with them."""
-    c, any_class = labeled.classes[row], labeled.n_classes
-    must_weight, cannot_weight = labeled.must_link_weight, labeled.cannot_link_weight
+    """Add the implied pairs of a row of class ``c``, 1 each; return ``total`` with them."""
+    any_class = number.shape[0] - 1
     for k in range(number.shape[1]):
         same = number[c, k]
         # The row itself is among the rows of its class in its old cluster.
@@ -548,7 +573,7 @@ def _add_constant(
     return total
 
 
-@inner(counted=False)
+@inner()
 def _add_attraction(
     row: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
 ) -> float:
@@ -571,7 +596,7 @@ def _add_attraction(
     return total
 
 
-@inner(counted=False)
+@inner()
 def _lowest(scores):
     """Cluster of the lowest score, the first of equals."""
     best, lowest = 0, scores[0]
@@ -581,13 +606,13 @@ def _lowest(scores):
     return best
 
 
-@inner(counted=False)
+@inner()
 def _score(distances: Any, i: int, k: int, total: float, penalties: Any) -> float:
     """Distance plus penalties: the must-links towards other clusters, the cannot-links to k."""
     return distances[i, k] + ((total - penalties[_ATTRACT, k]) + penalties[_REPEL, k])
 
 
-@inner(counted=False)
+@inner()
 def _lowest_repelled(
     distances: Any, i: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
 ) -> int:
@@ -620,22 +645,29 @@ def _lowest_repelled(
     return best
 
 
-@compiled(counted=False)
+@compiled()
 def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
     """Assign all rows in turn; ``prices`` is scratch.  Return how many labels changed."""
     m, n_clusters = distances.shape
+    indptr, neighbors, costs, is_must_link = pairs
     penalties, scores, _ = prices
-    slot, n_classes, constant = labeled.slot, labeled.n_classes, labeled.constant
+    number, sums, squares = statistics
+    slot, classes, points, lengths, n_classes = labeled[:5]
+    constant, must_weight = labeled.constant, labeled.must_link_weight
+    cannot_weight = labeled.cannot_link_weight
     changed = 0
     for i in range(m):
         old = np.int64(labels[i])
         row = slot[i] if n_classes > 0 else -1
+        c = classes[row] if row >= 0 else 0
         for k in range(n_clusters):
             penalties[_REPEL, k] = 0.0
             penalties[_ATTRACT, k] = 0.0
-        total = _add_listed(labels, i, pairs, penalties)
+        total = 0.0
+        if indptr[i] < indptr[i + 1]:
+            total = _add_listed(labels, i, indptr, neighbors, costs, is_must_link, penalties)
         if row >= 0 and constant:
-            total = _add_constant(row, old, total, labeled, statistics.number, penalties)
+            total = _add_constant(c, old, total, must_weight, cannot_weight, number, penalties)
         elif row >= 0:
             total = _add_attraction(row, old, total, labeled, statistics, prices)
         for k in range(n_clusters):
@@ -648,10 +680,10 @@ def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
             changed += 1
             labels[i] = best
             if row >= 0:
-                for at in (labeled.classes[row], n_classes):  # its class, and all of them
+                for at in (c, n_classes):  # its class, and all of them
                     if old >= 0:
-                        _add_row(labeled, row, at, old, -1.0, statistics)
-                    _add_row(labeled, row, at, best, 1.0, statistics)
+                        _add_row(points, lengths, row, at, old, -1.0, number, sums, squares)
+                    _add_row(points, lengths, row, at, best, 1.0, number, sums, squares)
     return changed
 
 
