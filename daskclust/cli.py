@@ -118,9 +118,7 @@ def _run(arguments: list[str], is_program: bool) -> int:
     except KeyboardInterrupt as stop:
         return _stopped(stop)
     except BaseException as error:  # CancelledError is no Exception
-        kind = type(error)
-        of_library = kind.__module__.split(".")[0] in _LIBRARIES
-        if not (isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or of_library):
+        if not _is_expected(error):
             if not is_program:
                 raise
             print(redact(traceback.format_exc()), file=sys.stderr)
@@ -136,6 +134,12 @@ def _stopped(stop: KeyboardInterrupt) -> int:
         return INTERRUPTED
     _tell(stop.word)
     return stop.code
+
+
+def _is_expected(error: BaseException) -> bool:
+    kind = type(error)
+    of_library = kind.__module__.split(".")[0] in _LIBRARIES
+    return isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or of_library
 
 
 def _one_line(error: BaseException) -> str:

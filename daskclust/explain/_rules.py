@@ -11,8 +11,10 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
 from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_label_pairs
 from daskclust.estimator.inputs import check_integer
+from daskclust.exceptions import PerformanceWarning
 from daskclust.explain._data import Labeled, open_labeled
 from daskclust.explain._profiles import Profiles, drawn_share, profiles_of, sample_labeled
 from daskclust.reduction.label_profiles import LabelSample
@@ -20,6 +22,9 @@ from daskclust.reduction.label_tables import CONTINGENCY
 
 #: Leaves for each cluster, and the fewest.
 _LEAVES, _FEWEST = 2, 4
+#: Sampled rows by features by clusters, up to which rules are told unasked: ten seconds, or minutes
+#: where clusters overlap and the tree is deep.
+_UNASKED = 10**9
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,9 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     the rows it stands for; the second counts over all rows how often the tree is right.
     Thresholds are compared in float32, as scikit-learn does.
 
+    *Cost*: scikit-learn weighs each threshold by all clusters, so that each level of the tree takes
+    sampled rows by features by clusters: minutes for a thousand clusters of embeddings.
+
     Examples
     --------
     >>> import numpy as np
@@ -276,11 +284,20 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
 def explained(
     model: Any, X: Any, features: Sequence[str] | None = None, labels: Any = None
 ) -> tuple[Profiles, Rules | None]:
-    """Find profiles and rules (None for one cluster) together, in three passes.
+    """Find profiles and rules together, in three passes.
 
-    `labels` are those of the model for X, where they are not what it predicts.
+    `labels` are those of the model for X, where they are not what it predicts.  Rules are None for
+    one cluster, and, with a warning, where they would take long.
     """
     data = open_labeled(model, X, features=features, found=labels)
     sample = sample_labeled(data)
-    told = rules_of(data, sample) if len(sample.labels) > 1 else None
+    k, (n, p) = len(sample.labels), sample.rows["x"].shape
+    is_long = k * n * p > _UNASKED
+    if is_long:
+        warn(
+            f"Rules of {k} clusters are left out: a tree of {n} sampled rows and {p} features "
+            "would take minutes. Use daskclust.explain.rules(model, X, max_leaves=...) to grow it.",
+            PerformanceWarning,
+        )
+    told = rules_of(data, sample) if k > 1 and not is_long else None
     return profiles_of(data, sample), told

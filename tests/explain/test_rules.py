@@ -7,7 +7,8 @@ import pytest
 from sklearn.datasets import load_wine
 
 import daskclust
-from daskclust.explain import rules
+from daskclust.exceptions import PerformanceWarning
+from daskclust.explain import explained, rules
 
 
 def test_fidelity_is_that_of_the_tree_over_all_rows():
@@ -49,6 +50,18 @@ def test_planted_threshold_of_a_large_set_and_a_rare_cluster():
     assert found.rules[0].conditions[0].startswith("x2")
     assert "fidelity 1.000" in str(found)
     assert "100.0%" in found._repr_html_()
+
+
+def test_rules_that_take_minutes_are_left_out_unless_asked_for(monkeypatch):
+    X = load_wine().data
+    model = daskclust.KMeans(n_clusters=3, random_state=0).fit(X)
+    assert explained(model, X)[1] is not None
+    monkeypatch.setattr("daskclust.explain._rules._UNASKED", 178 * 13 * 3 - 1)
+    with pytest.warns(PerformanceWarning, match="Rules of 3 clusters are left out: a tree of 178"):
+        told = explained(model, X)
+    assert told[1] is None
+    assert told[0].sizes.sum() == len(X)
+    assert rules(model, X).fidelity > 0.9
 
 
 def test_missing_values_are_told():
