@@ -4,9 +4,9 @@
 changes little: seconds of all threads, the least of some runs.  A pass of KMeans is one more
 iteration of a fit; ``predict`` labels all rows once; reading them is a sum.
 
-Two cores of an AVX-512 EPYC, float64.  At a load of 30, each beside its predecessor: a pass 82 ms,
-predict 100 ms, profiles of an array 315 ms (367 before), of Dask 350 ms (396).  At a load of 1,
-before: reading 21 ms, predict 51 ms, profiles of an array 200 ms, of Dask 223 ms.
+Two cores of an AVX-512 EPYC, float64, idle: reading 13 ms, a pass 81 ms, predict 94 ms, profiles
+of an array 296 to 343 ms in four runs, of Dask 320 to 352 ms; before moments were kept in registers
+341 to 366 and 363 to 386 ms.
 """
 
 from __future__ import annotations
