@@ -45,35 +45,29 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
 
 
 @compiled()
-def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int) -> int:
-    # Equal distances at first: the first draw is by mass alone.
-    squared = np.ones(points.shape[0])
-    for count in range(places.size):
-        if count >= n_first:
-            place = _pick(squared, mass, True, uniforms[count])
-            if place < 0:
-                # Where all that is left attracts no row, it is better than a repeated point.
-                place = _pick(squared, mass, False, uniforms[count])
-            if place < 0:
-                return count
-            places[count] = place
-        for i in range(squared.size):
-            apart = row_distance(points, i, points, places[count], (), 1.0, (), ())
-            squared[i] = min(squared[i], apart) if count else apart
-    return places.size
-
-
-def draw_apart(points: Floats, mass: Floats, k: int, uniforms: Floats, n_first: int = 0) -> Any:
+def draw_apart(points: Any, mass: Any, k: int, uniforms: Any, n_first: int = 0) -> Any:
     """Draw k points one after another with probability ``mass D^2`` (k-means++); return places.
 
     Points without mass are drawn only where no others are away from those drawn.  There is a
     uniform number for each draw; the ``n_first`` first points count as drawn already.  Places are
     fewer where the others repeat points that were drawn.  Cost ``O(m k p)``.
     """
-    places = np.zeros(k, dtype=np.intp)
-    places[:n_first] = np.arange(n_first)
-    points = np.ascontiguousarray(points)
-    return places[: _draw(points, mass, uniforms, places, n_first)]
+    places = np.arange(k)
+    # Equal distances at first: the first draw is by mass alone.
+    squared = np.ones(points.shape[0])
+    for count in range(k):
+        if count >= n_first:
+            place = _pick(squared, mass, True, uniforms[count])
+            if place < 0:
+                # Where all that is left attracts no row, it is better than a repeated point.
+                place = _pick(squared, mass, False, uniforms[count])
+            if place < 0:
+                return places[:count]
+            places[count] = place
+        for i in range(squared.size):
+            apart = row_distance(points, i, points, places[count], (), 1.0, (), ())
+            squared[i] = min(squared[i], apart) if count else apart
+    return places
 
 
 def approach(
