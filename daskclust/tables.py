@@ -482,8 +482,9 @@ def open_table(
             raise
         except (OSError, ValueError) as error:
             reason = "no answer in time" if unanswered(error) else redact(error).rstrip(".")
+            asked = "" if isinstance(error, _HeadError) else " Is the file whole?"
             raise OSError(
-                f"{redact(repr(source))} cannot be read as {kind}: {reason}. Is the file whole?"
+                f"{redact(repr(source))} cannot be read as {kind}: {reason}.{asked}"
             ) from error
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
@@ -620,6 +621,10 @@ def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | No
     return _Vectors(dtype, int(size))
 
 
+class _HeadError(ValueError):
+    """The first lines of a CSV file say what is wrong with it."""
+
+
 @dataclass(frozen=True)
 class _Head:
     """The first lines of a CSV file: what its columns are, decided once for all parts."""
@@ -644,24 +649,24 @@ class _Head:
             # The last line may be cut off, and so may its last letter.
             text = (content if whole else content[: content.rindex(b"\n")]).decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise _HeadError(
                 f"the byte {error.start} is no UTF-8. Convert it first, for example with iconv -f "
                 "latin1 -t utf-8"
             ) from error
         except ValueError:
-            raise ValueError("its first MiB is one line") from None
+            raise _HeadError("its first MiB is one line") from None
         lines = csv.reader(io.StringIO(text, newline=""))
         header = next(lines, None)
         if header is None:
-            raise ValueError("it is empty; expected a header line")
+            raise _HeadError("it is empty; expected a header line")
         if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-            raise ValueError(
+            raise _HeadError(
                 f"its header is {header[0]!r}, without commas; expected fields separated by commas"
             )
         rows = []
         for row in lines:
             if len(row) > len(header):
-                raise ValueError(
+                raise _HeadError(
                     f"line {lines.line_num} has {len(row)} fields, the header {len(header)}, so "
                     "which values belong to which columns cannot be told. Remove what is too much "
                     "(a comma at the end of the line?), or name it in the header"

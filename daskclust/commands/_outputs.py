@@ -97,8 +97,6 @@ def check_outputs(
     replace = {}
     for flag, output in outputs.items():
         path = output.place
-        if not path.strip():
-            raise ValueError(f"{flag} is empty; expected a path.")
         place = _place(path)
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:

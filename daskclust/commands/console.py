@@ -67,6 +67,12 @@ def ending(found: Mapping[str, Any]) -> list[str]:
     return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
 
 
+def _words(value: Any) -> list[str]:
+    """Return texts of an option without blanks around them."""
+    given = value if isinstance(value, list) else [value]
+    return [word.strip() for word in given if isinstance(word, str)]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that rejects abbreviations and suggests the nearest flag.
 
@@ -109,6 +115,11 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self.refuse(unknown)
+        for action in self._actions:
+            value = getattr(found, action.dest, None)
+            # What a variable of a script that is not set leaves: it would be the current folder.
+            if action.metavar != "TEXT" and value != action.default and "" in _words(value):
+                self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
         return found, []
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:

@@ -122,6 +122,9 @@ def test_clusters_of_a_csv_file(
     said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
 ) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "packed.csv.gz", index=False)
+    words = ("fit", "packed.csv.gz", "--columns", "a,b", "--n-clusters", 3, "--model", "m")
+    assert said(*words, "--scheduler", address)[1].startswith("Rows      90 clustered")
     words = ("fit", "t.csv", "--columns", "a,b", "--n-clusters", 3, "--output", "o")
     code, out, err = said(*words, "--scheduler", address)
     assert code == 0, err

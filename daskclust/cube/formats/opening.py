@@ -163,12 +163,12 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
 
     Folders are Zarr stores; URLs go by their ending.
 
-    >>> kind_of("scene.zarr"), kind_of("s3://bucket/scene.tif"), kind_of("fields.geojson")
-    ('zarr', 'raster', 'vector')
+    >>> kind_of("scene.zarr"), kind_of("s3://bucket/scene.tif"), kind_of("rows.csv.gz")
+    ('zarr', 'raster', 'table')
     """
     name = os.fspath(path)
-    plain = name.split("?")[0].split("#")[0].rstrip("/")
-    ending = os.path.splitext(plain)[1].lower()
+    plain = name.split("?")[0].split("#")[0].rstrip("/").lower()
+    ending = ".csv" if plain.endswith(".csv.gz") else os.path.splitext(plain)[1]
     if "://" not in name and os.path.isfile(name):
         with open(name, "rb") as file:
             start = file.read(8)

@@ -232,7 +232,7 @@ def read_points(
 def _read_csv(place: str) -> _Table:
     import fsspec
 
-    with fsspec.open(place, "r", encoding="utf-8-sig", newline="") as file:
+    with fsspec.open(place, "r", "infer", encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, skipinitialspace=True)
         header = [field.strip() for field in next(lines, [])]
         if not header:
