@@ -1,4 +1,4 @@
-"""Tables (Parquet, CSV) as rows for clustering, and labels written beside the rows."""
+"""Tables (Parquet, CSV, arrays) as rows for clustering, and labels written beside the rows."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import zarr
 from numpy.typing import NDArray
+from zarr.abc.store import Store
 
 from daskclust._types import Ints
 from daskclust._warnings import warn
-from daskclust.engine import compute, number_type, parts_read_again
+from daskclust.engine import compute, number_type, parts_read_again, read_again
 from daskclust.exceptions import DaskclustWarning, ReadError
 from daskclust.storage.files import matching, unanswered, url_options
-from daskclust.storage.outputs import Output, Written
+from daskclust.storage.npy import NewNpy, NpyFile, NpyOutput, is_npy
+from daskclust.storage.outputs import Group, Output, Written, check_written, new_group
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently, unseen
+from daskclust.storage.seen import StoredArray, as_dask
+from daskclust.storage.stores import arrays_of, decode_fill_value, local_path, open_store
 from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["Table", "open_table", "written_labels"]
+__all__ = ["Table", "holds_vectors", "open_table", "written_labels"]
 
 _MARK = "_daskclust.txt"
 _FIRST_LINE = "labels by daskclust"
@@ -39,6 +44,12 @@ _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
 _MOST_SAID = 2**20
 #: Columns that a message names.
 _SHOWN = 30
+#: Name of the one column of an array, and bytes of what is read at once of a ``.npy`` file.
+_VECTORS, _PART = "embedding", 2**24
+#: What outputs of labels alone are.
+_LABELS = "array of labels"
+#: Names of dimensions of images, whose lines are no rows.
+_OF_IMAGES = ({"y", "x"}, {"lat", "lon"}, {"latitude", "longitude"})
 #: Values that mean no label.
 _NONE = -1
 #: Bytes of a CSV file by which its columns are known.
@@ -80,6 +91,8 @@ class Table:
     vectors: _Vectors | None = None
     #: Whether the columns that are not features are text, as in CSV.
     is_text: bool = False
+    #: The rows, where they are stored as an array.
+    array: Any = None
 
     @property
     def n_features(self) -> int:
@@ -105,6 +118,8 @@ class Table:
 
         Of Parquet exactly, by its metadata; of CSV by lines, or by bytes where it is large.
         """
+        if self.array is not None:
+            return len(self.array)
         size = self.bytes_of_files
         if size is None or any(file.suffix.lower() == ".gz" for file in self.files):
             return None
@@ -121,6 +136,8 @@ class Table:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Number of rows of each partition; counted once, by one pass over a single column."""
+        if self.array is not None:
+            return tuple(map(int, self.array.chunks[0]))
         parts = [dask.delayed(len)(part) for part in self._parts([self.columns[0]])]
         return tuple(int(length) for length in compute("the count of rows", *parts))
 
@@ -147,8 +164,10 @@ class Table:
         """The features: a lazy Dask array (n, p), one chunk per partition.
 
         float32 where all columns are float32 or integers of up to 16 bits, else float64; a
-        column of lists as it is stored.
+        column of lists, or an array, as it is stored.
         """
+        if self.array is not None:
+            return self.array
         p = self.n_features
         blocks = [
             da.from_delayed(
@@ -260,33 +279,43 @@ class Table:
         overwrite: bool = False,
         attributes: Mapping[str, Any] | None = None,
         more: Mapping[str, Any] | None = None,
-    ) -> Path:
-        """Write all columns and the labels as a folder of Parquet files, completely or not at all.
+    ) -> Any:
+        """Write the labels, completely or not at all; in Parquet beside all columns.
 
         Parameters
         ----------
         labels : array of shape (n,)
             NumPy, or Dask and chunked like `samples`: ``model.labels_``,
             ``model.predict(table.samples)``.
-        path : str or path
-            A new folder, which all workers must be able to reach.
+        path : str, path or zarr store
+            A new folder of Parquet files, which all workers must be able to reach.  A name that
+            ends in .npy is a file of the labels alone, of shape (n,); one that ends in .zarr, or a
+            store, a Zarr group of arrays (n,), whose names are those of the new columns.
         name : str, default="label"
             Name of the new column.
         overwrite : bool, default=False
-            Replace a folder that this method has written; nothing else is ever replaced.
+            Replace what this method has written, and a .npy file of one integer a row; nothing
+            else is ever replaced.
         attributes : mapping, default=None
-            JSON values that are kept beside the rows; see :func:`written_labels`.
+            JSON values that are kept beside the rows (not in .npy); see :func:`written_labels`.
             Credentials of URLs in them are replaced by ``***``.
         more : mapping of str to dask.array.Array of shape (n,), default=None
             Further new columns by name, such as ``model.score_samples(table.samples)``.
 
+        Returns
+        -------
+        Path or zarr.Group
+
         Raises
         ------
         FileExistsError
-            The folder exists and `overwrite` is False, or daskclust has not written it.
+            The target exists and `overwrite` is False, or daskclust has not written it.
+        StoreError
+            A worker cannot reach the target.
         ValueError
             The table already has a column `name`, the labels have other chunks than
-            `samples`, or `path` is a URL.
+            `samples`, `path` is the URL of something else than Zarr, text is written to .npy or
+            Zarr, or `more` to .npy.
 
         Notes
         -----
@@ -305,15 +334,18 @@ class Table:
                     f"{sum(self.lengths)} rows."
                 )
             labels = da.from_array(labels, chunks=(self.lengths,))
-        parts = self._parts()
-        columns = {}
-        for key, values in {name: labels, **(more or {})}.items():
-            columns[key] = values.to_delayed().ravel().tolist()
-            if len(columns[key]) != len(parts):
+        new = {name: labels, **(more or {})}
+        n_parts = self.frame.npartitions
+        for key, values in new.items():
+            if values.npartitions != n_parts:
                 raise ValueError(
-                    f"{key} has {len(columns[key])} chunks, the table has {len(parts)} parts; "
+                    f"{key} has {values.npartitions} chunks, the table has {n_parts} parts; "
                     "expected labels of table.samples, in their chunks."
                 )
+        if not isinstance(output, LabelsFolder):
+            return self._write_arrays(output, new, json.loads(said))
+        parts = self._parts()
+        columns = {key: values.to_delayed().ravel().tolist() for key, values in new.items()}
         with output.new() as partial:
             partial.mkdir()
             tasks = [
@@ -334,13 +366,54 @@ class Table:
             (partial / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
         return Path(path).absolute()
 
-    def output(
-        self, path: str | os.PathLike[str], name: str, *, overwrite: bool = False
-    ) -> LabelsFolder:
-        """Return the folder that :meth:`write_labels` writes, to be checked."""
+    def _write_arrays(
+        self, output: Output, arrays: Mapping[str, da.Array], attributes: Mapping[str, Any]
+    ) -> Any:
+        """Write arrays (n,) into a ``.npy`` file or a Zarr group, one task a chunk."""
+        for key, values in arrays.items():
+            if values.dtype.kind not in "iuf":
+                raise ValueError(
+                    f"{key} has dtype {values.dtype}; expected numbers. A folder of Parquet files "
+                    "may hold text."
+                )
+        length = sum(self.lengths)
+        if isinstance(output, NpyOutput):
+            if len(arrays) > 1:
+                raise ValueError(f"{redact(output.place)!r} holds labels alone; expected no more=.")
+            (labels,) = arrays.values()
+            with output.new() as partial:
+                _store([labels], [NewNpy(partial, (length,), labels.dtype)])
+            return output.path
+        size = max(1, *self.lengths)
+        with new_group(output.place, kind=output.kind, overwrite=output.overwrite) as group:
+            group.attrs.update(attributes)
+            targets = [
+                # So that a chunk that is not there is a chunk that was not written.
+                group.create_array(
+                    key,
+                    shape=(length,),
+                    chunks=(size,),
+                    dtype=values.dtype,
+                    config={"write_empty_chunks": True},
+                )
+                for key, values in arrays.items()
+            ]
+            cut = [values.rechunk(size) for values in arrays.values()]
+            _store(cut, [StoredArray(target) for target in targets])
+            for target in targets:
+                check_written(target)
+        return open_store(output.place)
+
+    def output(self, path: Any, name: str, *, overwrite: bool = False) -> Output:
+        """Return what :meth:`write_labels` writes, to be checked."""
         if name in self.frame.columns:
             raise ValueError(f"The table has a column {name!r} already; pass another name=.")
-        return LabelsFolder(os.fspath(path), name, self.files, overwrite=overwrite)
+        place = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+        if not isinstance(place, str) or place.rstrip("/").lower().endswith(".zarr"):
+            return Group(place, _LABELS, overwrite=overwrite)
+        if place.lower().endswith(".npy"):
+            return NpyOutput(place, _LABELS, overwrite=overwrite)
+        return LabelsFolder(place, name, self.files, overwrite=overwrite)
 
 
 class LabelsFolder(Output):
@@ -384,14 +457,16 @@ def open_table(
     columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
 ) -> Table:
-    """Open a table in Parquet or CSV; only metadata are read.
+    """Open a table in Parquet or CSV, or an array of vectors; only metadata are read.
 
     Parameters
     ----------
-    source : str, path, list of them, or dask.dataframe.DataFrame
+    source : str, path, list of them, dask.dataframe.DataFrame, or zarr store or array
         Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz: UTF-8,
         with commas and one header line.  May be a pattern with ``*``, or a URL that fsspec
-        supports.
+        supports.  An array (n, p) of numbers in a ``.npy`` file, which tasks map, or in Zarr (a
+        folder, or a URL with ``.zarr`` in it; of a group the path of the array, ``STORE/NAME``) is
+        a table of one column ``embedding`` of lists.
     columns : sequence of str or str, default=None
         Feature columns; None takes all numeric columns except `label_column`.  In CSV those
         are numeric that hold nothing else within the first MiB.  A column of
@@ -412,7 +487,7 @@ def open_table(
         A column does not exist.
     ValueError
         A feature is not numeric, or there is no feature; lists of several lengths when they are
-        read.
+        read; an array that is no matrix of numbers.
 
     Examples
     --------
@@ -432,9 +507,19 @@ def open_table(
     if isinstance(columns, str):
         columns = [columns]
     lists: _Vectors | None = None
-    if hasattr(source, "to_dask_array"):
-        frame: Any = source
-        files: list[Path] = []
+    array = _stored_vectors(source)
+    if array is not None:
+        frame: Any = dd.from_delayed(
+            [dask.delayed(_as_lists)(block) for block in array.to_delayed().ravel()],
+            meta=_as_lists(np.empty((0, array.shape[1]), array.dtype)),
+            verify_meta=False,
+        )
+        file = local_path(source)
+        files: list[Path] = [] if file is None or not file.is_file() else [file]
+        is_text = False
+    elif hasattr(source, "to_dask_array"):
+        frame = source
+        files = []
         is_text = False
     else:
         single = isinstance(source, str | os.PathLike)
@@ -524,7 +609,105 @@ def open_table(
         raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text)
+    return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text, array)
+
+
+def holds_vectors(path: str) -> bool:
+    """Whether a path is that of an array of less dimensions than a cube has, in .npy or Zarr.
+
+    >>> holds_vectors("s3://bucket/table.parquet")
+    False
+    """
+    if "://" not in path and not os.path.exists(path):
+        return False
+    found = _stored(path)
+    return isinstance(found, NpyFile | zarr.Array) and found.ndim < 3
+
+
+def _stored(source: Any) -> Any:
+    """Open what may be an array in ``.npy`` or Zarr; None for tables."""
+    if not isinstance(source, str | os.PathLike):
+        is_zarr = isinstance(source, zarr.Array | zarr.Group | Store)
+    else:
+        source = os.fspath(source)
+        if "://" not in source and is_npy(source):
+            if not os.path.exists(source):
+                raise FileNotFoundError(
+                    f"There is no file {source!r}; give the path of an existing one."
+                )
+            return NpyFile(Path(source).absolute())
+        metadata = (Path(source) / name for name in ("zarr.json", ".zarray", ".zgroup"))
+        is_zarr = ".zarr" in source if "://" in source else any(map(Path.exists, metadata))
+    return open_store(source) if is_zarr else None
+
+
+def _stored_vectors(source: Any) -> Any:
+    """Return rows that are stored as an array, lazy; None for tables."""
+    found = _stored(source)
+    if found is None:
+        return None
+    shown = redact(repr(source))
+    if isinstance(found, zarr.Group):
+        names = sorted(arrays_of(found))
+        raise ValueError(
+            f"{shown} is a group of arrays ({', '.join(names[:_SHOWN])}); expected one of them: "
+            "give its path, STORE/NAME."
+        )
+    dtype = found.dtype
+    if found.ndim != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise ValueError(
+            f"{shown} has shape {found.shape} and dtype {dtype}; expected numbers of shape (n, p), "
+            "a vector a row; or of an image (y, x, band), with open_cube."
+        )
+    if 0 in found.shape:
+        raise ValueError(f"{shown} has shape {found.shape}; expected one row and value at least.")
+    if isinstance(found, NpyFile):
+        rows = max(1, _PART // (dtype.itemsize * found.shape[1]))
+        meta = np.empty((0, 0), dtype)
+        array = da.from_array(found, chunks=(rows, -1), asarray=False, meta=meta)
+    else:
+        _check_plain(found, shown)
+        array = as_dask(found).rechunk({1: -1})
+    return read_again(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
+
+
+def _check_plain(array: zarr.Array, shown: str) -> None:
+    """Refuse an array whose values are not what it means, or which is an image."""
+    attributes: dict[str, Any] = array.attrs.asdict()
+    stated = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
+    names = [str(name).lower() for name in stated or ()]
+    if any(image <= {*names} for image in _OF_IMAGES):
+        raise ValueError(
+            f"{shown} has the dimensions {', '.join(names)}: an image, whose lines are no rows."
+        )
+    plain = {"scale_factor": 1, "add_offset": 0}
+    said = [name for name, value in plain.items() if attributes.get(name, value) != value]
+    for name in ("_FillValue", "missing_value"):
+        if name in attributes and not np.isnan(decode_fill_value(attributes[name])):
+            said.append(name)
+    if said:
+        raise ValueError(
+            f"{shown} states {said[0]} = {attributes[said[0]]!r}, which is not applied to vectors; "
+            "expected values that are what is meant. Decode them first, or remove the attribute."
+        )
+
+
+def _as_lists(rows: NDArray[Any]) -> Any:
+    """Return rows as a table of one column of lists."""
+    import pandas
+    import pyarrow
+
+    flat = pyarrow.array(rows.ravel())
+    lists = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    return pandas.DataFrame({_VECTORS: pandas.arrays.ArrowExtensionArray(lists)})
+
+
+def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
+    stored = (
+        da.store(array, target, lock=False, compute=False)
+        for array, target in zip(arrays, targets, strict=True)
+    )
+    compute("the writing of labels", *stored)
 
 
 def _no_column(wanted: str, known: Sequence[str]) -> KeyError:

@@ -1,4 +1,4 @@
-"""Tables on the command line: Parquet and CSV in, the rows with their labels out."""
+"""Tables on the command line: Parquet, CSV and arrays in, the rows with their labels out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _INSTEAD = {
 def add_table_arguments(
     parser: argparse.ArgumentParser, *, label_column: bool = False, output: bool = True
 ) -> None:
-    group = parser.add_argument_group("tables", "CUBE may be a table: Parquet or CSV.")
+    group = parser.add_argument_group(
+        "tables",
+        "CUBE may be a table: Parquet, CSV, or an array of two dimensions (.npy, STORE.zarr/NAME).",
+    )
     group.add_argument(
         "--columns",
         type=as_names,
@@ -93,7 +96,7 @@ def is_table(options: argparse.Namespace) -> bool:
         if getattr(options, name, None) is not None:
             options.parser.error(
                 f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
-                "expected Parquet or CSV"
+                "expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
             )
     if any(found):
         options.parser.error("some files are tables and others are not; expected one kind")
@@ -101,10 +104,15 @@ def is_table(options: argparse.Namespace) -> bool:
 
 
 def _holds_table(path: str) -> bool:
-    if kind_of(path) == "table":
+    from daskclust.tables import holds_vectors
+
+    kind = kind_of(path)
+    if kind == "table":
         return True
     folder = Path(path)
-    return "://" not in path and folder.is_dir() and any(folder.glob("*.parquet"))
+    if "://" not in path and folder.is_dir() and any(folder.glob("*.parquet")):
+        return True
+    return kind in ("npy", "zarr") and holds_vectors(path)
 
 
 #: Columns beside the labels, by the flag that names them.
@@ -171,6 +179,8 @@ class TableJob(Job):
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
         """Write the model and the table with labels, and count the rows of each class."""
+        from daskclust.tables import LabelsFolder
+
         options, legend = self.options, legend_of(model)
         attributes = self.save(model, found, progress)
         if options.output is None and options.report is None and options.truth is None:
@@ -180,7 +190,8 @@ class TableJob(Job):
             names = legend.by_code
             are_codes = all(name == f"class_{code}" for code, name in names.items())
             written = codes
-            if not (legend.is_of_clusters or are_codes):
+            target = self.table.output(options.output, options.output_column)
+            if not (legend.is_of_clusters or are_codes or not isinstance(target, LabelsFolder)):
                 meta = np.empty(0, object)
                 written = codes.map_blocks(_named, names=names, dtype=object, meta=meta)
             elif legend.noise is not None:  # it stays -1, in a table
@@ -357,6 +368,12 @@ def _check_outputs(
         if name is None:
             continue
         shown = f"--{flag.replace('_', '-')}"
+        is_default = name == options.parser.get_default(flag)
+        if not is_default and str(options.output).lower().endswith(".npy"):
+            raise ValueError(
+                f"{shown} {name!r} is a column, and a .npy file holds the labels alone; expected "
+                "--output as a Zarr store (.zarr) or a folder of Parquet files."
+            )
         if flag != "output_column" and options.output is None:
             raise ValueError(f"{shown} {name!r} is a column of --output, which is not given.")
         if name in table.frame.columns or name in new:

@@ -114,8 +114,8 @@ def find_cube(
     array = found.array
     if array.ndim != 3 or 0 in array.shape:
         of_vectors = (
-            " Rows of vectors are no image: fit the array itself in Python, or its rows as a "
-            "column of lists in Parquet (--columns)."
+            " Rows of vectors are no image: daskclust.open_table opens them, of a Zarr store by "
+            "the path of the array (STORE/NAME)."
         )
         raise ValueError(
             f"{found.title} has shape {array.shape}; expected three dimensions, y, x and "
@@ -225,7 +225,8 @@ def _names_chosen(
             return flat
         raise ValueError(
             f"The {where} has {len(flat)} three-dimensional {what}s ({sorted(cubes)}) "
-            f"among {sorted(items)}; pass variable= to say which is the cube."
+            f"among {sorted(items)}; pass variable= to say which is the cube. Of a matrix of "
+            "vectors give the path of the array, STORE/NAME."
         )
     return cubes
 

@@ -509,3 +509,30 @@ def test_metadata_are_found_in_every_kind_of_store(tmp_path: Path, zarr_format: 
     opened = zarr.open_array(zarr.storage.ZipStore(tmp_path / "a.zip", mode="r"))
     stored = StoredArray(opened)
     assert_array_equal(stored[:], [0, 0])
+
+
+def test_vectors_and_their_labels_that_a_worker_does_not_see(
+    half_blind: Client, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+    path = place / f"vectors-{time.monotonic_ns()}.npy"
+    np.save(path, np.arange(200, dtype=np.int8).reshape(50, 4))
+    table = open_table(path)
+    with pytest.raises(StoreError, match=rf"worker tcp://.* does not see .*{path.name}"):
+        half_blind.compute(table.samples, workers=["blind"]).result()
+    # One task for each of 25 parts: the blind worker is given some.
+    with monkeypatch.context() as patch:
+        patch.setattr("daskclust.tables._PART", 8)
+        table = open_table(path)
+    labels = da.ones(50, chunks=2, dtype=np.int32)
+    for name in ("l.npy", "l.zarr"):
+        target = place / name
+
+        def written(target: Path = target) -> int:
+            table.write_labels(labels, target)
+            found = np.load(target) if target.suffix == ".npy" else zarr.open(target)["label"][:]
+            target.unlink() if target.is_file() else shutil.rmtree(target)
+            return int(found.sum())
+
+        refused_or_right(written, "does not see")
+        assert not [path for path in place.iterdir() if "l." in path.name]

@@ -74,6 +74,9 @@ def write_embeddings(folder: Path) -> None:
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.astype(np.float16).ravel()), 16)
     table = pyarrow.table({"id": np.arange(len(x)), "embedding": lists})
     parquet.write_table(table, folder / "embeddings.parquet")
+    np.save(folder / "vectors.npy", x.astype(np.int8))
+    group = zarr.create_group(folder / "store.zarr")
+    group.create_array("vectors", data=x.astype(np.int8), chunks=(300, 16))
 
 
 def write_earth(path: Path, truth: np.ndarray) -> None:

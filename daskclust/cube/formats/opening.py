@@ -10,57 +10,14 @@ from typing import Any, Literal
 import dask
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust.cube._georeference import Described
 from daskclust.cube.formats.found import OF_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
 from daskclust.storage.files import unanswered, url_options
+from daskclust.storage.npy import NpyFile
 from daskclust.storage.seen import SeenFiles
 from daskclust.storage.urls import redact
-
-
-class _NpyFile:
-    """An array in a file: what travels to workers is its path, not its values."""
-
-    def __init__(self, path: Path) -> None:
-        values = _mapped(path)
-        self.path = str(path)
-        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
-        self._seen: tuple[int, int] | None = _stamp(path)
-        self._files = SeenFiles([path])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Copies of files have times of their own.
-        return {**self.__dict__, "_seen": None}
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        self._files.check()
-        found = _stamp(Path(self.path))
-        if (self._seen or found) != found:
-            raise OSError(
-                f"{self.path!r} is another file than the one that was opened; expected one that "
-                "stays as it is, and that workers see as the client does. Open it again."
-            )
-        return np.array(_mapped(Path(self.path))[key])
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    """Map an array of numbers into memory."""
-    try:
-        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError:
-        raise
-    except Exception as error:  # NumPy's header is Python, and so are the errors about it
-        raise ValueError(
-            f"{str(path)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
-        ) from error
-    return mapped
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
@@ -197,7 +154,7 @@ def open_file(path: str | os.PathLike[str]) -> Any:
         name = str(Path(name).absolute())
     kind = kind_of(name)
     if kind == "npy":
-        held = _NpyFile(Path(name))
+        held = NpyFile(Path(name))
         meta = np.empty((0,) * held.ndim, held.dtype)
         return da.from_array(held, chunks="auto", asarray=False, meta=meta)
     if kind in ("netcdf", "netcdf3"):

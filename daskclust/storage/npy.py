@@ -1,0 +1,109 @@
+"""Arrays in ``.npy`` files: mapped by the tasks that read them, labels written by tasks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.storage.outputs import Output, Written
+from daskclust.storage.reads import unseen
+from daskclust.storage.seen import SeenFiles
+
+_START = b"\x93NUMPY"
+
+
+class NpyFile:
+    """An array in a file: what travels to workers is its path, not its values."""
+
+    def __init__(self, path: Path) -> None:
+        values = _mapped(path)
+        self.path = str(path)
+        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
+        self._seen: tuple[int, int] | None = _stamp(path)
+        self._files = SeenFiles([path])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies of files have times of their own.
+        return {**self.__dict__, "_seen": None}
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        self._files.check()
+        found = _stamp(Path(self.path))
+        if (self._seen or found) != found:
+            raise OSError(
+                f"{self.path!r} is another file than the one that was opened; expected one that "
+                "stays as it is, and that workers see as the client does. Open it again."
+            )
+        # By rows: files may be laid out by columns.
+        return np.array(_mapped(Path(self.path))[key], order="C")
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """Map an array of numbers into memory."""
+    try:
+        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy's header is Python, and so are the errors about it
+        raise ValueError(
+            f"{str(path)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
+        ) from error
+    return mapped
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+class NewNpy:
+    """A new array in a file, for tasks that write it by parts."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.path, self.shape, self.dtype = path, shape, dtype
+        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape).flush()
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        if not self.path.is_file():
+            raise unseen(repr(str(self.path)), who="which the client made")
+        mapped = np.lib.format.open_memmap(self.path, mode="r+")
+        mapped[key] = values
+        mapped.flush()
+
+
+class NpyOutput(Output):
+    """Labels in a ``.npy`` file.
+
+    Nothing in such a file says who has written it: with `overwrite` one integer a row is replaced,
+    nothing else.
+    """
+
+    def check_place(self) -> None:
+        """Refuse URLs, where tasks cannot write parts of a file."""
+        super().check_place()
+        if self.path is None:
+            raise ValueError(
+                f"{self.place!r} is a URL; expected a local .npy file, or a Zarr store (.zarr)."
+            )
+
+    def written(self) -> Written | None:
+        """Return a record that says nothing but that labels are there."""
+        if self.path is None:
+            return None
+        try:
+            found = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except Exception:  # whatever it is, it holds no labels
+            return None
+        return Written(self.kind) if found.ndim == 1 and found.dtype.kind == "i" else None
+
+
+def is_npy(name: str) -> bool:
+    """Whether a file on this machine is one, by its first bytes; what is not there, by its name."""
+    if os.path.isfile(name):
+        with open(name, "rb") as file:
+            return file.read(len(_START)) == _START
+    return name.lower().endswith(".npy")
