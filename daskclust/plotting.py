@@ -390,7 +390,7 @@ def draw_profiles(
         for (j, i), value in np.ndenumerate(table):
             if np.isfinite(value):
                 text = f"{value:.1f}".replace("-0.0", "0.0")
-                _write_cell(ax, i, j, text, is_dark=abs(value) > 1.8, fontsize="x-small")
+                _write_cell(ax, i, j, text, is_dark=abs(value) > 1.8)
     long = max(len(name) for name in clusters) > 4
     ax.set_xticks(
         range(len(clusters)),
@@ -404,11 +404,9 @@ def draw_profiles(
     _finish(ax, title, ax.spines)
 
 
-def _write_cell(
-    ax: Any, x: int, y: int, text: str, *, is_dark: bool, fontsize: str = "small"
-) -> None:
+def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:
     color = "white" if is_dark else "#333333"
-    ax.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=color)
+    ax.text(x, y, text, ha="center", va="center", fontsize="small", color=color)
 
 
 def _plain(name: object) -> str:

@@ -237,7 +237,7 @@ class TableJob(Job):
             profiles, rules = explained(model, self.data, feature_names(self.table), labels)
         codes = legend.encode(profiles.labels)
         names = [legend.by_code[int(code)] for code in codes]
-        if rules is not None:
+        if not isinstance(rules, str):
             called = dict(zip(profiles.names, names, strict=True))
             told = [replace(rule, cluster=called[rule.cluster]) for rule in rules.rules]
             rules = replace(rules, rules=told, names=[called[name] for name in rules.names])

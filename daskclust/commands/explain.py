@@ -152,10 +152,17 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
         if found.pixels is not None:
             clusters[-1]["nearest_pixels"] = found.pixels[at][near >= 0].tolist()
     out: dict[str, Any] = {"command": "explain", "clusters": clusters}
-    if told is not None:
-        rules = told.to_frame().to_dict(orient="records")
-        out |= {"fidelity": told.fidelity, "rules": rules}
-    return out
+    if isinstance(told, str):
+        return out | {"rules_left_out": told}
+    rules = [
+        {"cluster": each.cluster, "rule": str(each), "rows": each.rows, "precision": each.precision}
+        for each in told.rules
+    ]
+    absent = [
+        {"cluster": name, "mostly_follows": other, "share": share}
+        for name, other, share in told.without_rule
+    ]
+    return out | {"fidelity": told.fidelity, "rules": rules, "without_rule": absent}
 
 
 def _as_text(found: Any, told: Any) -> list[str]:
@@ -166,6 +173,4 @@ def _as_text(found: Any, told: Any) -> list[str]:
             f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  "
             f"{found.describe(int(found.labels[at]))}"
         )
-    if told is not None:
-        lines += ["", "Rules     " + str(told).replace("\n", "\n          "), ""]
-    return lines
+    return [*lines, "", "Rules     " + str(told).replace("\n", "\n          "), ""]

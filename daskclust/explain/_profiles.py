@@ -346,10 +346,10 @@ class Profiles:
             Without matplotlib.
         """
         if ax is None:
-            width = 9.0 if self.wavelengths is not None else 2.5 + 0.5 * min(len(self.labels), 24)
-            rows = 4.2 if self.wavelengths is not None else 1.4 + 0.26 * self._n_shown
+            width = 9.0 if self.are_spectra else 2.5 + 0.5 * min(len(self.labels), 24)
+            rows = 4.2 if self.are_spectra else 1.4 + 0.26 * self._n_shown
             ax = new_figure(figsize=(max(width, 6.0), rows), layout="constrained").add_subplot()
-        if self.wavelengths is not None and (np.diff(self.wavelengths) > 0).all():
+        if self.are_spectra:
             draw_spectra(
                 ax,
                 self.means,
@@ -369,6 +369,11 @@ class Profiles:
             clusters=self.names,
         )
         return ax
+
+    @property
+    def are_spectra(self) -> bool:
+        """Whether the features are ascending wavelengths, so that means are drawn as spectra."""
+        return self.wavelengths is not None and bool((np.diff(self.wavelengths) > 0).all())
 
     @property
     def _n_shown(self) -> int:
@@ -394,10 +399,11 @@ class Profiles:
                 f"<td style='text-align:left'>{escape(self.describe(int(label)))}</td>"
                 f"<td style='text-align:left'>{escape(near)}</td></tr>"
             )
+        things = "Rows" if self.pixels is None else "Pixels"
         spots = "Nearest rows" if self.pixels is None else "Nearest pixels (line, column)"
         head = "".join(
             f"<th>{title}</th>"
-            for title in ("Cluster", "Rows", "Share", "What sets it apart", spots)
+            for title in ("Cluster", things, "Share", "What sets it apart", spots)
         )
         worst = self.worst_auc_error
         note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."

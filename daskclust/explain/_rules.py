@@ -62,48 +62,75 @@ class Rules:
         One a leaf; those of one cluster together, the largest first.
     names : list of str
         Of the clusters.
-    recalls : ndarray of shape (k,), float64
-        Share of the rows of each cluster that its rules find.
-    fidelity : float
-        Share of all rows to which the rules give their cluster.
+    counts : ndarray of shape (k, k), int64
+        Rows of each cluster to which the rules give each cluster.
     tree : sklearn.tree.DecisionTreeClassifier
+    things : str
+        What rows are: ``"rows"``, or ``"pixels"`` of a scene.
     """
 
     rules: list[Rule]
     names: list[str]
-    recalls: Floats
-    fidelity: float
+    counts: Ints
     tree: Any
+    things: str = "rows"
+
+    @property
+    def recalls(self) -> Floats:
+        """Share of the rows of each cluster that its rules find."""
+        return np.asarray(self.counts.diagonal() / self.counts.sum(axis=1))
+
+    @property
+    def fidelity(self) -> float:
+        """Share of all rows to which the rules give their cluster."""
+        return float(self.counts.trace() / self.counts.sum())
+
+    @property
+    def without_rule(self) -> list[tuple[str, str, float]]:
+        """Clusters without a rule, whose rules take most of their rows, and the share of these."""
+        absent = np.flatnonzero(self.counts.sum(axis=0) == 0)
+        most, sizes = self.counts.argmax(axis=1), self.counts.sum(axis=1)
+        return [
+            (self.names[c], self.names[most[c]], float(self.counts[c, most[c]] / sizes[c]))
+            for c in absent.tolist()
+        ]
 
     def __repr__(self) -> str:
         return f"Rules of {len(self.rules)} leaves, fidelity {self.fidelity:.3f}"
 
     def __str__(self) -> str:
-        lines = [f"fidelity {self.fidelity:.3f} over all rows"]
+        things = self.things
+        lines = [f"fidelity {self.fidelity:.3f} over all {things}"]
         lines += [
-            f"{rule.cluster}: {rule} ({rule.rows} rows, {rule.precision:.1%} of them right)"
+            f"{rule.cluster}: {rule} ({rule.rows} {things}, {rule.precision:.1%} of them right)"
             for rule in self.rules
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._absences()])
+
+    def _absences(self) -> list[str]:
+        """Say of each cluster without a rule why, and where its rows are."""
+        why = f"by the drawn {self.things} none of the {len(self.rules)} leaves holds more of it"
+        return [
+            f"{name}: no rule, as {why} than of another cluster; {share:.1%} of its {self.things} "
+            f"follow the rules of {other}"
+            for name, other, share in self.without_rule
+        ]
 
     def to_frame(self) -> Any:
-        """Return one line for each rule.
+        """Return one line for each rule, and for each cluster without one.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``cluster``, ``rule``, ``rows`` and ``precision``.
+            Columns ``cluster``, ``rule``, ``rows`` and ``precision``; of a cluster without a rule,
+            ``rule`` and ``precision`` are missing.
         """
         import pandas
 
-        return pandas.DataFrame(
-            {
-                "cluster": [rule.cluster for rule in self.rules],
-                "rule": [str(rule) for rule in self.rules],
-                "rows": [rule.rows for rule in self.rules],
-                "precision": [rule.precision for rule in self.rules],
-            }
-        )
+        told: list[tuple[str, str | None, int, float]]
+        told = [(rule.cluster, str(rule), rule.rows, rule.precision) for rule in self.rules]
+        told += [(name, None, 0, np.nan) for name, *_ in self.without_rule]
+        return pandas.DataFrame(told, columns=["cluster", "rule", "rows", "precision"])
 
     def _repr_html_(self) -> str:
         right = ' style="text-align:right"'
@@ -112,10 +139,11 @@ class Rules:
             f"</td><td{right}>{rule.rows:,}</td><td{right}>{rule.precision:.1%}</td></tr>"
             for rule in self.rules
         )
-        head = "<th>Cluster</th><th>Rule</th><th>Rows</th><th>Right</th>"
+        head = f"<th>Cluster</th><th>Rule</th><th>{self.things.capitalize()}</th><th>Right</th>"
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-            f"<p>The rules give {self.fidelity:.1%} of all rows their cluster.</p>"
+            f"<p>The rules give {self.fidelity:.1%} of all {self.things} their cluster.</p>"
+            + "".join(f"<p>{escape(text)}.</p>" for text in self._absences())
         )
 
 
@@ -166,6 +194,9 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     the rows it stands for; the second counts over all rows how often the tree is right.
     Thresholds are compared in float32, as scikit-learn does.
 
+    A leaf stands for the cluster of most of its drawn rows, so that a cluster that overlaps with
+    larger ones may have none; the result says so. More leaves may find it a rule.
+
     *Cost*: scikit-learn weighs each threshold by all clusters, so that each level of the tree takes
     sampled rows by features by clusters: minutes for a thousand clusters of embeddings.
 
@@ -205,7 +236,8 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
     names = [data.name(int(label)) for label in sample.labels]
     gapped = sample.missing.sum(axis=0) > 0
-    return _read(tree, leaves, counts, names, data.features, gapped)
+    things = "rows" if data.cube is None else "pixels"
+    return _read(tree, leaves, counts, names, data.features, gapped, things)
 
 
 def _weights(sample: LabelSample, index: Ints, uniform: Bools) -> Floats:
@@ -215,7 +247,13 @@ def _weights(sample: LabelSample, index: Ints, uniform: Bools) -> Floats:
 
 
 def _read(
-    tree: Any, leaves: Ints, counts: Ints, names: list[str], features: list[str], gapped: Bools
+    tree: Any,
+    leaves: Ints,
+    counts: Ints,
+    names: list[str],
+    features: list[str],
+    gapped: Bools,
+    things: str,
 ) -> Rules:
     paths = _paths(tree.tree_)
     chosen = tree.tree_.value[leaves, 0].argmax(axis=1)
@@ -231,14 +269,9 @@ def _read(
         for i, leaf in enumerate(leaves)
     ]
     order = sorted(range(len(found)), key=lambda i: (int(chosen[i]), -found[i].rows))
-    hits = np.bincount(chosen, weights=right, minlength=len(names))
-    return Rules(
-        [found[i] for i in order],
-        names,
-        hits / counts.sum(axis=0),
-        float(right.sum() / counts.sum()),
-        tree,
-    )
+    given = np.zeros((len(names), len(names)), np.int64)
+    np.add.at(given.T, chosen, counts)
+    return Rules([found[i] for i in order], names, given, tree, things)
 
 
 def _paths(tree: Any) -> dict[int, list[Step]]:
@@ -283,21 +316,24 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
 
 def explained(
     model: Any, X: Any, features: Sequence[str] | None = None, labels: Any = None
-) -> tuple[Profiles, Rules | None]:
+) -> tuple[Profiles, Rules | str]:
     """Find profiles and rules together, in three passes.
 
-    `labels` are those of the model for X, where they are not what it predicts.  Rules are None for
-    one cluster, and, with a warning, where they would take long.
+    `labels` are those of the model for X, where they are not what it predicts.  In the place of
+    rules is said why there are none: of one cluster, and, with a warning, where they take long.
     """
     data = open_labeled(model, X, features=features, found=labels)
     sample = sample_labeled(data)
     k, (n, p) = len(sample.labels), sample.rows["x"].shape
-    is_long = k * n * p > _UNASKED
-    if is_long:
-        warn(
+    told: Rules | str
+    if k < 2:
+        told = "There are no rules, which tell at least 2 clusters apart."
+    elif k * n * p > _UNASKED:
+        told = (
             f"Rules of {k} clusters are left out: a tree of {n} sampled rows and {p} features "
-            "would take minutes. Use daskclust.explain.rules(model, X, max_leaves=...) to grow it.",
-            PerformanceWarning,
+            "would take minutes. Use daskclust.explain.rules(model, X, max_leaves=...) to grow it."
         )
-    told = rules_of(data, sample) if k > 1 and not is_long else None
+        warn(told, PerformanceWarning)
+    else:
+        told = rules_of(data, sample)
     return profiles_of(data, sample), told

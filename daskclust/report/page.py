@@ -97,8 +97,9 @@ def svg(
     text = text[text.index("<svg") :]
     # Black is whatever the page writes in.
     text = text.replace("#000000", "currentColor")
-    # No wider than its text is readable.
-    about = f'role="img" aria-label="{html.escape(name)}" style="max-width:{110 * size[0]:.0f}px"'
+    # No wider than its text is readable, and where it scrolls no smaller: 8 px at least.
+    width = f"max-width:{110 * size[0]:.0f}px;--least:{72 * size[0]:.0f}px"
+    about = f'role="img" aria-label="{html.escape(name)}" style="{width}"'
     text = text.replace("<svg", f"<svg {about}", 1)
     # Names are those of the whole page; those of several pictures must not be mixed up.
     mark = f"p{abs(hash(text)) % 16**8:08x}-"

@@ -242,11 +242,10 @@ def add_violations(page: Page, model: Any) -> None:
         f"<td>{escape(v['kind'])}</td></tr>"
         for v in violations[:_LISTED]
     )
-    more = len(violations) - _LISTED
     page.section(
         "Violated constraints",
         '<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th></tr>'
-        f"{rows}</table>" + (f"<p>and {more:,} more</p>" if more > 0 else ""),
+        f"{rows}</table>{_more(len(violations) - _LISTED)}",
     )
 
 
@@ -258,7 +257,7 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
     """Return a page about profiles and rules, with the mark of its job."""
     page = Page(title)
     page.written("")
-    things = "rows" if profiles.pixels is None else "pixels"
+    things = _things(profiles)
     page.facts(
         [
             (f"{profiles.sizes.sum():,.0f}", things),
@@ -266,7 +265,7 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
             (f"{len(profiles.features)}", "features"),
             *(
                 []
-                if rules is None
+                if isinstance(rules, str)
                 else [(f"{rules.fidelity:.1%}", f"of the {things} follow the rules")]
             ),
             (profiles.worst_auc_error, "error of the AUC at most"),
@@ -279,31 +278,45 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
 def add_profiles(
     page: Page, profiles: Any, rules: Any = None, colors: Sequence[str] | None = None
 ) -> None:
-    """Add what sets each cluster apart: in a line, as a picture, as rules, and in numbers."""
+    """Add what sets each cluster apart: in a line, as a picture, as rules, and in numbers.
+
+    `rules` may be the reason why there are none.
+    """
     table = f'<div class="wide">{profiles._repr_html_()}</div>'
     page.section("What sets the clusters apart", table)
     k, shown = len(profiles.labels), min(len(profiles.features), 40)
-    is_spectrum = profiles.wavelengths is not None
+    is_spectrum = profiles.are_spectra
     size = (11.0, 4.4) if is_spectrum else (min(2.5 + 0.8 * k, 14.0), 1.4 + 0.3 * shown)
     what = "Spectra" if is_spectrum else "Differences from the rest"
     picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {k} clusters")
-    page.section(f"{what} of the clusters", f'<figure class="wide">{picture}</figure>')
+    left = len(profiles.features) - shown
+    said = f"<figcaption>The {shown} features that tell most; {left:,} more are not drawn."
+    said = f"{said}</figcaption>" if left and not is_spectrum else ""
+    page.section(f"{what} of the clusters", f'<figure class="wide">{picture}{said}</figure>')
     if rules is not None:
-        page.section("Rules", f'<div class="wide">{rules._repr_html_()}</div>')
-    page.section(
-        "Each cluster in numbers",
-        "".join(
-            f"<details><summary>Cluster {escape(profiles.names[at])}</summary>"
-            f"{_table(profiles, at, label)}</details>"
-            for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist())
-        ),
+        told = f"<p>{escape(rules)}</p>" if isinstance(rules, str) else rules._repr_html_()
+        page.section("Rules", f'<div class="wide">{told}</div>')
+    numbers = "".join(
+        f"<details><summary>Cluster {escape(profiles.names[at])}</summary>"
+        f"{_table(profiles, at, label)}</details>"
+        for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist())
     )
+    page.section("Each cluster in numbers", numbers + _more(k - _CLUSTERS))
+
+
+def _things(profiles: Any) -> str:
+    return "rows" if profiles.pixels is None else "pixels"
+
+
+def _more(left: int) -> str:
+    """Say how many are not listed."""
+    return f"<p>and {left:,} more</p>" if left > 0 else ""
 
 
 def _table(profiles: Any, at: int, label: int) -> str:
     """Write the features that set a cluster apart, with all that is known of them."""
     heads = ("mean", "std", "5 %", "median", "95 %", "rest", "difference", "AUC", "missing")
-    rows = []
+    rows, p = [], len(profiles.features)
     for name in profiles.distinguishing(label, _FEATURES):
         j = profiles.features.index(name)
         quantiles = profiles.quantiles[at, j]
@@ -325,7 +338,8 @@ def _table(profiles: Any, at: int, label: int) -> str:
         rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
     titles = "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
     return (
-        f"<p>{profiles.sizes[at]:,.0f} rows, {profiles.shares[at]:.1%} of all.</p>"
+        f"<p>{profiles.sizes[at]:,.0f} {_things(profiles)}, {profiles.shares[at]:.1%} of all"
+        f"{f'; the {len(rows)} features of {p:,} that tell most' if len(rows) < p else ''}.</p>"
         f'<div class="wide"><table><thead><tr><th scope="col">feature</th>{titles}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
@@ -461,10 +475,8 @@ def _moves(changes: Any, moves: list[tuple[int, int]]) -> str:
         for a, b in moves[:_MOVES]
     )
     heads = ["pixels", *([] if unit == "pixels" else [unit]), "share"]
-    more = len(moves) - _MOVES
     return (
         '<table><thead><tr><th scope="col">from</th><th scope="col">to</th>'
         + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
-        + f"</tr></thead><tbody>{rows}</tbody></table>"
-        + (f"<p>and {more:,} more</p>" if more > 0 else "")
+        + f"</tr></thead><tbody>{rows}</tbody></table>{_more(len(moves) - _MOVES)}"
     )

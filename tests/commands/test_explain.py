@@ -13,7 +13,7 @@ from helpers import small_scene
 
 import daskclust
 from daskclust import cli
-from daskclust.explain import profiles
+from daskclust.explain import profiles, rules
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -83,6 +83,36 @@ def test_a_scene(explain: Callable[..., Any], tmp_path: Path) -> None:
     expected = profiles(model, cube)
     assert [c["nearest_pixels"] for c in found["clusters"]] == expected.pixels.tolist()
     assert list(found["clusters"][0]["features"]) == expected.features
+
+
+def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(400, 20)) * np.repeat([[0.1], [1.0]], 200, axis=0))
+    table.columns = [f"c{j}" for j in range(20)]
+    table.to_parquet(tmp_path / "t.parquet")
+    model = daskclust.KMeans(1).fit(table.to_numpy())
+    model.save(tmp_path / "one.zarr")
+    why = "There are no rules, which tell at least 2 clusters apart."
+    code, out, err = explain("one.zarr", "t.parquet", "--output", "e.html")
+    assert code == 0, err
+    assert f"Rules     {why}" in out
+    assert why in (tmp_path / "e.html").read_text()
+    assert json.loads(explain("one.zarr", "t.parquet", "--json")[1])["rules_left_out"] == why
+    # Forty leaves leave out some of twenty clusters in noise.
+    model = daskclust.KMeans(20, random_state=0).fit(table.to_numpy())
+    model.save(tmp_path / "m.zarr")
+    expected = rules(model, table.to_numpy())
+    assert expected.without_rule
+    code, out, err = explain("m.zarr", "t.parquet", "--output", "f.html")
+    assert code == 0, err
+    found = json.loads(explain("m.zarr", "t.parquet", "--json")[1])
+    assert [tuple(each.values()) for each in found["without_rule"]] == expected.without_rule
+    assert {each["cluster"] for each in found["rules"]} | {
+        each["cluster"] for each in found["without_rule"]
+    } == set(expected.names)
+    for name, *_ in expected.without_rule:
+        assert f"\n          {name}: no rule, as" in out
+        assert f"<p>{name}: no rule, as" in (tmp_path / "f.html").read_text()
 
 
 def test_wrong_usage(explain: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Rules against the tree that they are read from, and over all rows."""
 
+from html import escape
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ from sklearn.datasets import load_wine
 import daskclust
 from daskclust.exceptions import PerformanceWarning
 from daskclust.explain import explained, rules
+from daskclust.report.sections import explained_page
 
 
 def test_fidelity_is_that_of_the_tree_over_all_rows():
@@ -59,9 +62,35 @@ def test_rules_that_take_minutes_are_left_out_unless_asked_for(monkeypatch):
     monkeypatch.setattr("daskclust.explain._rules._UNASKED", 178 * 13 * 3 - 1)
     with pytest.warns(PerformanceWarning, match="Rules of 3 clusters are left out: a tree of 178"):
         told = explained(model, X)
-    assert told[1] is None
+    assert told[1].startswith("Rules of 3 clusters are left out")
     assert told[0].sizes.sum() == len(X)
     assert rules(model, X).fidelity > 0.9
+    page = explained_page("Wine", *told)
+    assert "<h2>Rules</h2>" in page
+    assert escape(told[1]) in page
+
+
+def test_clusters_without_a_leaf_are_told():
+    X = load_wine().data
+    model = daskclust.KMeans(n_clusters=5, random_state=0).fit(X)
+    assert not rules(model, X).without_rule
+    found = rules(model, X, max_leaves=2)
+    labels, given = np.asarray(model.labels_), found.tree.predict(X)
+    absent = sorted(set(range(5)) - set(given))
+    assert len(absent) == 3
+    most = [np.bincount(given[labels == c], minlength=5) for c in absent]
+    assert found.without_rule == [
+        (str(c), str(counts.argmax()), counts.max() / counts.sum())
+        for c, counts in zip(absent, most, strict=True)
+    ]
+    frame = found.to_frame()
+    assert frame.cluster[frame.rule.isna()].tolist() == [str(c) for c in absent]
+    assert frame.rows.sum() == len(X)
+    for name, other, share in found.without_rule:
+        why = "by the drawn rows none of the 2 leaves holds more of it than of another cluster"
+        said = f"{name}: no rule, as {why}; {share:.1%} of its rows follow the rules of {other}"
+        assert said in str(found).splitlines()
+        assert f"<p>{said}.</p>" in found._repr_html_()
 
 
 def test_missing_values_are_told():
@@ -80,6 +109,7 @@ def test_missing_values_are_told():
 def test_one_cluster_has_no_rules():
     X = np.zeros((9, 1))
     model = daskclust.KMeans(1).fit(X)
+    assert explained(model, X)[1] == "There are no rules, which tell at least 2 clusters apart."
     with pytest.raises(ValueError, match="one cluster only"):
         rules(model, X)
     with pytest.raises(ValueError, match="max_leaves"):
