@@ -206,8 +206,8 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
     group.add_argument(
         "--output",
         metavar="STORE",
-        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files, "
-        "or the labels alone (.npy, .zarr)",
+        help="label map: Zarr or GeoTIFF (.tif); of a table a folder of Parquet files, or labels "
+        "alone (.npy, .zarr)",
     )
     if model:
         group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")

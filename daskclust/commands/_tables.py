@@ -51,7 +51,7 @@ def add_table_arguments(
 ) -> None:
     group = parser.add_argument_group(
         "tables",
-        "CUBE may be a table: Parquet, CSV, or an array of two dimensions (.npy, STORE.zarr/NAME).",
+        "CUBE may be a table: Parquet, CSV, rows x values in .npy or STORE.zarr/NAME.",
     )
     group.add_argument(
         "--columns",
