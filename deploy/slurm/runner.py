@@ -78,7 +78,8 @@ def main() -> None:
         )
         # What a chain, a resubmission or a person looks for: written last.
         when, asked = datetime.now().astimezone().isoformat(), os.environ["DASKCLUST_ASKED"]
-        (run / "finished").write_text(f"{when}\n{asked}\n")
+        (run / "finished.new").write_text(f"{when}\n{asked}\n")
+        (run / "finished.new").replace(run / "finished")
         checkpoint.unlink()
         file.unlink(missing_ok=True)
 

@@ -32,17 +32,18 @@ if [ -e "$run/finished" ]; then
             "Set another DASKCLUST_RUN, or remove that file to run again." >&2
         exit 2
     fi
-    output=
+    missing=
     before=
     for word in "$@"; do
-        case $word in --output=*) output=${word#--output=} ;; esac
-        [ "$before" = --output ] && output=$word
+        place=
+        case $word in --output=* | --model=* | --report=*) place=${word#*=} ;; esac
+        case $before in --output | --model | --report) place=$word ;; esac
         before=$word
+        case $place in
+            *://* | "") ;;
+            *) [ -e "${place/#\~\//${HOME:-~}/}" ] || missing=$place ;;
+        esac
     done
-    case $output in
-        *://* | "") missing= ;;
-        *) [ -e "$output" ] && missing= || missing=$output ;;
-    esac
     if [ -z "$missing" ]; then
         echo "Finished before: $run/finished is there. Remove it to run again, as when the scene has changed."
         exit 0

@@ -80,7 +80,7 @@ exec sleep 600
     "daskclust": """
 [ "$1" = warmup ] && exit 0
 echo "$@" >>"$DASKCLUST_RUN/called"
-for word in "$@"; do [ "$before" = --output ] && mkdir -p "$word"; before=$word; done
+for word in "$@"; do [ "$before" = --output ] && mkdir -p "$word"; case $word in --model=*) mkdir -p "${word#*=}" ;; esac; before=$word; done
 while [ -e "$DASKCLUST_RUN/wait" ]; do sleep 0.1; done
 exit "${CODE:-0}"
 """,
@@ -132,6 +132,7 @@ def test_a_finished_folder_answers_the_same_command_only(template, tmp_path):
     """Another fit in a finished folder was "done", with code 0 and without a map."""
     run_folder = tmp_path / "run"
     words = ["fit", tmp_path / "a scene.zarr", "--n-clusters", 9, "--output", tmp_path / "map.zarr"]
+    words.append(f"--model={tmp_path / 'm.zarr'}")
     assert ended(template(*words))[0] == 0
     called = (run_folder / "called").read_text()
     code, said, _ = ended(template(*words))
@@ -143,11 +144,12 @@ def test_a_finished_folder_answers_the_same_command_only(template, tmp_path):
     assert "--n-clusters 9" in wrong
     assert "--n-clusters 4" in wrong
     assert (run_folder / "called").read_text() == called
-    # A map that is gone is made again.
-    (tmp_path / "map.zarr").rmdir()
-    assert ended(template(*words))[0] == 0
-    assert (run_folder / "called").read_text().count("\n") == 2
-    assert (tmp_path / "map.zarr").is_dir()
+    # A map or a model that is gone is made again.
+    for times, name in enumerate(("map.zarr", "m.zarr"), start=2):
+        (tmp_path / name).rmdir()
+        assert ended(template(*words))[0] == 0
+        assert (run_folder / "called").read_text().count("\n") == times
+        assert (tmp_path / name).is_dir()
     # What fails is not finished.
     (run_folder / "finished").unlink()
     assert ended(template(*other, CODE="1"))[0] == 1
