@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -182,13 +183,28 @@ class AnswersFile(_Points):
     def __init__(self, place: str) -> None:
         super().__init__(place, "file of labels", overwrite=True)
         self.is_package = place.lower().endswith(".gpkg")
+        #: What was read or written here last.
+        self.known: Written | None = None
 
     def written(self) -> Written | None:
         try:
-            found, _ = _read(self)
+            about, items = _read(self)
         except (ValueError, KeyError, TypeError, OSError, ImportError):
             return None
-        return Written(self.kind, found)
+        return Written(self.kind, {"about": about, "items": items})
+
+    @contextmanager
+    def new(self) -> Iterator[Path]:
+        found = self.written() if self.exists() else self.known
+        if found is not None and found != self.known:
+            # Such as by another page, or in QGIS.
+            raise FileExistsError(
+                f"{self.place!r} was changed by others since it was read here. Their labels are "
+                "kept, this answer is not: end this command, and start it again to go on from both."
+            )
+        with super().new() as partial:
+            yield partial
+        self.known = self.written()
 
 
 def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -211,6 +227,7 @@ def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
     """Return what was kept beside the labels, and these in the order of their answers."""
     file.check()
     about, items = _read(file)
+    file.known = Written(file.kind, {"about": about, "items": items})
     labels = [
         Label(
             int(item["row"]),

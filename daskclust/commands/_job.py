@@ -27,8 +27,8 @@ from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint, compute
 from daskclust.report.summary import legend_of
-from daskclust.storage.atomic import remove_stale, reserved
-from daskclust.storage.outputs import JOB
+from daskclust.storage.atomic import remove_stale
+from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
 
@@ -471,14 +471,12 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
 def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
     """Do a job on a cluster, and return what became of it as JSON values.
 
-    Its outputs, and the checkpoint of a fit, are kept for this process: two runs would compute the
-    same, or for one place, and the second learn it at its end.
+    Its outputs, and the checkpoint of a fit, are kept for this process.
     """
     options = job.options
     state = checkpoint_path(options, job.mark) if job.fits else None
-    places = [state, *(local_path(getattr(options, flag[2:])) for flag in job.replace)]
     with (
-        reserved([place for place in places if place is not None]),
+        keeping([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
         open_client(options, useful_workers=job.parts, progress=progress) as client,
     ):
         if job.fits:

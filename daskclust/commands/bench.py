@@ -33,6 +33,7 @@ from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.storage.atomic import new_place
+from daskclust.storage.outputs import keeping
 
 #: Partials that a task merges.
 _SPLIT_EVERY = 8
@@ -286,15 +287,22 @@ _STATES = (512, 65_536)
 _CORES = (64, 256, 512, 1024, 4096)
 
 
+def _check_picture(path: str | None) -> None:
+    if path is not None and Path(path).exists():
+        raise FileExistsError(f"--picture {path!r} exists already; choose another name.")
+
+
 def run_scaling(options: argparse.Namespace) -> int:
     progress = Progress()
     picture = options.picture
     if picture is not None and Path(picture).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--picture {picture!r} must end in .png, .svg or .pdf.")
-    if picture is not None and Path(picture).exists():
-        raise FileExistsError(f"--picture {picture!r} exists already; choose another name.")
+    _check_picture(picture)
     p, k = options.features, options.n_clusters
-    with open_client(options, useful_workers=CPU_COUNT, progress=progress) as client:
+    with (
+        keeping([picture]),
+        open_client(options, useful_workers=CPU_COUNT, progress=progress) as client,
+    ):
         threads = dict(client.nthreads())
         workers = list(threads)
         with progress.task("Rows"):
@@ -341,7 +349,7 @@ def run_scaling(options: argparse.Namespace) -> int:
     return tell(options, found, _as_text)
 
 
-def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
+def draw_scaling(found: Mapping[str, Any], path: str) -> None:
     """Draw efficiencies and the forecast, as ``bench --json`` prints them, in a file."""
     from daskclust.plotting import new_figure
 
@@ -363,8 +371,8 @@ def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
         axes.set(title=title, xlabel="worker threads", ylim=(0, 1.15), xscale="log")
         axes.legend(frameon=False, fontsize="small")
     target = Path(path)
-    with new_place(target) as partial:
-        figure.savefig(partial, format=target.suffix[1:].lower(), dpi=150)
+    with new_place(target, check=lambda: _check_picture(path)) as picture:
+        figure.savefig(picture, format=target.suffix[1:].lower(), dpi=150)
 
 
 def _as_text(found: Mapping[str, Any]) -> list[str]:

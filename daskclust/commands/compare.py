@@ -24,7 +24,7 @@ from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
 from daskclust.cube.label_map import compare_maps
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
-from daskclust.storage.outputs import JOB
+from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -84,7 +84,10 @@ def _run(options: argparse.Namespace) -> int:
     models = {_model_of(place) for place, _ in places}
     if match == "auto" and len(models) == 1 and None not in models:
         match = "code"
-    with open_client(options, useful_workers=old.values.npartitions, progress=progress):
+    with (
+        keeping([options.output, options.report]),
+        open_client(options, useful_workers=old.values.npartitions, progress=progress),
+    ):
         with progress.task("Comparison"):
             changes = compare_maps(old, new, match=match, resample=options.resample)
         found = _as_json(options, changes)

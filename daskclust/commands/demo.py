@@ -26,7 +26,7 @@ from daskclust.commands.console import (
 )
 from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
-from daskclust.storage.outputs import Output, Written
+from daskclust.storage.outputs import Output, Written, keeping
 
 SCENE, LABELS, PICTURE, REPORT = "scene.zarr", "labels.zarr", "picture.png", "report.json"
 _CONTENTS = (SCENE, LABELS, PICTURE, REPORT)
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
     output = _Folder(options.output.resolve(), "demo", overwrite=options.overwrite)
     output.check()
     began = time.perf_counter()
-    with output.new() as folder:
+    with keeping([output.path]), output.new() as folder:
         folder.mkdir()
         found = _compute(options, folder, Progress())
         report = {"command": "demo", "output": str(output.place), **found}

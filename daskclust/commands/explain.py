@@ -23,6 +23,7 @@ from daskclust.commands._tables import (
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, open_client, tell
 from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
+from daskclust.storage.outputs import keeping
 from daskclust.storage.urls import redact
 
 _KINDS = (".html", ".csv", ".json")
@@ -65,11 +66,14 @@ def _run(options: argparse.Namespace) -> int:
         refuse_model_of_table(options.model)
         cube = open_cube_of(options, model=model)
         blocks = cube.blocks.count
-    with open_client(options, useful_workers=blocks, progress=progress):
+    with (
+        keeping([options.output]),
+        open_client(options, useful_workers=blocks, progress=progress),
+    ):
         with progress.task("Profiles and rules"):
             found, told = explained(model, cube if columns is None else table.samples, columns)
-    if options.output is not None:
-        _write(options, type(model).__name__, found, told)
+        if options.output is not None:
+            _write(options, type(model).__name__, found, told)
 
     def as_text(_: Any) -> list[str]:
         outputs = {} if options.output is None else {"output": redact(options.output)}

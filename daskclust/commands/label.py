@@ -29,6 +29,7 @@ from daskclust.commands._plan import check_memory, make_plan
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import add_command as add_fit
 from daskclust.commands.fit import open_cube_job
+from daskclust.storage.outputs import keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -131,11 +132,6 @@ def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from daskclust.asking.files import AnswersFile, read_answers
-    from daskclust.asking.pictures import Pictures
-    from daskclust.asking.server import Page, serve
-    from daskclust.asking.session import Session
-
     if options.cube is None:
         options.parser.error("no CUBE given")
     if options.incomplete == "keep":
@@ -146,7 +142,18 @@ def _run(options: argparse.Namespace) -> int:
     # Refused before anybody answers a question.
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
-    check_outputs(saving, inputs, mark)
+    outputs = check_outputs(saving, inputs, mark)
+    with keeping([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
+        return _label(options, saving, progress)
+
+
+def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Progress) -> int:
+    """Ask until the person ends; labels and outputs are kept for this process."""
+    from daskclust.asking.files import AnswersFile, read_answers
+    from daskclust.asking.pictures import Pictures
+    from daskclust.asking.server import Page, serve
+    from daskclust.asking.session import Session
+
     file = AnswersFile(options.labels)
     if file.path is not None:
         check_writable("--labels", options.labels, file.path)

@@ -14,7 +14,7 @@ from daskclust.commands._outputs import check_outputs, places_of
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client, tell
 from daskclust.persistence.saveable import check_same_data
-from daskclust.storage.outputs import Output
+from daskclust.storage.outputs import Output, keeping
 from daskclust.storage.urls import redact
 
 
@@ -92,7 +92,8 @@ def _run(options: argparse.Namespace) -> int:
     plan = make_plan(cube, options, None, constrained=False)
     if only_planned(options, "suggest", plan):
         return 0
-    found = _suggest(options, cube, model, replace.get("--report", False), mark)
+    with keeping([options.output, options.report]):
+        found = _suggest(options, cube, model, replace.get("--report", False), mark)
     return tell(options, {**found, "seconds": time.perf_counter() - began}, _as_text)
 
 

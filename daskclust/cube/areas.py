@@ -134,10 +134,14 @@ class AreaTable(Sequence[ClassArea]):
             The file exists and `overwrite` is False.
         """
         target = Path(path)
-        if target.exists() and not overwrite:
-            raise exists_already(target)
+
+        def check() -> None:
+            if target.exists() and not overwrite:
+                raise exists_already(target)
+
+        check()
         names = ("code", "name", "color", "pixels", "share", "square_meters", "square_kilometers")
-        with new_place(target) as partial:
+        with new_place(target, check=check) as partial:
             with partial.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, names)
                 writer.writeheader()

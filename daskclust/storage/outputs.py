@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
-from daskclust.storage.atomic import new_place, remove_stale
+from daskclust.storage.atomic import new_place, remove_stale, reserved
 from daskclust.storage.seen import stored_chunks
 from daskclust.storage.stores import (
     INCOMPLETE,
@@ -126,6 +126,15 @@ class Output:
         with new_place(self.path, check=self.check) as partial:
             yield partial
         remove_stale(self.path)
+
+
+def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
+    """Keep places for this process, as :func:`reserved` does; those of None and elsewhere are not.
+
+    Two commands would compute the same, or for one place, and the second learn it at its end.
+    """
+    paths = (local_path(place) for place in places if place is not None)
+    return reserved([path for path in paths if path is not None])
 
 
 def exists_already(place: Any) -> FileExistsError:

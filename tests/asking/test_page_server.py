@@ -278,6 +278,22 @@ def test_labels_that_cannot_be_written_are_not_taken(served):
     assert place.read_text() == "mine"
 
 
+def test_labels_that_others_changed_are_kept(served):
+    """A second page, or QGIS, wrote to the file: the next answer replaced what was there."""
+    served.act("label", row=30, column=30, **{"class": "3"})
+    place = served.page.file.path
+    mine = place.read_text()
+    theirs = mine.replace('"class": "3"', '"class": "2"')
+    assert theirs != mine
+    place.write_text(theirs)
+    status, found = served.post({"do": "label", "row": 1, "column": 30, "class": "1"})
+    assert status == 409
+    assert "was changed by others" in found["refused"]
+    assert place.read_text() == theirs
+    place.write_text(mine)
+    assert served.act("label", row=1, column=30, **{"class": "1"})["n_labels"] == 2
+
+
 def test_only_the_page_itself_is_answered(served):
     parts = urlsplit(served.url)
     token, here = parts.path.strip("/"), f"http://{parts.netloc}"

@@ -251,6 +251,42 @@ def test_two_runs_for_one_place(run: Any, tmp_path: Path, taken: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("suggest c.npy --dims y,x,band --output q.csv", "q.csv"),
+        ("suggest c.npy --dims y,x,band --output q.csv --report r.html", "r.html"),
+        ("label c.npy --dims y,x,band --no-browser --output m.zarr", "c_labels.geojson"),
+        ("label c.npy --dims y,x,band --no-browser --output m.zarr", "m_margin.zarr"),
+        ("compare a.zarr a.zarr --output d.zarr", "d.zarr"),
+        ("explain k.zarr t.csv --columns a,b --output e.json", "e.json"),
+        ("bench --picture p.png", "p.png"),
+        ("demo --output d", "d"),
+    ],
+)
+def test_every_command_keeps_its_places(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    taken: str,
+) -> None:
+    """Answers of a second page replaced those of the first; others learned it when all was done."""
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    np.save("c.npy", rows.reshape(8, 5, 2))
+    cube = daskclust.open_cube("c.npy", dims=("y", "x", "band"))
+    cube.write_labels(np.arange(40) % 2, "a.zarr", n_clusters=2)
+    daskclust.KMeans(2, random_state=0).fit(rows).save("k.zarr")
+    np.savetxt("t.csv", rows, delimiter=",", header="a,b", comments="")
+    before = sorted(tmp_path.iterdir())
+    with reserved([tmp_path / taken]):
+        assert cli.main([*words.split()]) == 1
+    assert f"{taken}' is being written by process {os.getpid()}" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

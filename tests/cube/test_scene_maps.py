@@ -85,6 +85,26 @@ def test_a_label_map_as_geotiff(scene: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*n.tif*"))
 
 
+def test_classes_beside_a_map_are_its_own(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels, place, beside = np.arange(cube.n_valid) % 3, tmp_path / "m.tif", "m.tif.aux.xml"
+    calls = []
+
+    def quicker(block: np.ndarray) -> np.ndarray:
+        if not calls:
+            calls.append(cube.write_labels(labels, place, class_names=["a", "b", "c"]))
+        return block
+
+    # Another process was quicker: the loser left its names beside the map of the other.
+    lazy = da.from_array(labels, chunks=1000).map_blocks(quicker, dtype=labels.dtype)
+    with pytest.raises(FileExistsError, match="exists already"):
+        cube.write_labels(lazy, place, class_names=["x", "y", "z"], n_clusters=3)
+    assert "<Category>a</Category>" in (tmp_path / beside).read_text()
+    # Codes without a table of names: those of the map that is replaced stayed.
+    cube.write_labels(labels * 40_000, place, n_clusters=90_000, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir() if "m.tif" in path.name] == ["m.tif"]
+
+
 def test_maps_of_numbers(scene: Path, tmp_path: Path) -> None:
     cube = open_cube(scene, chunks=(16, 32))
     values = np.random.default_rng(1).random((cube.n_valid, 2)).astype("float32")

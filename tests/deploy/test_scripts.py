@@ -80,7 +80,11 @@ exec sleep 600
     "daskclust": """
 [ "$1" = warmup ] && exit 0
 echo "$@" >>"$DASKCLUST_RUN/called"
-for word in "$@"; do [ "$before" = --output ] && mkdir -p "$word"; case $word in --model=*) mkdir -p "${word#*=}" ;; esac; before=$word; done
+for word in "$@"; do
+    [ "$before" = --output ] && mkdir -p "$word"
+    case $word in --model=*) mkdir -p "${word#*=}" ;; esac
+    before=$word
+done
 while [ -e "$DASKCLUST_RUN/wait" ]; do sleep 0.1; done
 exit "${CODE:-0}"
 """,

@@ -179,10 +179,16 @@ def write_cog(
                         raise _unwritten(target, "it does not hold what was written to it")
             if check is not None:
                 check()
+            # Another map may be there by now: its classes stay.
+            output.check()
             categories = whole.with_name(whole.name + _BESIDE)
+            beside = target.with_name(target.name + _BESIDE)
             if categories.exists():
                 # First, so that a map is never there without its classes.
-                categories.replace(target.with_name(target.name + _BESIDE))
+                categories.replace(beside)
+            else:
+                # Those of the map that is replaced are not of this one.
+                beside.unlink(missing_ok=True)
         finally:
             for scratch in (plain.name, whole.name + _BESIDE):
                 for left in whole.parent.glob(scratch + "*"):
