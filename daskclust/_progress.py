@@ -300,8 +300,16 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
     open.  Nothing is shown where there are listeners, as inside of another fit that is shown;
     where no line can move; and in continuous integration (the variable ``CI``).
     """
-    wanted = setting("progress") and not os.environ.get("CI")
-    output = None if _listeners.get() or not wanted else _place()
+    output: Any = None
+    if setting("progress") and not os.environ.get("CI") and not _listeners.get():
+        module = sys.modules.get("IPython")
+        shell = None if module is None else module.get_ipython()
+        if type(shell).__name__ == "ZMQInteractiveShell":
+            output = _Notebook()
+        else:
+            # There may be no stream, or a closed one.
+            with contextlib.suppress(AttributeError, ValueError):
+                output = sys.stderr if sys.stderr.isatty() else None
     if output is None or not _one.acquire(blocking=False):
         yield
         return
@@ -328,15 +336,3 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
     finally:
         _listeners.reset(token)
         _one.release()
-
-
-def _place() -> Any:
-    """Return where a line can move: a notebook or a terminal; None where there is none."""
-    module = sys.modules.get("IPython")
-    shell = None if module is None else module.get_ipython()
-    if type(shell).__name__ == "ZMQInteractiveShell":
-        return _Notebook()
-    try:
-        return sys.stderr if sys.stderr.isatty() else None
-    except (AttributeError, ValueError):  # none, or closed
-        return None

@@ -76,27 +76,22 @@ def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Float
     return scores
 
 
-def _check(scores: ArrayLike, sparsity: float) -> Floats:
-    values = np.asarray(scores, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"scores has shape {values.shape}; expected one dimension, (p,).")
+def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
+    """Closed-form threshold in scaled gaps, or None when no score is positive."""
+    if scores.ndim != 1:
+        raise ValueError(f"scores has shape {scores.shape}; expected one dimension, (p,).")
     if not math.isfinite(sparsity) or sparsity < 1:
         raise ValueError(
             f"sparsity={sparsity!r}; expected a finite number of at least 1 (weights of unit "
             "Euclidean length have an L1 norm between 1 and sqrt(p)). Choose 1 <= sparsity."
         )
-    finite = np.isfinite(values)
+    finite = np.isfinite(scores)
     if not finite.all():
         j = int(np.argmin(finite))
         raise ValueError(
-            f"The score of feature {j} is {values[j]}; expected finite scores. "
+            f"The score of feature {j} is {scores[j]}; expected finite scores. "
             "Rescale the features, or remove NaN and infinite values from the data."
         )
-    return values
-
-
-def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
-    """Closed-form threshold in scaled gaps, or None when no score is positive."""
     top = float(scores.max(initial=0.0))
     if top <= 0.0:
         return None
@@ -153,7 +148,7 @@ def soft_threshold(scores: ArrayLike, sparsity: float) -> float:
 
     Cost O(p log p).  ``Delta(c * scores) = c * Delta(scores)`` for every scale c.
     """
-    solution = _solve(_check(scores, sparsity), float(sparsity))
+    solution = _solve(np.asarray(scores, dtype=np.float64), sparsity)
     if solution is None:
         return 0.0
     return solution.top * (1.0 - solution.reach)
@@ -175,8 +170,8 @@ def feature_weights(
     Cost O(p log p).  With the default threshold the L1 norm is exactly s (to
     rounding) whenever the bound is active and not tied.
     """
-    values = _check(scores, sparsity)
-    solution = _solve(values, float(sparsity))
+    values = np.asarray(scores, dtype=np.float64)
+    solution = _solve(values, sparsity)
     if solution is None:
         return None
     positive = np.maximum(values, 0.0)

@@ -350,7 +350,14 @@ class ConstrainedLloyd:
         distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
         distances *= rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
-        assigned = self._with_constrained(others, labels)
+        if others.masses is None:
+            sums, counts = label_sums(rows.x, rows.weight, labels, len(others.counts))
+            assigned = Clusters(others.sums + sums, others.counts + counts)
+        else:
+            own = observed_label_sums(rows.x, rows.weight, labels, len(others.counts))
+            assigned = Clusters(
+                others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
+            )
         inertia += float(distances[np.arange(len(labels)), labels].sum())
         violations = self.assignment.violations(labels)
         cost = 0.0
@@ -392,17 +399,6 @@ class ConstrainedLloyd:
             last=last,
             violations=violations,
             extra=extra,
-        )
-
-    def _with_constrained(self, others: Clusters, labels: Ints) -> Clusters:
-        """Add the constrained rows to their clusters."""
-        rows, k = self.constrained, len(others.counts)
-        if others.masses is None:
-            sums, counts = label_sums(rows.x, rows.weight, labels, k)
-            return Clusters(others.sums + sums, others.counts + counts)
-        own = observed_label_sums(rows.x, rows.weight, labels, k)
-        return Clusters(
-            others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
         )
 
     def _repair(

@@ -21,6 +21,9 @@ Partial labels imply pairs that are never listed: two labeled rows of one class 
 two of different classes cannot-linked.  All sums over such pairs follow from the number, the sum
 and the sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
 instead of O(L^2 p).
+
+Nothing is converted: row numbers, labels and classes are int64, costs and weights float64, kinds
+of pairs bool, and the rows those of :func:`daskclust.engine.Rows.take`.
 """
 
 from __future__ import annotations
@@ -30,38 +33,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.nearest.assign import check_rows
 from daskclust.kernels.nearest.implementation import OBSERVED, row_distance
 
 Penalty = Literal["distance", "constant"]
-
-
-def as_rows(x: ArrayLike) -> Array:
-    """``x`` as a C-contiguous float32 or float64 matrix; copied only when it is not one."""
-    array = np.asarray(x)
-    if array.dtype != np.float32:
-        array = array.astype(np.float64, copy=False)
-    return np.ascontiguousarray(array)
-
-
-def as_ints(values: ArrayLike) -> Ints:
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def as_floats(values: ArrayLike) -> Floats:
-    return np.ascontiguousarray(values, dtype=np.float64)
-
-
-def as_bools(values: ArrayLike) -> Bools:
-    return np.ascontiguousarray(values, dtype=np.bool_)
-
-
-def check_penalty(penalty: str) -> None:
-    if penalty not in ("distance", "constant"):
-        raise ValueError(f"penalty={penalty!r}; expected 'distance' or 'constant'.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +66,11 @@ class Violations:
         """The term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
         return self.must_link + self.cannot_link
 
-    def objective(self, weights: ArrayLike, *, penalty: Penalty = "distance") -> float:
+    def objective(self, weights: Floats, *, penalty: Penalty = "distance") -> float:
         """Penalty part of the objective (Eq. 8, 10, 13) under feature weights (p,)."""
-        check_penalty(penalty)
         if penalty == "constant":
             return self.must_link_mass + self.cannot_link_mass
-        return float(np.sum(as_floats(weights) * self.feature_sums))
+        return float(np.sum(weights * self.feature_sums))
 
 
 @compiled()
@@ -102,25 +79,22 @@ def _pair_lengths(x, wide, left, right, weights, out):
         out[e] = row_distance(x, left[e], wide, right[e], weights, 1.0, (), OBSERVED)
 
 
-def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: ArrayLike) -> Floats:
+def pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
     """Squared distance of each pair over what both observe, ``sum_j w_j (x_l - x_r)_j^2``.
 
     To the last bit those of :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is as
     far from its partner as from a center that lies on it.
     """
-    left, right = as_ints(left), as_ints(right)
-    rows = as_rows(x)
     out = np.empty(left.size)
-    if not out.size:
-        return out
-    _pair_lengths(rows, as_floats(rows), left, right, as_floats(weights), out)
+    if out.size:
+        _pair_lengths(*check_rows(x, x, weights=weights), left, right, weights, out)
     return out
 
 
 def pair_costs(
-    lengths: ArrayLike,
-    is_must_link: ArrayLike,
-    pair_weights: ArrayLike,
+    lengths: Floats,
+    is_must_link: Bools,
+    pair_weights: Floats,
     box_length: float | Floats,
     *,
     penalty: Penalty = "distance",
@@ -131,21 +105,15 @@ def pair_costs(
     is ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each pair,
     over the features that both rows observe, where values are missing.
     """
-    check_penalty(penalty)
-    weights = as_floats(pair_weights)
     if penalty == "constant":
-        return weights.copy()
-    lengths = as_floats(lengths)
-    return weights * np.where(as_bools(is_must_link), lengths, box_length - lengths)
+        return pair_weights.copy()
+    return pair_weights * np.where(is_must_link, lengths, box_length - lengths)
 
 
-def violated_pairs(
-    labels: ArrayLike, left: ArrayLike, right: ArrayLike, is_must_link: ArrayLike
-) -> Bools:
+def violated_pairs(labels: Ints, left: Ints, right: Ints, is_must_link: Bools) -> Bools:
     """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated."""
-    labels = np.asarray(labels)
-    a, b = labels[np.asarray(left)], labels[np.asarray(right)]
-    violated: Bools = ((a == b) != as_bools(is_must_link)) & (a >= 0) & (b >= 0)
+    a, b = labels[left], labels[right]
+    violated: Bools = ((a == b) != is_must_link) & (a >= 0) & (b >= 0)
     return violated
 
 
@@ -168,13 +136,13 @@ def _explicit_sums(x, left, right, is_must_link, pair_weights, violated, box2, m
 
 
 def explicit_violations(
-    x: ArrayLike,
-    labels: ArrayLike,
-    left: ArrayLike,
-    right: ArrayLike,
-    is_must_link: ArrayLike,
-    pair_weights: ArrayLike,
-    box2: ArrayLike,
+    x: Array,
+    labels: Ints,
+    left: Ints,
+    right: Ints,
+    is_must_link: Bools,
+    pair_weights: Floats,
+    box2: Floats,
 ) -> Violations:
     """Sum up what the labels violate among explicit pairs.
 
@@ -182,18 +150,15 @@ def explicit_violations(
     nothing.  ``box2`` are the squared sides of the bounding box, ``(max_j - min_j)^2``.
     Cost O(n_pairs + n_violated p).
     """
-    left, right = as_ints(left), as_ints(right)
-    must_link, b = as_bools(is_must_link), as_floats(pair_weights)
-    box = as_floats(box2)
-    violated = violated_pairs(labels, left, right, must_link)
-    must, cannot = np.zeros(box.size), np.zeros(box.size)
-    _explicit_sums(as_rows(x), left, right, must_link, b, violated, box, must, cannot)
-    broken_must, broken_cannot = violated & must_link, violated & ~must_link
+    violated = violated_pairs(labels, left, right, is_must_link)
+    must, cannot = np.zeros(box2.size), np.zeros(box2.size)
+    _explicit_sums(x, left, right, is_must_link, pair_weights, violated, box2, must, cannot)
+    broken_must, broken_cannot = violated & is_must_link, violated & ~is_must_link
     return Violations(
         must,
         cannot,
-        float(b[broken_must].sum()),
-        float(b[broken_cannot].sum()),
+        float(pair_weights[broken_must].sum()),
+        float(pair_weights[broken_cannot].sum()),
         int(np.count_nonzero(broken_must)),
         int(np.count_nonzero(broken_cannot)),
     )
@@ -254,10 +219,10 @@ def _fill_points(x, rows, origin, active, root, points, lengths):
 
 
 def implied_pairs(
-    x: ArrayLike,
-    classes: ArrayLike,
-    weights: ArrayLike,
-    box2: ArrayLike,
+    x: Array,
+    classes: Ints,
+    weights: Floats,
+    box2: Floats,
     *,
     must_link_weight: float = 1.0,
     cannot_link_weight: float = 1.0,
@@ -274,27 +239,23 @@ def implied_pairs(
     Classes are -1 for rows without a label; ``box2`` are the squared sides of the bounding box of
     all data.  Cost O(m p) time; O(n_labeled q) memory here and O(n_classes K q) in a pass.
     """
-    check_penalty(penalty)
-    rows = as_rows(x)
-    given = as_ints(classes)
-    w = as_floats(weights)
-    labeled = np.flatnonzero(given >= 0)
-    slot = np.full(given.size, -1, dtype=np.int64)
+    labeled = np.flatnonzero(classes >= 0)
+    slot = np.full(classes.size, -1, dtype=np.int64)
     slot[labeled] = np.arange(labeled.size)
-    active = np.flatnonzero(w > 0) if penalty == "distance" and labeled.size else np.arange(0)
+    active = np.flatnonzero(weights > 0) if penalty == "distance" and labeled.size else np.arange(0)
     points, lengths = np.empty((labeled.size, active.size)), np.zeros(labeled.size)
     if active.size:
         # |y|^2 - 2 y.y' + |y'|^2 cancels for data far from the origin.
-        origin = _origin(rows, labeled)
-        _fill_points(rows, labeled, origin, active, np.sqrt(w[active]), points, lengths)
+        origin = _origin(x, labeled)
+        _fill_points(x, labeled, origin, active, np.sqrt(weights[active]), points, lengths)
     return ImpliedPairs(
         Labeled(
             slot=slot,
-            classes=given[labeled],
+            classes=classes[labeled],
             points=points,
             lengths=lengths,
-            n_classes=int(given.max(initial=-1)) + 1,
-            box_length=float(np.sum(w * as_floats(box2))),
+            n_classes=int(classes.max(initial=-1)) + 1,
+            box_length=float(np.sum(weights * box2)),
             must_link_weight=float(must_link_weight),
             cannot_link_weight=float(cannot_link_weight),
             constant=penalty == "constant",
@@ -348,10 +309,10 @@ def _add_across(number, sums, squares, box2, out):
 
 
 def implied_violations(
-    x: ArrayLike,
-    labels: ArrayLike,
-    classes: ArrayLike,
-    box2: ArrayLike,
+    x: Array,
+    labels: Ints,
+    classes: Ints,
+    box2: Floats,
     *,
     must_link_weight: float = 1.0,
     cannot_link_weight: float = 1.0,
@@ -363,15 +324,12 @@ def implied_violations(
     across.  Equals :func:`explicit_violations` of the listed pairs to rounding.
     Cost O(n_labeled p + n_classes K p) time and memory.
     """
-    given, clusters = as_ints(classes), as_ints(labels)
-    box = as_floats(box2)
-    used = np.flatnonzero((given >= 0) & (clusters >= 0))
-    must, cannot = np.zeros(box.size), np.zeros(box.size)
+    used = np.flatnonzero((classes >= 0) & (labels >= 0))
+    must, cannot = np.zeros(box2.size), np.zeros(box2.size)
     if used.size == 0:
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
-    given = given[used]
+    given, clusters = classes[used], labels[used]
     # Clusters without a labeled row take part in nothing: renumber, so that memory is small.
-    clusters = clusters[used]
     present = np.bincount(clusters) > 0
     clusters = (np.cumsum(present) - 1)[clusters]
     shape = (int(given.max()) + 1, int(present.sum()))
@@ -382,14 +340,13 @@ def implied_violations(
     ).all():
         # Every class in a cluster of its own: nothing is violated.
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
-    rows = as_rows(x)
-    origin = _origin(rows, used)
-    sums, squares = np.zeros((*shape, box.size)), np.zeros((*shape, box.size))
-    _class_statistics(rows, origin, used, given, as_ints(clusters), sums, squares)
+    origin = _origin(x, used)
+    sums, squares = np.zeros((*shape, box2.size)), np.zeros((*shape, box2.size))
+    _class_statistics(x, origin, used, given, clusters, sums, squares)
     # Must-links are violated within a class across clusters, cannot-links the other way round.
-    n_must = _add_across(number, sums, squares, np.zeros(box.size), must)
+    n_must = _add_across(number, sums, squares, np.zeros(box2.size), must)
     by_cluster = [np.ascontiguousarray(a.swapaxes(0, 1)) for a in (number, sums, squares)]
-    n_cannot = _add_across(*by_cluster, box, cannot)
+    n_cannot = _add_across(*by_cluster, box2, cannot)
     # Sums of squares are not negative; where all differences are 0, rounding might say so.
     must = 0.5 * np.maximum(0.0 - must, 0.0)
     return Violations(
@@ -705,12 +662,12 @@ _NO_STATISTICS = _Statistics(
 
 
 def ordered_pass(
-    distances: ArrayLike,
-    labels: ArrayLike,
-    indptr: ArrayLike,
-    neighbors: ArrayLike,
-    costs: ArrayLike,
-    is_must_link: ArrayLike,
+    distances: Floats,
+    labels: Ints,
+    indptr: Ints,
+    neighbors: Ints,
+    costs: Floats,
+    is_must_link: Bools,
     implied: ImpliedPairs | None = None,
 ) -> tuple[Ints, int]:
     """Assign the constrained rows once, one after another (Eq. 16); return labels and changes.
@@ -736,27 +693,25 @@ def ordered_pass(
     each pass, so rounding does not build up; after a pass that moved no row they
     are kept for the next, since they are the same.
     """
-    d = as_floats(distances)
-    new = np.array(labels, dtype=np.int64)
+    n_clusters = distances.shape[-1]
     # Compiled code does not check its indices.
-    if d.ndim != 2 or d.shape[0] != new.size or new.max(initial=-1) >= d.shape[1]:
+    if distances.shape != (labels.size, n_clusters) or labels.max(initial=-1) >= n_clusters:
         raise ValueError(
-            f"distances has shape {d.shape} and labels {new.size} entries of at most "
-            f"{new.max(initial=-1)}; expected distances (m, K) and m labels in [-1, K)."
+            f"distances has shape {distances.shape} and labels {labels.size} entries of at most "
+            f"{labels.max(initial=-1)}; expected distances (m, K) and m labels in [-1, K)."
         )
     # Labels of partners are read all over the place: small ones stay in the processor's cache.
-    small = new.astype(np.int8 if d.shape[1] <= np.iinfo(np.int8).max else np.int32)
-    n_clusters = d.shape[1]
+    small = labels.astype(np.int8 if n_clusters <= np.iinfo(np.int8).max else np.int32)
     statistics = _NO_STATISTICS
     labeled = _NONE_LABELED if implied is None else implied.rows
     if implied is not None:
-        statistics = _statistics(implied, new, small, n_clusters)
-    pairs = _Pairs(as_ints(indptr), as_ints(neighbors), as_floats(costs), as_bools(is_must_link))
+        statistics = _statistics(implied, labels, small, n_clusters)
+    pairs = _Pairs(indptr, neighbors, costs, is_must_link)
     prices = _Prices(np.zeros((2, n_clusters)), np.empty(n_clusters), np.zeros(n_clusters))
-    changed = _ordered_pass(d, small, pairs, labeled, statistics, prices)
+    changed = _ordered_pass(distances, small, pairs, labeled, statistics, prices)
     if implied is not None:
         implied.kept.clear()
         if not changed:
             # Nothing was added or taken out: they are what they would be if built anew.
-            implied.kept.update(labels=new, statistics=statistics)
+            implied.kept.update(labels=labels.copy(), statistics=statistics)
     return small.astype(np.int64), int(changed)

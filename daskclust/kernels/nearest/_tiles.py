@@ -104,7 +104,11 @@ def _is_near_origin(centers, shift):
 
 
 @compiled(counted=False)
-def _place(centers, weights, shift, active, panels, consts, tail, tail_consts):
+def place(exact, layout):
+    """Put centers into a layout, in the place of those that were there."""
+    centers, weights = exact.points, exact.weights
+    shift, active = layout.shift, layout.active
+    panels, consts, tail, tail_consts = layout[:4]
     width = consts.shape[1]
     for c in range(centers.shape[0]):
         square = 0.0
@@ -183,11 +187,6 @@ def lay_out(
         active,
         in_place,
     )
-
-
-def place(exact: _Centers, layout: Layout) -> None:
-    """Put centers into a layout, in the place of those that were there."""
-    _place(exact.points, exact.weights, layout.shift, layout.active, *layout[:4])
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
@@ -611,20 +610,6 @@ def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
     )
 
 
-def _make_room(layout: Layout, x: Array, centers: _Centers, n_sums: int, observed: bool) -> Any:
-    """Make room for the work on a tile, and for the sums of some clusters; what `_scan` takes."""
-    p, q = x.shape[1], layout.active.size
-    size = tile_rows(q, x.dtype.itemsize, _LONGER if observed else 1)
-    packed, tile = np.zeros((size, q), x.dtype), make_tile(size, layout, x.dtype)
-    totals = np.zeros((n_sums, 2))
-    if not observed:
-        return (packed, tile, np.zeros((n_sums, p)), totals), (), ()
-    padded = -(-p // SUM_LANES) * SUM_LANES
-    gaps = _Gaps(np.zeros((size, _n_bytes(q)), np.uint8), np.empty(size, np.bool_))
-    tables = _lay_tables(layout, centers)
-    return (packed, tile, np.zeros((n_sums, 2 * padded)), totals), tables, gaps
-
-
 def sweeper(
     x: Array,
     row_weights: Floats,
@@ -649,11 +634,20 @@ def sweeper(
     """
     layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
-    room = _make_room(layout, x, exact, len(centers) if stats[0].size else 0, observed)
+    n_sums, width, q = len(centers) if stats[0].size else 0, x.shape[1], layout.active.size
+    size = tile_rows(q, x.dtype.itemsize, _LONGER if observed else 1)
+    tables: Any = ()
+    gaps: Any = ()
+    if observed:
+        tables = _lay_tables(layout, exact)
+        gaps = _Gaps(np.zeros((size, _n_bytes(q)), np.uint8), np.empty(size, np.bool_))
+        width = 2 * (-(-width // SUM_LANES) * SUM_LANES)
+    packed, tile = np.zeros((size, q), x.dtype), make_tile(size, layout, x.dtype)
+    room = packed, tile, np.zeros((n_sums, width)), np.zeros((n_sums, 2))
     out = tuple(stats), labels, distances
 
     def sweep() -> None:
         place(exact, layout)
-        _scan(x, row_weights, exact, layout, ends, out, *room)
+        _scan(x, row_weights, exact, layout, ends, out, room, tables, gaps)
 
     return sweep
