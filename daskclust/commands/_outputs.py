@@ -428,13 +428,20 @@ def add_agreements(
         if name not in maps or (name == "labels" and "held_out" in found):
             continue
         known, opened = maps[name]
+        learned = "labels" in maps and takes_labels(model)
         try:
             compared = agreement_of(image, known, grid)
         except NothingInCommonError:
-            # Everything known was told to the fit, or lies where there are no data.
+            unit = "row" if grid is None else "pixel"
+            found.setdefault("not_compared", {})[name] = (
+                f"the fit learned from each {unit} of known class that has a label here"
+                if learned and name == "truth"
+                else f"no {unit} of known class has a label here"
+            )
             continue
         compare_classes(compared, legend, opened)
-        compared["used_by_fit"] = name == "labels" and takes_labels(model)
+        compared["used_by_fit"] = name == "labels" and learned
+        compared["unseen_by_fit"] = name == "truth" and learned
         found[f"agreement_with_{name}"] = compared
 
 
@@ -486,6 +493,9 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for name in ("truth", "labels"):
         scores = found.get(f"agreement_with_{name}")
+        why = found.get("not_compared", {}).get(name)
+        if why is not None:
+            lines.append(f"{name.capitalize():<10}not compared: {why}")
         if not scores:
             continue
         unit = "rows" if "rows" in found else "pixels"
@@ -495,6 +505,7 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
             f"{scores['pixels']} {unit}"
             # A score on what was learned says nothing about the rest of the map.
             + (" that the fit learned from" if scores.get("used_by_fit") else "")
+            + (" that the fit did not learn from" if scores.get("unseen_by_fit") else "")
         )
         if "by_class" in scores and not scores.get("used_by_fit"):
             lines += _by_class_as_text(scores["by_class"])

@@ -297,6 +297,7 @@ class CubeJob(Job):
                 agreement=_outputs.agreements_in(found),
                 profiles=replace(profiles, names=names),
                 held_out=found.get("held_out"),
+                not_compared=found.get("not_compared"),
                 overwrite=self.replace["--report"],
                 job=self.mark,
             )

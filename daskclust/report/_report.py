@@ -320,6 +320,7 @@ def write_report(
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
     profiles: Any = None,
     held_out: Mapping[str, Any] | None = None,
+    not_compared: Mapping[str, str] | None = None,
     overwrite: bool = False,
     job: str = "",
 ) -> Path | str:
@@ -356,6 +357,8 @@ def write_report(
         Of the labels in the map; see :func:`daskclust.explain.profiles`.
     held_out : mapping, optional
         Accuracy on labels kept apart, as ``fit --hold-out --json`` prints it.
+    not_compared : mapping of str to str, optional
+        Why the labels are not compared with ``"labels"`` or ``"truth"``.
     overwrite : bool, default=False
         Replace a report that daskclust has written; no other file is ever replaced.
     job : str, default=""
@@ -428,7 +431,7 @@ def write_report(
         known=judged,
     )
     _add_spectra(page, cube, model, legend)
-    _add_rest(page, model, legend, agreement, profiles, held_out=held_out)
+    _add_rest(page, model, legend, agreement, profiles, None, held_out, not_compared)
     if agreement and judged is not None:
         add_errors(page, agreement["truth"], legend, judged.errors(summary))
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
@@ -459,7 +462,8 @@ def write_table_report(
     facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
     page.facts(facts + _facts_of_fit(model, agreement))
     _add_advice(page, model)
-    _add_rest(page, model, legend, agreement, profiles, rules, found.get("held_out"), "rows")
+    more = (rules, found.get("held_out"), found.get("not_compared"))
+    _add_rest(page, model, legend, agreement, profiles, *more, "rows")
     _add_details(
         page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
@@ -478,8 +482,9 @@ def _add_rest(
     legend: Legend,
     agreement: Any,
     profiles: Any,
-    rules: Any = None,
-    held_out: Mapping[str, Any] | None = None,
+    rules: Any,
+    held_out: Mapping[str, Any] | None,
+    not_compared: Mapping[str, str] | None,
     things: str = "pixels",
 ) -> None:
     """Add what is told alike of scenes and tables."""
@@ -492,6 +497,8 @@ def _add_rest(
     _add_history(page, model)
     for key, found in (agreement or {}).items():
         add_agreement(page, key, found, legend, things)
+    for key, why in (not_compared or {}).items():
+        page.section(f"Agreement with {key}", f"<p>Not compared: {escape(why)}.</p>")
     add_violations(page, model)
 
 

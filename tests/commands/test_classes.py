@@ -186,10 +186,24 @@ def test_a_truth_that_was_told_is_no_test(
     few = str(folder / "few.zarr")
     code, found, err = run(
         *("fit", "--estimator", "semisupervisedkmeans", "--n-clusters", "3"),
-        *("--labels", few, "--truth", few, "--model", "m.zarr"),
+        *("--labels", few, "--truth", few, "--model", "m.zarr", "--report", "r.html"),
     )
     assert code == 0, err
     assert "agreement_with_truth" not in found
+    why = "the fit learned from each pixel of known class that has a label here"
+    assert found["not_compared"] == {"truth": why}
+    assert f"Truth     not compared: {why}" in fit_as_text(found)
+    assert f"<p>Not compared: {why}.</p>" in (tmp_path / "r.html").read_text()
+    # Part of the truth is a test.
+    truth = str(folder / "truth.zarr")
+    code, found, err = run(
+        *("fit", "--estimator", "semisupervisedkmeans", "--n-clusters", "3"),
+        *("--labels", few, "--truth", truth, "--model", "n.zarr"),
+    )
+    assert code == 0, err
+    assert "not_compared" not in found
+    said = next(line for line in fit_as_text(found) if line.startswith("Truth"))
+    assert said.endswith("pixels that the fit did not learn from")
 
 
 def test_scales_are_taken_along(run: Callable[..., Result], tmp_path: Path) -> None:
