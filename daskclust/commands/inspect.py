@@ -346,11 +346,16 @@ def described_table(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _look(part: Any) -> list[dict[str, Any]]:
+    from pandas.api.types import is_string_dtype
+
     found = []
     for name in part.columns:
         column = part[name]
         kind = number_type(column.dtype)
         here = column[column.notna()]
+        if is_string_dtype(here.dtype):
+            # As of labels, empty text is missing; a CSV file has nothing else.
+            here = here[here.astype(object).str.strip() != ""]
         told: dict[str, Any] = {"missing": int(len(column) - len(here)), "moments": None}
         if kind is not None and kind.kind in "iuf":
             values = here.to_numpy(dtype=np.float64)
@@ -438,8 +443,10 @@ def _type_in_short(dtype: str) -> str:
 
     >>> _type_in_short("fixed_size_list<element: halffloat>[256]"), _type_in_short("int16")
     ('list[256]', 'int16')
+    >>> _type_in_short("dictionary<values=string, indices=int8, ordered=0>")
+    'category'
     """
-    return re.sub(r"^(?:fixed_size_|large_)?list<.*>", "list", dtype)
+    return re.sub(r"^dictionary<.*>", "category", re.sub(r"^(?:\w*_)?list<.*>", "list", dtype))
 
 
 def table_as_text(found: Mapping[str, Any]) -> list[str]:

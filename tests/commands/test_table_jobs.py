@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,20 @@ def test_a_table_is_described(said: Said, frame: pandas.DataFrame, parts: Path) 
     assert found["advice"][0].startswith("id: rises from row to row")
     code, out, err = said("inspect", parts)
     assert "maize, water, wheat  (no feature)" in out
+
+
+def test_empty_text_is_missing_as_it_is_of_labels(said: Said, tmp_path: Path) -> None:
+    table = pandas.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "kind": ["oak", None, " ", "elm"]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table["soil"] = pandas.Categorical(["clay", "sand", "clay", "sand"])
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    for name in ("t.csv", "t.parquet"):
+        code, out, err = said("inspect", name, "--json")
+        assert code == 0, err
+        kind = json.loads(out)["columns"][1]
+        assert kind["share_missing"] == 0.5
+        assert kind["values"] == ["elm", "oak"]
+    assert re.search(r"soil +category +0.0% +clay, sand", said("inspect", "t.parquet")[1])
 
 
 @pytest.mark.filterwarnings("always::daskclust.exceptions.DaskclustWarning")
