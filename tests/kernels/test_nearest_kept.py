@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,17 +20,18 @@ def check(x, walk, weight=None, shift=None, segments=None) -> list[Kept]:
     before, kept, left = None, None, []
     for centers in walk:
         moves = None if before is None else moves_of(before, centers, shift, x.dtype)
-        frozen = None if kept is None else (kept.labels.copy(), kept.low.copy())
+        frozen = None if kept is None else [part.copy() for part in kept]
         found, after = accumulate_kept(x, centers, kept=kept, moves=moves, **options)
         if frozen is not None:
-            np.testing.assert_array_equal(kept.labels, frozen[0])
-            np.testing.assert_array_equal(kept.low, frozen[1])
+            for part, copy in zip(kept, frozen, strict=True):
+                np.testing.assert_array_equal(part, copy)
         plain = accumulate(x, centers, **options)
         np.testing.assert_array_equal(found.hi, plain.hi)
         np.testing.assert_array_equal(found.lo, plain.lo)
         np.testing.assert_array_equal(after.labels, nearest(x, centers, shift=shift)[0])
         apart = np.sqrt(direct_distances(x, centers))
         apart[np.arange(len(x)), after.labels] = np.inf
+        apart[np.arange(len(x)), after.others] = np.inf
         assert (after.low <= apart.min(axis=1)).all()
         before, kept = centers, after
         left.append(after)
@@ -97,3 +100,26 @@ def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     check(x, walk, segments=np.array([SEGMENT, n]))
     assert searched[0] == n
     assert sum(searched[1:]) < 0.1 * n
+
+
+def test_rows_between_two_centers_are_not_searched(monkeypatch) -> None:
+    searched = []
+    search = module._search
+    monkeypatch.setattr(
+        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
+    )
+    rng = np.random.default_rng(0)
+    # Pairs of centers, neighbors in number and so in lanes, and rows amid the two of each pair.
+    pairs = 3 * rng.normal(size=(50, 1, 8))
+    steps = rng.normal(size=(50, 1, 8))
+    n, walk = 3000, []
+    for t in range(4):
+        ends = pairs + np.array([[-1.0], [1.0 + 0.01 * (-1) ** t]]) * steps
+        walk.append(ends.reshape(100, 8))
+    own = rng.integers(50, size=n)
+    x = (pairs + 0.03 * rng.normal(size=(50, 1, 8)))[own, 0] + 0.01 * rng.normal(size=(n, 8))
+    left = check(x.astype(np.float32), walk)
+    changed = [(a.labels != b.labels).mean() for a, b in pairwise(left)]
+    assert min(changed) > 0.05
+    assert searched[0] == n
+    assert sum(searched[1:]) < 0.05 * n

@@ -318,56 +318,70 @@ def _make_few(lane_bytes: int) -> Any:
     return few
 
 
-@intrinsic
-def lowest_in_rows(typingctx, best, second, index, low, next_low, label, out):
-    """Reduce the running minima of ROWS rows to smallest and second smallest score, and center.
+def _make_lowest(*, beyond: bool = False) -> Any:
+    """Make the reduction of running minima to smallest and second smallest score, and center.
 
     Its arguments are those of the intrinsics above.  The center of a lane is ``index * lanes +
-    lane``; of equal scores the lowest center wins, however wide the vectors are.
+    lane``; of equal scores the lowest center wins, however wide the vectors are.  ``beyond``: of
+    what is left without the nearest center.  Its lane keeps the second smallest score alone: where
+    that is the smallest here, the second is equal or less, and the center another one.
     """
-    require_contiguous(best, second, index, low, next_low, label)
-    vector = vector_type(best.dtype, LANE_BYTES)
-    lanes = vector.count
-    codes = ir.VectorType(I32, lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = [data(context, builder, signature.args[i], args[i]) for i in range(6)]
-        outputs, out = arrays[3:], args[6]
-        bests, seconds, vectors = (
-            [
-                load(
-                    builder,
-                    builder.gep(array, [builder.mul(builder.add(out, const(r)), const(lanes))]),
-                    kind,
-                )
-                for r in range(ROWS)
-            ]
-            for array, kind in zip(arrays[:3], (vector, vector, codes), strict=True)
-        )
-        found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
-        for values, output in zip(zip(*found, strict=True), outputs, strict=False):
-            store_rows(builder, values, ROWS, output, out)
-        ids = ir.Constant(codes, list(range(lanes)))
-        none = ir.Constant(codes, [2**31 - 1] * lanes)
-        centers = []
-        for equal, number in zip(_lowest_lanes(builder, bests, found), vectors, strict=True):
-            center = builder.add(builder.mul(number, ir.Constant(codes, [lanes] * lanes)), ids)
-            centers.append((builder.select(equal, center, none),))
+    @intrinsic
+    def lowest(typingctx, best, second, index, low, next_low, label, out):
+        require_contiguous(best, second, index, low, next_low, label)
+        vector = vector_type(best.dtype, LANE_BYTES)
+        lanes = vector.count
+        codes = ir.VectorType(I32, lanes)
 
-        def lower(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (builder.select(builder.icmp_signed("<", a[0], b[0]), a[0], b[0]),)
-
-        # A row of NaN has no such lane: center 0 then, never an address outside.
-        kept = [
-            builder.select(
-                builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            arrays = [data(context, builder, signature.args[i], args[i]) for i in range(6)]
+            outputs, out = arrays[3:], args[6]
+            bests, seconds, vectors = (
+                [
+                    load(
+                        builder,
+                        builder.gep(array, [builder.mul(builder.add(out, const(r)), const(lanes))]),
+                        kind,
+                    )
+                    for r in range(ROWS)
+                ]
+                for array, kind in zip(arrays[:3], (vector, vector, codes), strict=True)
             )
-            for (center,) in fold_rows(builder, centers, lower)
-        ]
-        store_rows(builder, kept, ROWS, outputs[2], out)
-        return context.get_dummy_value()
+            found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
+            if beyond:
+                infinite = ir.Constant(vector, [float("inf")] * lanes)
+                first = _lowest_lanes(builder, bests, found)
+                bests = [
+                    builder.select(equal, infinite, lane)
+                    for equal, lane in zip(first, bests, strict=True)
+                ]
+                found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
+            for values, output in zip(zip(*found, strict=True), outputs, strict=False):
+                store_rows(builder, values, ROWS, output, out)
+            ids = ir.Constant(codes, list(range(lanes)))
+            none = ir.Constant(codes, [2**31 - 1] * lanes)
+            centers = []
+            for equal, number in zip(_lowest_lanes(builder, bests, found), vectors, strict=True):
+                center = builder.add(builder.mul(number, ir.Constant(codes, [lanes] * lanes)), ids)
+                centers.append((builder.select(equal, center, none),))
 
-    return types.void(best, second, index, low, next_low, label, types.intp), codegen
+            def lower(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+                return (builder.select(builder.icmp_signed("<", a[0], b[0]), a[0], b[0]),)
+
+            # A row of NaN has no such lane: center 0 then, never an address outside.
+            kept = [
+                builder.select(
+                    builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
+                )
+                for (center,) in fold_rows(builder, centers, lower)
+            ]
+            store_rows(builder, kept, ROWS, outputs[2], out)
+            return context.get_dummy_value()
+
+        return types.void(best, second, index, low, next_low, label, types.intp), codegen
+
+    return lowest
 
 
 #: Centers that fit half a vector register, or a whole one.
@@ -378,3 +392,6 @@ few_wide = _make_few(LANE_BYTES)
 score_wide = _make_score(LANE_BYTES, 1)
 score_pair = _make_score(LANE_BYTES, 2)
 score_tail = _make_score(NARROW_BYTES, 1, tail=True)
+#: Of ROWS rows of a tile the nearest center, and the next one.
+lowest_in_rows = _make_lowest()
+next_in_rows = _make_lowest(beyond=True)

@@ -359,7 +359,7 @@ def score_tile(rows, first, m, layout, tile, tables, gaps):
                 rows, first, m, tail, tail_consts, c, best, second, vector, bits, tail_table
             )
         for t in range(0, m, ROWS):
-            lowest_in_rows(best, second, vector, low, next_low, nearest, t)  # type: ignore[call-arg]
+            lowest_in_rows(best, second, vector, low, next_low, nearest, t)
 
 
 @inner(counted=False)

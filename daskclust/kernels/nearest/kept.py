@@ -1,11 +1,12 @@
 """Nearest center of every row, of which most need not be looked for anew.
 
-A pass leaves for each row its center and a bound: no other center is nearer than that.  In the
-next pass the bound falls by how far centers moved.  But for those that moved most: they are
-compared with the row again.  Where the bound is still above the distance to the row's own center,
-which is measured, the row stays.  All other rows are compared with all centers.
+A pass leaves for each row its center, the next one, and a bound: no third center is nearer than
+that.  In the next pass the bound falls by how far centers moved.  But for those that moved most:
+they are compared with the row again.  The distances to the two centers are measured.  Where the
+bound is still above the less of them, and they can be told apart, the nearer one is the row's.  All
+other rows are compared with all centers.
 
-Rounding is on the safe side: a row stays only where scores in the precision of the rows could
+Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
 not have preferred another center.  So labels and sums equal those of
 :func:`daskclust.kernels.nearest.assign.accumulate` to the last bit.
 """
@@ -21,6 +22,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import PLAIN, compiled, inner
 from daskclust.kernels.nearest._row_loops import LINE_BYTES, pack_row, row_distance
+from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._tiles import (
     add_tile,
     add_totals,
@@ -40,22 +42,24 @@ from daskclust.kernels.nearest._tiles import (
 from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
 
 #: Bytes of what is kept.
-BYTES_A_ROW = 8
+BYTES_A_ROW = 12
 #: Plain kernels are for tests.
 CAN_KEEP = not PLAIN
-#: Share of the centers that are always compared.
-_ALWAYS = 0.1
+#: Share of the centers that are always compared; all that moved, where they are few.
+_ALWAYS, _FEW = 0.1, 0.2
 #: More than rounding takes of a number in single precision.
 _ROUNDED = 2.0**-22
 
 
 class Kept(NamedTuple):
-    """What a pass leaves for the next: for each of n rows its center, and a bound.
+    """What a pass leaves for the next: for each of n rows its center, the next, and a bound.
 
-    ``low`` is no larger than the distance to any other center; negative where nothing is known.
+    ``others`` are those of ``labels`` where the next one is not known.  ``low`` is no larger than
+    the distance to any center but the two; negative where nothing is known.
     """
 
     labels: NDArray[np.int32]
+    others: NDArray[np.int32]
     low: NDArray[np.float32]
 
 
@@ -63,14 +67,15 @@ class Moves(NamedTuple):
     """What a pass needs to know of the moves of k centers since the pass before.
 
     ``movers`` are those that moved most, ``places`` (k,) the place of each center among them, -1
-    for others; ``most`` is how far any of the others moved, or more.  Before rows are scored
-    ``origin`` is subtracted; ``bound`` is the relative error of a score.
+    for others; ``most`` is how far any of the others moved, or more.  ``reach`` (k,) is the squared
+    distance of a center to what is subtracted before rows are scored; ``bound`` is the relative
+    error of a score.
     """
 
     movers: Ints
     places: Ints
     most: float
-    origin: Floats
+    reach: Floats
     bound: float
 
 
@@ -86,17 +91,18 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     k, p = centers.shape
     far = np.sqrt(((centers - before) ** 2).sum(axis=1)) * (1.0 + _ROUNDED)
     order = np.argsort(-far, kind="stable")
-    # The nearest of two or more others is one of them.
-    count = min(k, max(2, round(_ALWAYS * k)))
+    # The nearest of two or more others is one of them; no bound falls where all that moved are.
+    n_moved = np.count_nonzero(far)
+    count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(_ALWAYS * k)))
     movers = np.sort(order[:count])
     places = np.full(k, -1)
     places[movers] = np.arange(count)
     origin = choose_origin(centers, shift, dtype)[0].astype(np.float64)
     # As `rounding`, which is asked where all centers are laid out.
     limit = np.finfo(dtype).max / 32
-    finite = bool((((centers - origin) ** 2).sum(axis=1) < limit).all())
-    bound = float((p + 8) * np.finfo(dtype).eps) if finite else np.inf
-    return Moves(movers, places, float(far[order[count:]].max(initial=0.0)), origin, bound)
+    reach = ((centers - origin) ** 2).sum(axis=1)
+    bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
+    return Moves(movers, places, float(far[order[count:]].max(initial=0.0)), reach, bound)
 
 
 @inner(counted=False)
@@ -126,20 +132,28 @@ def _least(x, square, score, bound):
 
 
 @inner(counted=False)
+def _apart(x, far, squared, square, bound):
+    """Whether scores could prefer no center at the squared distance ``far`` or more to the row's.
+
+    That one is at the squared distance ``squared``.
+    """
+    return far - squared > _error(x, square, far, bound)
+
+
+@inner(counted=False)
 def _stays(x, low, squared, square, bound):
-    """Whether scores could prefer no center at the distance ``low`` or more to the row's own."""
-    return low > 0.0 and low * low - squared > _error(x, square, low * low, bound)
+    """Tell the same of a distance ``low``."""
+    return low > 0.0 and _apart(x, low * low, squared, square, bound)
 
 
 @compiled(counted=False)
-def _review(x, centers, moves, layout, origins, kept, rows, room):
+def _review(x, centers, moves, layout, origin, kept, rows, room):
     """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
 
-    ``layout`` holds the movers; ``origins`` (2, p) are what is subtracted from rows for all centers
-    and for the movers.
+    ``layout`` holds the movers; ``origin`` (1, p) is what is subtracted from rows for them.
     """
     points = centers.points
-    labels, low = kept
+    labels, others, low = kept
     packed, tile = room
     size = packed.shape[0]
     away = rounding(layout, moves.movers.size, ())
@@ -148,11 +162,18 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
         # Rows that wait for the movers lie behind all that do not stay.
         m = 0
         for i in range(start, min(n, start + size)):
-            squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
-            square = row_distance(x, i, origins, np.intp(0), (), 1.0, (), ())
+            squared, far = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ()), np.inf
+            if others[i] != labels[i]:
+                far = row_distance(x, i, points, np.intp(others[i]), (), 1.0, (), ())
+            if far < squared:
+                labels[i], others[i] = others[i], labels[i]
+                squared, far = far, squared
+            # No less than the squared length that scores of all centers begin with.
+            square = 2.0 * (squared + moves.reach[labels[i]])
             least = np.float64(low[i]) - moves.most
             low[i] = least * (1.0 - _ROUNDED)
-            if _stays(x, np.float64(low[i]), squared, square, moves.bound):
+            clear = far == np.inf or _apart(x, far, squared, square, moves.bound)
+            if clear and _stays(x, np.float64(low[i]), squared, square, moves.bound):
                 rows[n + m] = i
                 tile.squared[m], tile.weight[m] = squared, square
                 m += 1
@@ -162,9 +183,10 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
         _score(x, rows, n, m, layout, packed, tile)
         for t in range(m):
             i = rows[n + t]
-            own = tile.nearest[t] == moves.places[labels[i]]
+            mover = tile.nearest[t]
+            own = mover == moves.places[labels[i]] or mover == moves.places[others[i]]
             score = tile.next_low[t] if own else tile.low[t]
-            square = row_distance(x, i, origins, np.intp(1), (), 1.0, (), ())
+            square = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
             least = _least(x, square, score, away) * (1.0 - _ROUNDED)
             # What no longer stays is looked for; its bound is new then.
             low[i] = min(np.float64(low[i]), least)
@@ -175,12 +197,13 @@ def _review(x, centers, moves, layout, origins, kept, rows, room):
 
 
 @compiled(counted=False)
-def _search(x, centers, layout, origin, rows, count, first, kept, room):
+def _search(x, centers, layout, origin, rows, count, first, kept, room, runners):
     """Compare the first rows of ``rows`` with all centers.
 
-    ``first`` is what scores prefer, before doubtful rows are settled.
+    ``first`` is what scores prefer, before doubtful rows are settled; ``runners`` is room for the
+    score of the next center of each row of a tile, the smallest of all others, and that center.
     """
-    labels, low = kept
+    labels, others, low = kept
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
@@ -189,14 +212,24 @@ def _search(x, centers, layout, origin, rows, count, first, kept, room):
         m = min(size, count - start)
         _score(x, rows, start, m, layout, packed, tile)
         keep_inside(tile, m, k)
+        next_low, rest, runner = runners
+        for t in range(0, m if tile.best.shape[0] else 0, ROWS):
+            next_in_rows(tile.best, tile.second, tile.vector, next_low, rest, runner, t)
         for t in range(m):
             i, label = rows[start + t], tile.nearest[t]
             squared = row_distance(x, i, centers.points, np.intp(label), (), 1.0, (), ())
             square = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
-            first[i] = labels[i] = label
-            low[i] = _least(x, square, tile.next_low[t], bound) * (1.0 - _ROUNDED)
-            if not (tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)):
-                labels[i] = exact_nearest(x, i, centers, ())
+            first[i] = labels[i] = others[i] = label
+            clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
+            # Ties, which are unclear, are in no lane any more; of two nearest centers in one lane
+            # the second is not known.
+            known = clear and tile.best.shape[0] > 0 and next_low[t] < rest[t] and runner[t] < k
+            if known:
+                others[i] = runner[t]
+            low[i] = _least(x, square, rest[t] if known else tile.next_low[t], bound)
+            low[i] *= 1.0 - _ROUNDED
+            if not clear:
+                labels[i] = others[i] = exact_nearest(x, i, centers, ())
                 if labels[i] != label:
                     low[i] = -1.0
 
@@ -258,22 +291,23 @@ def accumulate_kept(
     size = tile_rows(p, x.dtype.itemsize)
     packed, rows, count = np.zeros((size, p), x.dtype), np.arange(n + size), n
     if kept is None or moves is None:
-        kept = Kept(np.empty(n, np.int32), np.empty(n, np.float32))
+        kept = Kept(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32))
     else:
-        kept = Kept(kept.labels.copy(), kept.low.copy())
+        kept = Kept(kept.labels.copy(), kept.others.copy(), kept.low.copy())
         some = with_weights(centers[moves.movers], None)
         layout = lay_out(some.points, None, shift, x.dtype)
         place(some, layout)
-        origins = np.stack([moves.origin, layout.shift.astype(np.float64)])
+        origin = layout.shift[None].astype(np.float64)
         room = packed, make_tile(size, layout, x.dtype)
-        count = _review(x, exact, moves, layout, origins, kept, rows, room)
+        count = _review(x, exact, moves, layout, origin, kept, rows, room)
     first = kept.labels.copy()
     if count:
         layout = lay_out(centers, None, shift, x.dtype)
         place(exact, layout)
         room = packed, make_tile(size, layout, x.dtype)
         origin = layout.shift[None].astype(np.float64)
-        _search(x, exact, layout, origin, rows, count, first, kept, room)
+        runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
+        _search(x, exact, layout, origin, rows, count, first, kept, room, runners)
     if n:
         ends = np.array([n]) if segments is None else segments
         weights = np.empty(0) if weight is None else weight
