@@ -102,25 +102,45 @@ class RowFunction:
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centers, or minus the least."""
-        x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=self.missing)
-        x = self.metric(x)
-        weights, missing = self.feature_weights, self.missing
         if not self.distances:
-            labels, squared = nearest(x, self.centers, feature_weights=weights, missing=missing)
-            check_squares(squared, start)
+            labels, squared = self.labeled(x, start)
             if self.nearest_only:
                 return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
-            return self.metric.break_ties(x, labels)
+            return labels
+        x, z = self._in_space(x, start)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
-            one = self.centers[k : k + 1]
-            labels, squared = nearest(x, one, feature_weights=weights, missing=missing)
-            check_squares(squared, start)
+            labels, squared = self._nearest(x, z, self.centers[k : k + 1], start)
             out[:, k] = np.sqrt(squared)
             # A row that observes nothing is at no distance from anything.
             out[labels < 0, k] = np.nan
         return out
+
+    def labeled(self, x: NDArray[Any], start: int) -> tuple[NDArray[np.int32], Floats]:
+        """Labels of the rows, and squared distances to the centers in the space of the metric."""
+        x, z = self._in_space(x, start)
+        labels, squared = self._nearest(x, z, self.centers, start)
+        return self.metric.break_ties(z, labels), squared
+
+    def _in_space(self, x: NDArray[Any], start: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows as they are worked on, and in the space of the metric."""
+        x = as_matrix(x, self.dtype)
+        if not self.metric.is_identity:
+            check_block(x, start, missing=self.missing)
+        return x, self.metric(x)
+
+    def _nearest(
+        self, x: NDArray[Any], z: NDArray[Any], centers: Floats, start: int
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """Nearest center of rows x, which lie at z, and finite squared distances."""
+        weights, missing = self.feature_weights, self.missing
+        labels, squared = nearest(z, centers, feature_weights=weights, missing=missing)
+        if not np.isfinite(squared).all():
+            # A value that is not finite, or missing where none may be, makes such a distance,
+            # whatever its weight: else no value is looked at a second time.
+            check_block(x, start, missing=missing)
+            check_squares(squared, start)
+        return labels, squared
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from daskclust.engine import (
     unwrap,
 )
 from daskclust.estimator.base import center_space, label_function
-from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.estimator.inputs import as_cube, check_rows, is_partial
 from daskclust.persistence.saveable import class_names_of, described, merged_classes_of
 from daskclust.reduction import Reduction
 from daskclust.reduction.label_profiles import LabelsOfRows, Place
 
 #: No label.
 NONE = -1
-#: Bytes of a label that ``predict`` gives.
-_LABEL_BYTES = 4
+#: Bytes of a label that ``predict`` gives, and of a distance.
+_LABEL_BYTES = 4 + 8
 #: Levels of a column of categories.
 _MOST_LEVELS = 100
 
@@ -40,18 +40,23 @@ class Labeled:
 
     `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
     are left out. `of_rows` are the labels where they are no column of the rows, all in memory, or
-    the function that finds them.
+    the function that finds them, and else they are `given`.
     """
 
     rows: Rows
     X: Any
-    labels: Any
+    given: Any
     of_rows: LabelsOfRows
     features: list[str]
     classes: Array | None
     ignored: int | None
     cube: Any
     model: Any
+
+    @property
+    def labels(self) -> Any:
+        """Labels of all rows."""
+        return self.model.predict(self.X) if callable(self.of_rows) else self.given
 
     def name(self, label: int) -> str:
         """Return what a label is called."""
@@ -64,6 +69,12 @@ class Labeled:
         """Make a pass; blocks keep the labels that they find where there is memory for them."""
         keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
         return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
+
+    @property
+    def n_clusters(self) -> int | None:
+        """Clusters of the model, of which not all may occur; None where it has no centers."""
+        space = None if self.model is None else center_space(self.model)
+        return None if space is None else len(space.centers)
 
     @property
     def wavelengths(self) -> Floats | None:
@@ -86,7 +97,9 @@ class Labeled:
         centers = np.full((len(labels), space.centers.shape[1]), np.nan)
         known = (labels >= 0) & (labels < len(space.centers))
         centers[known] = space.centers[labels[known]]
-        return Place(centers, space.feature_weights, space.metric)
+        # Over what rows observe, distances of some values stand for those of all.
+        same = callable(self.of_rows) and space.metric is None and not is_partial(self.model)
+        return Place(centers, space.feature_weights, space.metric, same)
 
 
 def _name_of(model: Any, label: int, usual: str) -> str:
@@ -270,20 +283,21 @@ def open_labeled(
         )
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
+    owner, ignored = (model, None) if y is None else (None, NONE)
+    of_rows: LabelsOfRows = None
+    if y is None and found is None and not merged_classes_of(model) and not hasattr(X, "columns"):
+        function = label_function(model, data.dtype)
+        of_rows = None if function is None else function.labeled
+    if of_rows is not None:
+        # Each block is labeled where it lies, once.
+        whole = not is_dask(data) or data.numblocks[1] == 1
+        rows = open_rows(data if whole else data.rechunk({1: -1}))
+        return Labeled(rows, data, None, of_rows, features, None, ignored, cube, owner)
     if y is None:
         labels, classes = _as_found(model, model.predict(asked) if found is None else found)
     else:
         labels, classes = _labels(y)
-    ignored = None if y is None else NONE
-    owner = model if y is None else None
-    of_rows: LabelsOfRows = None
-    predicts = y is None and found is None and not merged_classes_of(model)
-    if predicts and is_dask(data) and not hasattr(X, "columns"):
-        of_rows = label_function(model, data.dtype)
-    if of_rows is not None:
-        # Each block is labeled where it lies, once.
-        rows = open_rows(data if data.numblocks[1] == 1 else data.rechunk({1: -1}))
-    elif is_dask(data) or is_dask(labels) or len(data) != len(labels):
+    if is_dask(data) or is_dask(labels) or len(data) != len(labels):
         rows = open_labeled_rows(data, labels, masked=True)
     else:
         rows, of_rows = open_rows(data), np.asarray(labels)

@@ -246,7 +246,7 @@ def drift(model: Any, X: Any) -> Drift:
     array([0.75, 0.25])
     """
     data = open_labeled(model, model_input(model, X))
-    found = sample_labeled(data)
+    found = sample_labeled(data, n_rows=0, each=0)
     shares = _fit_shares(model)
     centers = _fit_means(model)
     k = len(shares) if shares is not None else 0 if centers is None else len(centers)

@@ -14,7 +14,7 @@ from daskclust.cube.pixels import questions_of
 from daskclust.engine import Carry
 from daskclust.exceptions import MemoryPlanError
 from daskclust.explain._data import Labeled, open_labeled
-from daskclust.kernels.label_profiles import Bins, choose_bins
+from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.moments import merge_moments
 from daskclust.plotting import draw_profiles, draw_spectra, label_colors, new_figure
 from daskclust.reduction.label_profiles import (
@@ -34,31 +34,47 @@ _BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
 _MANY_ROWS, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
 #: Drawn rows by which a bin is chosen.
 _ROWS_OF_BIN = 8
-#: Rows that are drawn, values of these at most, and rows of each cluster.
-_ROWS, _VALUES, _EACH = 16384, 2**22, 64
+#: Rows that are drawn, at most and at least, values of these at most, and rows of each cluster.
+_ROWS, _FEWEST_ROWS, _VALUES, _EACH = 16384, 4096, 2**22, 64
+#: Cells of histograms that are looked at at a time.
+_TILE = 2**17
 #: Nearest rows.
 _NEAREST = 5
 #: Seed of the sample: profiles are the same each time.
 _SEED = 20
 
 
-def drawn_share(data: Labeled) -> float:
-    """Return the share of the rows that is drawn whatever their label."""
-    count = min(_ROWS, max(_VALUES // len(data.features), 2048))
+def drawn_share(data: Labeled, n_rows: int = _ROWS) -> float:
+    """Return the share of the rows that is drawn whatever their label, for so many in all."""
+    count = min(n_rows, max(_VALUES // len(data.features), 2048))
     return min(1.0, count / max(data.rows.n_rows, 1))
 
 
-def sample_labeled(data: Labeled) -> LabelSample:
+def sample_labeled(data: Labeled, n_rows: int = _ROWS, each: int = _EACH) -> LabelSample:
     """Find the moments of each label, and draw rows; one pass."""
-    request = LabelSampleRequest(
-        len(data.features), _SEED, drawn_share(data), _EACH, data.ignored, data.of_rows
-    )
+    share = drawn_share(data, n_rows)
+    request = LabelSampleRequest(len(data.features), _SEED, share, each, data.ignored, data.of_rows)
     carry = Carry()
     found = data.reduce(LABEL_SAMPLE, request, carry)
     if not len(found.labels):
         raise ValueError("No row has a label, so there is nothing to explain; expected some.")
     sample: LabelSample = found._replace(held=carry)
     return sample
+
+
+def _n_bins(k: int, p: int, n_rows: int) -> int:
+    most = _BINS[1]
+    if n_rows > _MANY_ROWS:
+        most = min(most, max(_FEWER_BINS, _NEAR_CELLS // k))
+    return int(np.clip(_CELLS // (k * p), _BINS[0], most))
+
+
+def _rows_of_bins(data: Labeled) -> int:
+    """Rows by which bins are chosen, where it is known of how many clusters; else all there are."""
+    if not data.n_clusters:
+        return _ROWS
+    n_bins = _n_bins(data.n_clusters, len(data.features), data.rows.n_rows)
+    return int(np.clip(_ROWS_OF_BIN * n_bins, _FEWEST_ROWS, _ROWS))
 
 
 def _rest(moments: Floats) -> Floats:
@@ -86,54 +102,69 @@ def _difference(own: Floats, rest: Floats) -> Floats:
 
 
 def _areas(counts: Floats, single: Array) -> tuple[Floats, Floats]:
-    """AUC of each label against the rest, for one feature, and how far off it may be.
+    """AUC of each label against the rest, for some features, and how far off it may be.
 
     Parameters
     ----------
-    counts : ndarray of shape (k, bins)
-    single : ndarray of shape (bins,), bool
+    counts : ndarray of shape (p, k, bins)
+    single : ndarray of shape (p, bins), bool
         Bins of one value: what is in them is tied.
+
+    Returns
+    -------
+    areas, errors : ndarray of shape (p, k)
     """
-    rest = counts.sum(axis=0) - counts
-    below = np.cumsum(rest, axis=1) - rest
-    pairs = counts.sum(axis=1) * rest.sum(axis=1)
+    rest = counts.sum(axis=1, keepdims=True) - counts
+    below = np.cumsum(rest, axis=2) - rest
+    pairs = counts.sum(axis=2) * rest.sum(axis=2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        area = (counts * (below + rest / 2)).sum(axis=1) / pairs
-        error = (counts * rest * ~single).sum(axis=1) / 2 / pairs
+        area = (counts * (below + rest / 2)).sum(axis=2) / pairs
+        error = (counts * rest * ~single[:, None]).sum(axis=2) / 2 / pairs
     return area, error
 
 
-def _quantiles(counts: Floats, bounds: Floats, bins: Bins, feature: int) -> Floats:
-    """Quantiles of each label, for one feature, between the values of the nearest ranks."""
-    edges = bins.edges[feature].astype(np.float64)
-    single = bins.single(feature)
-    ends = np.cumsum(counts, axis=1)
-    total = ends[:, -1]
-    low, high = (bound[:, None] for bound in bounds)
-    if not len(edges):
-        return np.full((len(counts), len(QUANTILES)), np.nan)
-    rank = np.array(QUANTILES) * np.maximum(total - 1, 0)[:, None]
+def _quantiles(counts: Floats, bounds: Floats, edges: Floats, single: Array) -> Floats:
+    """Quantiles of each label, for some features, between the values of the nearest ranks.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (p, k, bins)
+    bounds : ndarray of shape (2, p, k)
+        Least and largest value.
+    edges : ndarray of shape (p, bins - 1)
+    single : ndarray of shape (p, bins), bool
+
+    Returns
+    -------
+    ndarray of shape (p, k, 5)
+    """
+    p, k, n_bins = counts.shape
+    ends = np.cumsum(counts, axis=2)
+    total = ends[..., -1:]
+    low, high = bounds[..., None]
+    rank = np.array(QUANTILES) * np.maximum(total - 1, 0)
     lower = np.floor(rank)
-    # All labels in one ascending line, each beyond the last.
-    beyond = np.arange(len(counts))[:, None] * (total.max() + 1)
+    # All labels of all features in one ascending line, each beyond the last.
+    number, feature = np.arange(p * k).reshape(p, k, 1), np.arange(p)[:, None, None]
+    beyond = number * (total.max() + 1)
     line = (ends + beyond).ravel()
-    last = counts.shape[1] - 1
+    ends_of_bins = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
 
     def value(rank: Floats) -> Floats:
         places = np.searchsorted(line, rank + beyond, side="right")
-        at = np.clip(places - np.arange(len(counts))[:, None] * len(counts[0]), 0, last)
-        right = np.minimum(np.append(edges, np.inf)[at], high)
-        left = np.where(single[at], right, np.maximum(np.append(-np.inf, edges)[at], low))
-        inside = np.take_along_axis(counts, at, axis=1)
-        before = np.take_along_axis(ends, at, axis=1) - inside
+        at = np.clip(places - number * n_bins, 0, n_bins - 1)
+        right = np.minimum(ends_of_bins[feature, at + 1], high)
+        left = np.where(single[feature, at], right, np.maximum(ends_of_bins[feature, at], low))
+        inside = np.take_along_axis(counts, at, axis=2)
+        before = np.take_along_axis(ends, at, axis=2) - inside
         part = np.divide(rank - before + 0.5, inside, out=np.zeros_like(rank), where=inside > 0)
         found = left + np.clip(part, 0.0, 1.0) * (right - left)
-        return np.where(rank <= 0, low, np.where(rank >= total[:, None] - 1, high, found))
+        return np.where(rank <= 0, low, np.where(rank >= total - 1, high, found))
 
     with np.errstate(invalid="ignore"):
-        first, second = np.split(value(np.hstack([lower, np.ceil(rank)])), 2, axis=1)
+        first, second = np.split(value(np.concatenate([lower, np.ceil(rank)], axis=2)), 2, axis=2)
         found = first + (rank - lower) * (second - first)
-    return np.where(total[:, None] > 0, found, np.nan)
+    return np.where((total > 0) & (n_bins > 1), found, np.nan)
 
 
 @dataclass(frozen=True, repr=False)
@@ -454,10 +485,10 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
 
     Notes
     -----
-    *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features) and 64
-    of each cluster, the second counts histograms with the quantiles of the sample as edges: up to
-    4096 bins, from 2**17 rows on 2**13 of all clusters but at least 384 of each, so that they
-    stay in a processor's cache.
+    *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features, and for the
+    few bins of many clusters) and 64 of each cluster, the second counts histograms with the
+    quantiles of the sample as edges: up to 4096 bins, from 2**17 rows on 2**13 of all clusters but
+    at least 384 of each, so that they stay in a processor's cache.
     Labels of a lazy X are predicted in both, unless X fits into memory.  *To the client*: the
     sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
 
@@ -480,7 +511,7 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     (array([2., 2.]), ['x0'])
     """
     data = open_labeled(model, X, y)
-    return profiles_of(data, sample_labeled(data))
+    return profiles_of(data, sample_labeled(data, _rows_of_bins(data)))
 
 
 def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
@@ -492,13 +523,10 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
             f"{_MOST_CELLS * 8 / 2**20:.0f} MiB on each thread. Explain coarser clusters: give "
             "labels as y."
         )
-    most = _BINS[1]
-    if data.rows.n_rows > _MANY_ROWS:
-        most = min(most, max(_FEWER_BINS, _NEAR_CELLS // k))
-    n_bins = int(np.clip(_CELLS // (k * p), _BINS[0], most))
+    n_bins = _n_bins(k, p, data.rows.n_rows)
     # Rows of a label are sorted by key.
     rows, labels = sample.rows, sample.rows["label"]
-    uniform = rows["key"] <= min(drawn_share(data), _ROWS_OF_BIN * n_bins / data.rows.n_rows)
+    uniform = rows["key"] <= min(sample.share, _ROWS_OF_BIN * n_bins / data.rows.n_rows)
     kept = uniform | (np.arange(len(rows)) - np.searchsorted(labels, labels) < _EACH)
     rows, uniform = rows[kept], uniform[kept]
     bins = choose_bins(rows["x"].astype(data.rows.dtype), rows["label"], uniform, n_bins)
@@ -509,12 +537,15 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     place = data.place(sample.labels, means, _deviations(total))
     request = HistogramsRequest(sample.labels, bins, place, _NEAREST, data.of_rows)
     found: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
-    areas, errors = np.full((k, p), np.nan), np.full((k, p), np.nan)
-    quantiles = np.full((k, p, len(QUANTILES)), np.nan)
-    for j in range(p):
-        counts = found.counts[j]
-        areas[:, j], errors[:, j] = _areas(counts, bins.single(j))
-        quantiles[:, j] = _quantiles(counts, sample.bounds[:, :, j], bins, j)
+    areas, errors, quantiles = np.empty((k, p)), np.empty((k, p)), np.empty((k, p, len(QUANTILES)))
+    single, bounds = bins.single(), sample.bounds.transpose(0, 2, 1)
+    step = max(1, _TILE // found.counts[0].size)
+    for start in range(0, p, step):
+        own = slice(start, start + step)
+        counts, edges = found.counts[own], bins.edges[own].astype(np.float64)
+        areas.T[own], errors.T[own] = _areas(counts, single[own])
+        of_labels = _quantiles(counts, bounds[:, own], edges, single[own])
+        quantiles[:, own] = of_labels.transpose(1, 0, 2)
     rest = _rest(sample.moments)
     nearest = found.nearest
     pixels, coordinates = _pixels(data.cube, nearest["row"])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.implementation import add_moments, prefetch, row_distance
+from daskclust.kernels.nearest.implementation import add_moments, row_distance
 
 #: Cells by which the search for a bin begins.
 _CELLS = 4096
@@ -21,14 +21,16 @@ _CELLS = 4096
 _FEW, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
 #: Values whose cells are found at a time, and rows at most.
 _TILE, _TILE_ROWS = 2**18, 4096
-#: Bytes in a line of the cache; cells in one; one cell of a pair, and its bits.
-_LINE_BYTES, _LINE, _HALF, _BITS = 64, 32, np.uint32(0xFFFF), np.uint32(16)
-#: Rows that are counted in numbers of two bytes, which stay in a nearer cache.
-_MOST_COUNTED = 15 * 2**12
+#: Cells in a line of the cache; one cell of a pair, and its bits.
+_LINE, _HALF, _BITS = 32, np.uint32(0xFFFF), np.uint32(16)
+#: Rows that are counted at a time, and most of a label in numbers of two bytes, which stay in a
+#: nearer cache.
+_PART, _MOST_COUNTED = 15 * 2**12, 2**16 - 1
 #: Numbers of a vector, by which moments are padded.
 _PADDED = 8
-#: Bytes of the rows that are put in the order of their labels: they stay in a near cache.
-_SORTED = 2**17
+#: Bytes of the rows that are put in the order of their labels: they stay in the second-level cache
+#: beside those that come next.
+_SORTED = 3 * 2**17
 #: Share of the bins that follow the quantiles of single labels.
 _OF_LABELS = 0.25
 
@@ -59,15 +61,12 @@ def _moments(x, index, weights, weighted, sizes, moments, bounds, missing):  # p
 @compiled(counted=False)
 def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
     """Compute the moments of rows that count alike and lack nothing; else sums are not finite."""
-    lines = -(-x.shape[1] * x.itemsize // _LINE_BYTES)
     for begin in range(0, x.shape[0], order.size):
         count = min(order.size, x.shape[0] - begin)
         # Rows of a label one after another: its moments stay in registers.
         ends[:] = 0
         for i in range(count):
             ends[index[begin + i] + 2] += 1
-            for line in range(lines):
-                prefetch(x, begin + i, line)
         for c in range(1, ends.size):
             ends[c] += ends[c - 1]
         for i in range(count):
@@ -83,7 +82,7 @@ def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
                 for j in range(x.shape[1]):
                     facts[c, j] = np.float64(x[order[first], j])
             sizes[c] += stop - first
-            add_moments(x, order, first, stop, facts, c)
+            add_moments(x, order, first, stop, facts, c, begin + count)
 
 
 def value_moments(
@@ -103,7 +102,7 @@ def value_moments(
         width = -(-x.shape[1] // _PADDED) * _PADDED
         parts = np.zeros((k, 5, width))
         parts[:, 3:] = np.array([np.inf, -np.inf])[:, None]
-        rows = int(np.clip(_SORTED // max(x.itemsize * x.shape[1], 1), 32, 1024))
+        rows = int(np.clip(_SORTED // max(x.itemsize * x.shape[1], 1), 32, 4096))
         order, ends = np.empty(rows, np.int64), np.empty(k + 2, np.int64)
         _complete_moments(x, index, sizes, parts.reshape(k, 5 * width), order, ends)
         facts = parts.transpose(1, 0, 2)[..., :p]
@@ -144,13 +143,15 @@ class Bins:
     def count(self) -> int:
         return self.edges.shape[1] + 1
 
-    def single(self, feature: int) -> Bools:
-        """Which bins of a feature can hold one value only."""
-        edges = self.edges[feature]
-        out = np.zeros(self.count, bool)
+    def single(self) -> Bools:
+        """Which bins of each feature can hold one value only: an array (p, bins)."""
+        edges = self.edges
+        out = np.zeros((len(edges), self.count), bool)
         with np.errstate(invalid="ignore", over="ignore"):
-            out[1:-1] = np.nextafter(edges[:-1], np.inf, dtype=edges.dtype) == edges[1:]
-        return out & np.isfinite(np.append(edges, np.inf))
+            out[:, 1:-1] = np.nextafter(edges[:, :-1], np.inf, dtype=edges.dtype) == edges[:, 1:]
+        out[:, :-1] &= np.isfinite(edges)
+        out[:, -1] = False
+        return out
 
 
 @lru_cache(maxsize=256)
@@ -207,6 +208,9 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     # A part of the sample, with all of small clusters, tells what moved edges would hide.
     told = np.flatnonzero(~uniform | (order % 4 == 0))
     columns, owners = columns[:, told], place[told]
+    for i, j in pairwise(np.searchsorted(owners, np.arange(len(found) + 1))):
+        # Found sooner in order.
+        columns[:, i:j].sort(axis=1)
     gaps = np.isnan(columns).any(axis=1)
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
@@ -365,11 +369,17 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     # Whole lines of the cache; pairs of cells in the order of the bytes of any machine.
     cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
     pairs, bases = cells.view("<u4"), np.empty(rows, np.uint64)
-    for start in range(0, len(x), _MOST_COUNTED):
-        part = slice(start, start + _MOST_COUNTED)
-        _fill(x[part], index[part], weights[part], weighted, grid, cells, pairs, bases, few)
-        if few is not out:
+    counted = np.zeros(k + 1, np.int64)
+    for start in range(0, len(x), _PART):
+        part = slice(start, start + _PART)
+        more = label_counts(index[part], -1, k - 1)
+        if few is not out and (counted + more).max() > _MOST_COUNTED:
             _move(few.reshape(-1), out.reshape(-1))
+            counted[:] = 0
+        counted += more
+        _fill(x[part], index[part], weights[part], weighted, grid, cells, pairs, bases, few)
+    if few is not out:
+        _move(few.reshape(-1), out.reshape(-1))
     return out[:, :k, :n_bins]
 
 

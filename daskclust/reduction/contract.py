@@ -73,12 +73,9 @@ def smallest_keys(records: Array, count: int) -> Array:
 
     `records` (..., m): of :func:`top_dtype`. `count`: at most m.
     """
-    if not len(records):
-        return records[..., :count]
-    if records.ndim == 1:
-        order = np.lexsort((records["row"], records["key"]))[:count]
-        return records[order]
-    return np.stack([smallest_keys(part, count) for part in records])
+    order = np.lexsort((records["row"], records["key"]), axis=-1)[..., :count]
+    chosen: Array = np.take_along_axis(records, order, axis=-1)
+    return chosen
 
 
 def _highest(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -22,13 +22,16 @@ from daskclust.kernels.label_profiles import (
 from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
-from daskclust.reduction.survey import pick_rows
 
 #: Labels that are further apart are sorted, not counted.
 _FAR = 2**16
 
 
-LabelsOfRows = Ints | Callable[[Array, int], Ints] | None
+#: Labels of all rows, or a function that labels the rows of a chunk, by the number of its first
+#: row, and says how far they are from their centers, squared.
+LabelsOfRows = Ints | Callable[[Array, int], tuple[Array, Floats]] | None
+#: Labels of a block and squared distances, as far as these are known.
+_Labeled = tuple[Array, Floats | None]
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class LabelSampleRequest:
     `n_features`: of rows whose labels are in one more, last column. `share`: share of the rows that
     are drawn. `each`: rows of each label that are drawn at least, as far as there are so many.
     `ignored`: label of rows that are left out, whatever they hold. `of_rows`, where labels are in
-    no column: those of all rows (n,), int64, or ``of_rows(x, start)`` that labels the rows of a
-    chunk, by the number of its first row; what it finds is carried to the second pass.
+    no column: those of all rows (n,), int64, or ``of_rows(x, start)``; what it finds is carried to
+    the second pass.
     """
 
     n_features: int
@@ -55,7 +58,7 @@ class LabelSample(NamedTuple):
 
     `labels` (m,), int64: sorted. `weights` (m,): of the rows. `moments` (3, m, p): weight, mean and
     squared deviations of the values that are there. `bounds` (2, m, p). `missing` (m, p). `rows`:
-    ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the share are
+    ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the `share` are
     drawn whatever their label. `held`: labels that the blocks keep for the second pass.
     """
 
@@ -65,6 +68,7 @@ class LabelSample(NamedTuple):
     bounds: Floats
     missing: Floats
     rows: Array
+    share: float
     held: Any = None
 
 
@@ -106,13 +110,20 @@ def _merge_facts(a: Array, b: Array) -> Array:
     return out
 
 
+def _kept_rows(labels: Ints, keys: Floats, rows: Ints, share: float, each: int) -> Ints:
+    """Places of the rows that are kept, by label, key and number."""
+    order = np.lexsort((rows, keys, labels))
+    labels, keys = labels[order], keys[order]
+    rank = np.arange(len(order)) - np.searchsorted(labels, labels)
+    return order[(rank < each) | (keys <= share)]
+
+
 def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
+    if not len(a) or not len(b):
+        return b if not len(a) else a
     # Rows are wide: they are moved once, and order and choice are found without them.
-    rows = np.concatenate([a, b]) if len(a) and len(b) else a if len(a) else b
-    order = np.lexsort((rows["row"], rows["key"], rows["label"]))
-    labels, keys = rows["label"][order], rows["key"][order]
-    rank = np.arange(len(rows)) - np.searchsorted(labels, labels)
-    return rows[order[(rank < each) | (keys <= share)]]
+    rows = np.concatenate([a, b])
+    return rows[_kept_rows(rows["label"], rows["key"], rows["row"], share, each)]
 
 
 _FACTS = Merge("facts by label", np.zeros, _merge_facts)
@@ -127,21 +138,27 @@ def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
     }
 
 
-def _split(rows: RowBlock, of_rows: LabelsOfRows, held: Ints | None) -> tuple[RowBlock, Ints]:
+def _split(
+    rows: RowBlock, of_rows: LabelsOfRows, held: _Labeled | None
+) -> tuple[RowBlock, _Labeled]:
     """Take apart rows whose last column holds their labels, without a copy of the rest."""
     if of_rows is None:
-        return rows._replace(x=rows.x[:, :-1]), rows.x[:, -1].astype(np.int64)
+        return rows._replace(x=rows.x[:, :-1]), (rows.x[:, -1].astype(np.int64), None)
     if held is not None:
         return rows, held
+    if not callable(of_rows):
+        parts = [of_rows[start : start + size] for start, size in rows.runs]
+        return rows, (np.concatenate(parts), None)
     found = [
-        of_rows(rows.x[part], start) if callable(of_rows) else of_rows[start : start + size]
-        for (start, size), part in zip(rows.runs, rows.slices(), strict=True)
+        of_rows(rows.x[part], start)
+        for (start, _), part in zip(rows.runs, rows.slices(), strict=True)
     ]
-    return rows, found[0] if len(found) == 1 else np.concatenate(found)
+    labels, squared = zip(*found, strict=True)
+    return rows, (np.concatenate(labels), np.concatenate(squared))
 
 
-def _kept(labels: Ints, of_rows: LabelsOfRows) -> Ints | None:
-    return labels if callable(of_rows) else None
+def _kept(found: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
+    return found if callable(of_rows) else None
 
 
 def _occurring(labels: Ints) -> Ints:
@@ -178,8 +195,8 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
 def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Array:
     """Places of rows that may be among those drawn: all of them, and few others."""
     counts = label_counts(index, -1, k - 1)[1:]
-    # Four times as many as are wanted, mostly enough of each label; else all of it.
-    limit = np.append(np.maximum(4.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
+    # Twice as many as are wanted, mostly enough of each label; else all of it.
+    limit = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
     near = np.flatnonzero(keys <= limit.max())
     near = near[keys[near] <= limit[index[near]]]
     short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
@@ -189,10 +206,11 @@ def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Arra
 
 
 def _sample_block(
-    rows: RowBlock, state: LabelSampleRequest, held: Ints | None
-) -> tuple[Partial, Ints | None]:
+    rows: RowBlock, state: LabelSampleRequest, held: _Labeled | None
+) -> tuple[Partial, _Labeled | None]:
     p = state.n_features
-    whole, labels = _split(rows, state.of_rows, held)
+    whole, labeled = _split(rows, state.of_rows, held)
+    labels = labeled[0]
     counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
         counting &= labels != state.ignored
@@ -221,11 +239,13 @@ def _sample_block(
         facts = _merge_facts(facts, made[made["weight"] > 0])
     keys = rows.uniforms(state.seed, 0)
     chosen = _drawn(keys, index, len(found), state)
-    sample = np.zeros(len(chosen), _sample_dtype(p))
-    sample["label"], sample["key"] = labels[chosen], keys[chosen]
-    sample["row"], sample["x"] = rows.numbers(chosen), whole.x[chosen]
-    sample = fields["sample"].combine(sample, sample[:0])
-    return {"facts": facts, "sample": sample}, _kept(labels, state.of_rows)
+    numbers = rows.numbers(chosen)
+    kept = _kept_rows(labels[chosen], keys[chosen], numbers, state.share, state.each)
+    chosen = chosen[kept]
+    sample = np.empty(len(chosen), _sample_dtype(p))
+    sample["label"], sample["key"], sample["row"] = labels[chosen], keys[chosen], numbers[kept]
+    sample["x"] = whole.x[chosen]
+    return {"facts": facts, "sample": sample}, _kept(labeled, state.of_rows)
 
 
 def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample:
@@ -237,6 +257,7 @@ def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample
         facts["bounds"].transpose(1, 0, 2),
         facts["missing"],
         partial["sample"],
+        state.share,
     )
 
 
@@ -251,12 +272,14 @@ class Place:
     """Where clusters lie, in the space in which their rows are compared.
 
     `centers` (k, q): NaN where a cluster has none. `weights` (q,): of the squared distance.
-    ``metric(x) -> ndarray``: takes rows into the space.
+    ``metric(x) -> ndarray``: takes rows into the space. `is_of_labels`: labels were found by the
+    same distances.
     """
 
     centers: Floats
     weights: Floats | None = None
     metric: Callable[[Array], Array] | None = None
+    is_of_labels: bool = False
 
     def distances(self, x: Array, index: Ints, n_features: int) -> Floats:
         """Distances of rows to their own centers, over what they observe of the features."""
@@ -288,8 +311,8 @@ class HistogramsRequest:
 class Histograms(NamedTuple):
     """The result of the second pass.
 
-    `counts` (p, k, bins). `nearest` (k, n_nearest): distance (``key``), number and values of the
-    nearest rows, ``row`` -1 for none.
+    `counts` (p, k, bins). `nearest` (k, n_nearest): distance (``key``) and number of the nearest
+    rows, ``row`` -1 for none; no values.
     """
 
     counts: Floats
@@ -304,26 +327,29 @@ def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
     k, p = len(state.labels), len(state.bins.edges)
     return {
         "counts": Field((p, k, state.bins.count), _TALLY),
-        "nearest": Field((k, state.n_nearest), "top", top_dtype(p)),
+        "nearest": Field((k, state.n_nearest), "top", top_dtype(0)),
     }
 
 
 def _histogram_block(
-    rows: RowBlock, state: HistogramsRequest, held: Ints | None
-) -> tuple[Partial, Ints | None]:
+    rows: RowBlock, state: HistogramsRequest, held: _Labeled | None
+) -> tuple[Partial, _Labeled | None]:
     k = len(state.labels)
-    whole, labels = _split(rows, state.of_rows, held)
+    whole, labeled = _split(rows, state.of_rows, held)
+    labels, squared = labeled
     index = _places(labels, state.labels)
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
-    keys = state.place.distances(rows.x, index, whole.x.shape[1])
-    for c, places in enumerate(smallest_of_each(keys, index, k, state.n_nearest)):
-        own = np.sort(places[places >= 0])
-        if len(own):
-            nearest[c] = pick_rows(whole, keys[own], state.n_nearest, own)
+    if squared is not None and state.place.is_of_labels:
+        keys = np.sqrt(squared)
+    else:
+        keys = state.place.distances(rows.x, index, whole.x.shape[1])
+    places = smallest_of_each(keys, index, k, state.n_nearest)
+    there = places >= 0
+    nearest["key"][there], nearest["row"][there] = keys[places[there]], rows.numbers(places[there])
     counts = fill_histograms(rows.x, index, rows.weight, k, state.bins)
-    return {"counts": counts, "nearest": nearest}, _kept(labels, state.of_rows)
+    return {"counts": counts, "nearest": nearest}, _kept(labeled, state.of_rows)
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:

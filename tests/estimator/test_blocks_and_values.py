@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,7 +11,10 @@ from scipy import sparse
 
 import daskclust
 from daskclust import metrics
+from daskclust.estimator.base import RowFunction
+from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ChunkError
+from daskclust.kernels.nearest.assign import nearest
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([RNG.normal(size=(45, 3)), RNG.normal(size=(45, 3)) + 8])
@@ -194,6 +199,28 @@ def test_predictions_refuse_rows_at_infinite_distance():
             method(x)
     with pytest.raises(ValueError, match="Column 1 of X has values up to"):
         model.score(x)
+
+
+@pytest.mark.parametrize("missing", ["error", "partial"])
+@pytest.mark.parametrize("weights", [None, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0]])
+@pytest.mark.parametrize("column", range(3))
+def test_predictions_refuse_values_whatever_their_weight(column, weights, missing):
+    """A value is only looked for where a distance is not finite: each has to make one."""
+    given = None if weights is None else np.array(weights)
+    of_rows = RowFunction(X[[0, 50]], EUCLIDEAN, given, X.dtype, missing=missing == "partial")
+    np.testing.assert_array_equal(of_rows(X, 0), nearest(X, X[[0, 50]], feature_weights=given)[0])
+    for value, said in ((np.inf, "infinity"), (-np.inf, "infinity"), (np.nan, "NaN")):
+        x = X.copy()
+        x[7, column] = value
+        if said == "NaN" and missing == "partial":
+            assert of_rows(x, 100).shape == (90,)
+            continue
+        # The only value of its row, too.
+        for others in (x[7], np.where(np.arange(3) == column, value, np.nan)):
+            x[7] = others if missing == "partial" else x[7]
+            for function in (of_rows, replace(of_rows, distances=True)):
+                with pytest.raises(ValueError, match=f"row 107, column {column}"):
+                    function(x, 100)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -100,4 +100,4 @@ def test_a_value_that_many_share_has_a_bin_of_its_own():
     x = np.where(rng.random(5000) < 0.4, 0.0, rng.normal(size=5000))[:, None]
     bins = choose_bins(x, np.zeros(5000, int), np.ones(5000, bool), 128)
     counts = fill_histograms(x, np.zeros(5000, np.int64), None, 1, bins)[0, 0]
-    assert counts[bins.single(0)].sum() == (x == 0).sum()
+    assert counts[bins.single()[0]].sum() == (x == 0).sum()

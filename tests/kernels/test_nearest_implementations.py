@@ -274,7 +274,7 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
 
 
 def _moments_of(add_moments):
-    return njit(lambda x, order, facts: add_moments(x, order, 3, 57, facts, 1))
+    return njit(lambda x, order, facts: add_moments(x, order, 3, 57, facts, 1, 60))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 
-__all__ = ["WIDTH", "add_moments", "cost_of_tile", "prefetch", "row_distance", "sweeper"]
+__all__ = ["WIDTH", "add_moments", "cost_of_tile", "row_distance", "sweeper"]
 
 _LANES = 8
 
@@ -66,11 +66,11 @@ def row_distance(
 
 
 @njit(nogil=True)
-def add_moments(x: Any, order: Any, first: int, stop: int, facts: Any, c: int) -> None:
+def add_moments(x: Any, order: Any, first: int, stop: int, facts: Any, c: int, ahead: int) -> None:
     """Add the rows ``order[first:stop]`` to the moments and ranges of a label.
 
     Parts of ``facts[c]``, each at least as wide as a row: origin, sums of the values less the
-    origin and of their squares, smallest and largest value.
+    origin and of their squares, smallest and largest value.  Nothing is asked for ``ahead``.
     """
     step = facts.shape[1] // 5
     for at in range(first, stop):
@@ -81,11 +81,6 @@ def add_moments(x: Any, order: Any, first: int, stop: int, facts: Any, c: int) -
             facts[c, 2 * step + j] += gap * gap
             facts[c, 3 * step + j] = min(facts[c, 3 * step + j], value)
             facts[c, 4 * step + j] = max(facts[c, 4 * step + j], value)
-
-
-@njit(nogil=True)
-def prefetch(x: Any, i: int, line: int) -> None:
-    """Ask for a line of memory: not here."""
 
 
 @njit(nogil=True)
@@ -120,7 +115,7 @@ def _scan(x, row_weights, centers, weights, ends, out, gaps):
             totals[label, 0] += w
             totals[label, 1] += w * squared
         if labels.size:
-            labels[i], distances[i] = label if some else -1, nearest if some else 0.0
+            labels[i], distances[i] = label if some else -1, nearest if some else squared
         while segment < ends.size and i + 1 == ends[segment]:
             segment += 1
             if hi.size:

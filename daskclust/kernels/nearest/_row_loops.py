@@ -90,11 +90,22 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
     return types.boolean(x, types.intp, shift, packed, there, types.intp), codegen
 
 
+def _ask_for(builder: Any, pointer: Any) -> None:
+    """Ask for the line of memory at an address: to be read, into the first-level cache."""
+    byte = ir.IntType(8).as_pointer()
+    signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+    of_data = const(0, I32), const(3, I32), const(1, I32)
+    builder.call(function, [builder.bitcast(pointer, byte), *of_data])
+
+
 @_emitted
-def add_moments(typingctx, x, order, first, stop, facts, c):
+def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
     """Add the rows ``order[first:stop]`` to the moments and ranges of a label; see the plain one.
 
-    Parts of ``facts[c]`` are as wide as whole vectors.
+    Parts of ``facts[c]`` are as wide as whole vectors.  Rows from ``ahead`` on are asked for, a
+    vector for each that is added, by their place in memory: the machine does not read ahead by
+    itself where rows are taken in another order.
     """
     require_contiguous(x, order, facts)
     vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
@@ -106,6 +117,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c):
         numbers = data(context, builder, signature.args[1], args[1])
         target, width = row_pointer(context, builder, signature.args[4], args[4], args[5])
         step = builder.udiv(width, const(5))
+        first, stop, ahead = args[2], args[3], args[6]
         held = [cgutils.alloca_once(builder, vector) for _ in range(4)]
 
         def body(offset: Any, lanes: Lanes, carried: Any) -> Any:
@@ -114,7 +126,14 @@ def add_moments(typingctx, x, order, first, stop, facts, c):
             shift = load(builder, origin, vector)
             for kept, place in zip(held, places, strict=True):
                 builder.store(load(builder, place, vector), kept)
-            with cgutils.for_range_slice(builder, args[2], args[3], const(1)) as (at, _):
+            # Of the rows of other labels, and of this one's in columns before.
+            asked = builder.add(
+                builder.mul(first, builder.sub(step, const(SUM_LANES))),
+                builder.mul(builder.sub(stop, first), offset),
+            )
+            coming = builder.gep(source, [builder.add(builder.mul(ahead, length), asked)])
+            with cgutils.for_range_slice(builder, first, stop, const(1)) as (at, _):
+                _ask_for(builder, builder.gep(coming, [builder.mul(at, const(SUM_LANES))]))
                 row = builder.mul(builder.load(builder.gep(numbers, [at])), length)
                 here = builder.gep(source, [builder.add(row, offset)])
                 value = lanes.load(here, source_vector)
@@ -140,7 +159,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c):
         return context.get_dummy_value()
 
     intp = types.intp
-    return types.void(x, order, intp, intp, facts, intp), codegen
+    return types.void(x, order, intp, intp, facts, intp, intp), codegen
 
 
 @_emitted
@@ -150,12 +169,8 @@ def prefetch(typingctx, x, i, line):
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         row, _ = row_pointer(context, builder, signature.args[0], args[0], args[1])
-        byte = ir.IntType(8).as_pointer()
-        address = builder.gep(builder.bitcast(row, byte), [builder.mul(args[2], const(LINE_BYTES))])
-        signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-        # To be read, into the first-level cache, as data.
-        builder.call(function, [address, const(0, I32), const(3, I32), const(1, I32)])
+        start = builder.bitcast(row, ir.IntType(8).as_pointer())
+        _ask_for(builder, builder.gep(start, [builder.mul(args[2], const(LINE_BYTES))]))
         return context.get_dummy_value()
 
     return types.void(x, types.intp, types.intp), codegen

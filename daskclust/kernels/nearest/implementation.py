@@ -21,7 +21,6 @@ else:
 WIDTH: int = _rows.WIDTH
 add_moments: Any = _rows.add_moments
 cost_of_tile: Any = _rows.cost_of_tile
-prefetch: Any = _rows.prefetch
 row_distance: Any = _rows.row_distance
 sweeper: Any = _sweeps.sweeper
 
