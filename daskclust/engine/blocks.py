@@ -131,25 +131,22 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
     """Refuse sparse matrices, and write NaN where values are masked."""
     _check_dense(x)
-    _check_array(x)
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
     return x
 
 
-def _check_array(x: Any) -> None:
-    if not hasattr(x, "dtype"):
-        raise ChunkError(
-            f"A block is a {type(x).__name__}; its metadata promised an array. Use "
-            "X.map_blocks(numpy.asarray)."
-        )
-
-
 def _check_dense(x: Any) -> None:
+    """Refuse a block that is no array, or a sparse one."""
     if issparse(x):
         raise TypeError(
             f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
             "X.map_blocks(lambda block: block.toarray()), or fewer features."
+        )
+    if not hasattr(x, "dtype"):
+        raise ChunkError(
+            f"A block is a {type(x).__name__}; its metadata promised an array. Use "
+            "X.map_blocks(numpy.asarray)."
         )
 
 
@@ -243,7 +240,6 @@ class Block:
         All at once, where they are stored so; else a tile at a time, so that no copy of the
         whole block is made.
         """
-        _check_array(self.x)
         if self.x.dtype == prepare.dtype:
             yield RowBlock(prepare(self.x), self.weight, ((self.start, self.size),))
             return

@@ -104,7 +104,11 @@ def graph_behind(array: Any) -> ArrayGraph:
     for key in _only_sliced(graph, inputs, leaves):
         # A read that fails is tried again as a chunk.
         graph[key] = StoredArray(_held(graph[key]), NEVER_AGAIN)
-    keys = [_resolved(graph, inputs, key) for key in keys]
+    for at, key in enumerate(keys):
+        # A value may be another key: expression arrays end in such.
+        while inputs[key] == [graph[key]]:
+            key = graph[key]
+        keys[at] = key
     values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
     return ArrayGraph(keys, graph, inputs, leaves, _stores_in(graph), values)
 
@@ -234,13 +238,6 @@ def _own_name(key: Key, owner: str) -> Key:
     first, *index = key if isinstance(key, tuple) else (key,)
     name = f"{_READ}{tokenize(first, owner)}"
     return (name, *index) if isinstance(key, tuple) else name
-
-
-def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:
-    """Follow a key whose value is another key; expression arrays end in such."""
-    while list(dependencies[key]) == [graph[key]]:
-        key = graph[key]
-    return key
 
 
 class _Ownership:

@@ -331,17 +331,6 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
     return cube.scaled_as(replace(scaling, **known))
 
 
-def _samples(estimator: Any, cube: Any, reset: bool) -> Any:
-    if not reset:
-        return cube_of_fit(estimator, cube).samples
-    for name, of in _SCALING.items():
-        value = getattr(cube.sample_scaling, of)
-        if value is not None:
-            setattr(estimator, name, value)
-    setattr(estimator, _SCENE, described(cube))
-    return cube.samples
-
-
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """Return X as a NumPy or Dask array, checked by its metadata.
 
@@ -356,8 +345,16 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         # What is known of the scene of the last fit.
         for name in (_SCENE, *_SCALING):
             vars(estimator).pop(name, None)
-    if isinstance(X, Scene):
-        X = _samples(estimator, X, reset)
+        if isinstance(X, Scene):
+            known: Any = X
+            for name, of in _SCALING.items():
+                value = getattr(known.sample_scaling, of)
+                if value is not None:
+                    setattr(estimator, name, value)
+            setattr(estimator, _SCENE, described(known))
+            X = known.samples
+    elif isinstance(X, Scene):
+        X = cube_of_fit(estimator, X).samples
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.

@@ -170,20 +170,17 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64)
 
 
-def _row_numbers(rows: Any) -> Ints:
-    if rows.size and rows.dtype.kind not in "iu":
-        raise ConstraintError(
-            f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
-            "mask, pass numpy.flatnonzero(mask)."
-        )
-    return rows.astype(np.int64)
-
-
 def _given_rows(y: Any) -> tuple[Ints, NDArray[Any], int | None]:
     """Rows and labels in any order, and the length of y."""
     y = as_labels(y)
     if isinstance(y, tuple):
-        rows, labels = _row_numbers(y[0]), y[1]
+        rows, labels = y
+        if rows.size and rows.dtype.kind not in "iu":
+            raise ConstraintError(
+                f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
+                "mask, pass numpy.flatnonzero(mask)."
+            )
+        rows = rows.astype(np.int64)
         if rows.shape != labels.shape:
             raise ConstraintError(
                 f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "

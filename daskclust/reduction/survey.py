@@ -98,21 +98,6 @@ class ClassStatistics:
         return ClusterStatistics(sums, counts, inertia, masses)
 
 
-def class_fields(labels: RowLabels | None, p: int, *, missing: bool = False) -> Mapping[str, Field]:
-    """Fields of a partial that holds the moments of each class, and masses where values miss."""
-    n = 0 if labels is None else labels.n_classes
-    return _class_fields_of(n, p, 2 * p + 1 if missing else p + 1)
-
-
-@lru_cache
-def _class_fields_of(n: int, p: int, n_sums: int) -> Mapping[str, Field]:
-    return {
-        "class_sums": Field((2, n, n_sums)),
-        "class_moments": Field((3, n, p), "moments"),
-        "first_weightless": Field((), "min", np.int64),
-    }
-
-
 def add_classes(
     partial: Partial,
     rows: RowBlock,
@@ -121,7 +106,7 @@ def add_classes(
     *,
     empty: Bools | None = None,
 ) -> None:
-    """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
+    """Add a block's labeled rows to a partial of a first pass, in place.
 
     `empty` (n,), bool, where values may be missing: rows without any: absent, as those of weight 0.
     """
@@ -219,17 +204,17 @@ def pick_rows(
     return out
 
 
-def survey_fields(state: SurveyRequest, n_sums: int) -> Mapping[str, Field]:
-    """Return the fields of any first pass, with so many plain sums."""
-    p, picks = state.n_features, (len(state.seeds), state.n_picks)
-    return _fields_of(p, n_sums, picks, state.hashed)
-
-
 @lru_cache
-def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Mapping[str, Field]:
+def _fields_of(
+    p: int, picks: tuple[int, int], n_classes: int, hashed: bool, missing: bool
+) -> Mapping[str, Field]:
+    of_gaps = {
+        "rows": Field((3,), "count", np.int64),
+        "first_unobserved": Field((), "min", np.int64),
+    }
     return {
         **({"hash": Field((1,), "count", np.uint64)} if hashed else {}),
-        "sums": Field((2, n_sums)),
+        "sums": Field((2, 2 * p + 2 if missing else p + 1)),
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
         "high": Field((p,), "max"),
@@ -238,26 +223,32 @@ def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Map
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
         "picks": Field(picks, "top", top_dtype(p)),
+        # The moments of each class, and masses of its values where some are missing.
+        "class_sums": Field((2, n_classes, 2 * p + 1 if missing else p + 1)),
+        "class_moments": Field((3, n_classes, p), "moments"),
+        "first_weightless": Field((), "min", np.int64),
+        **(of_gaps if missing else {}),
     }
 
 
 def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
-    """Return the weights, 0 for invalid ones; the first such row goes into the partial."""
+    """Return the weights, 0 for invalid ones.
+
+    The first such row goes into the partial, and so do the sizes of values in rows of weight 0,
+    without NaN.
+    """
     weight = rows.weight
     if weight is None:
         return None
     # NaN compares to nothing.
     usable = (weight == 0) | ((weight >= LIGHTEST) & (weight <= HEAVIEST))
-    if usable.all():
-        return weight
-    partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
-    return np.where(usable, weight, 0.0)
-
-
-def add_hash(partial: Partial, rows: RowBlock) -> None:
-    """Hash the rows, where that was asked for."""
-    if "hash" in partial:
-        partial["hash"] = np.array([row_hash(rows.x, rows.weight, rows.runs)])
+    if not usable.all():
+        partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
+        weight = np.where(usable, weight, 0.0)
+    if not weight.all():
+        sizes = np.abs(rows.x[weight == 0]).astype(np.float64)
+        partial["idle"] = np.fmax.reduce(sizes, axis=0, initial=0.0)
+    return weight
 
 
 def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
@@ -265,14 +256,6 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
     partial["bad"]["row"] = rows.numbers(np.array([row]))
     partial["bad"]["key"] = partial["bad"]["row"]
     partial["bad"]["x"] = code
-
-
-def note_idle(partial: Partial, rows: RowBlock, weight: Floats | None) -> None:
-    """Put the sizes of values in rows of weight 0 into the partial, without NaN."""
-    if weight is None or weight.all():
-        return
-    sizes = np.abs(rows.x[weight == 0]).astype(np.float64)
-    partial["idle"] = np.fmax.reduce(sizes, axis=0, initial=0.0)
 
 
 def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Floats) -> None:
@@ -317,9 +300,10 @@ def found_in_any(partial: Partial) -> dict[str, Any]:
     }
 
 
-def _fields(state: SurveyRequest) -> Mapping[str, Field]:
-    p = state.n_features
-    return {**survey_fields(state, p + 1), **class_fields(state.labels, p)}
+def _fields(state: SurveyRequest, missing: bool = False) -> Mapping[str, Field]:
+    n_classes = 0 if state.labels is None else state.labels.n_classes
+    picks = len(state.seeds), state.n_picks
+    return _fields_of(state.n_features, picks, n_classes, state.hashed, missing)
 
 
 def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
@@ -330,13 +314,13 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
     partial["low"], partial["high"] = found.low, found.high
-    note_idle(partial, rows, weight)
     if not found.finite:
         row, column = first_nonfinite(x)
         # NaN or infinity, by the sign of the column number.
         note_bad(partial, rows, row, -column - 1 if np.isnan(x[row, column]) else column + 1)
         return partial
-    add_hash(partial, rows)
+    if state.hashed:
+        partial["hash"] = np.array([row_hash(x, rows.weight, rows.runs)])
     add_classes(partial, rows, weight, state.labels)
     if state.n_picks:
         draw_picks(partial, rows, state, np.ones(len(x)) if weight is None else weight)
@@ -383,13 +367,7 @@ class PartialSurvey(Survey):
 
 
 def _partial_fields(state: SurveyRequest) -> Mapping[str, Field]:
-    p = state.n_features
-    return {
-        **survey_fields(state, 2 * p + 2),
-        **class_fields(state.labels, p, missing=True),
-        "rows": Field((3,), "count", np.int64),
-        "first_unobserved": Field((), "min", np.int64),
-    }
+    return _fields(state, missing=True)
 
 
 def _partial_block(rows: RowBlock, state: SurveyRequest) -> Partial:
@@ -410,8 +388,8 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     if row >= 0:
         note_bad(partial, rows, row, column + 1)
         return partial
-    add_hash(partial, rows)
-    note_idle(partial, rows, weight)
+    if state.hashed:
+        partial["hash"] = np.array([row_hash(x, rows.weight, rows.runs)])
     incomplete, gone = missing > 0, missing == p
     found = block_moments(x, weight, rows.segments(), missing=bool(incomplete.any()))
     sums = np.stack([found.hi, found.lo])

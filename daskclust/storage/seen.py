@@ -498,16 +498,6 @@ class StoredArray:
             "would read fill values there: copy the store again, or use a shared file system"
         )
 
-    def _check_chunks(self, selection: Any) -> None:
-        """Raise where chunks of a part have no file here, and have one where the client is."""
-        if self._listed is None:
-            return
-        absent = absent_chunks(self.array, selection)
-        seen = self._seen_chunks() if absent else None
-        for number, file in absent:
-            if seen is not None and seen[number]:
-                raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
-
     def __repr__(self) -> str:
         # Dask logs the arguments of tasks that fail.
         return f"<StoredArray {self.name} {self.shape} {self.dtype}>"
@@ -581,9 +571,13 @@ class StoredArray:
                 f"{redact(error)}): its data or metadata are damaged, or of a format that this "
                 "version of Zarr does not know. Copy or write them again."
             ) from error
-        if found is None:
-            # Zarr fills what is absent.
-            self._check_chunks(selection)
+        if found is None and self._listed is not None:
+            # Zarr fills what is absent: it must be so where the client is, too.
+            absent = absent_chunks(self.array, selection)
+            seen = self._seen_chunks() if absent else None
+            for number, file in absent:
+                if seen is not None and seen[number]:
+                    raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         # The first value alone spares most reads a look at all.
