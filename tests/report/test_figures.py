@@ -6,6 +6,7 @@ from html import unescape
 import numpy as np
 import pandas
 import pytest
+from helpers import write_labels
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -258,3 +259,45 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
             assert held == said + of_classes(apart.labels, guess)
         left = {title for title, values in found.items() if values}
         assert left <= {"Configuration", "Table", "Versions"}
+    # The page about the clusters alone, by their numbers.
+    words = ["--output", "e.html", "--scheduler", address]
+    assert cli.main(["explain", "m.zarr", "t.csv", *words]) == 0
+    parts = sections(tmp_path / "e.html")
+    found = {title: figures(part) for title, part in parts.items()}
+    check_profiles(found, X, gaps.argmin(axis=1), ["a", "b"], lambda row: row, gaps.min(axis=1))
+    check_rules(parts["Rules"], table[["a", "b"]], predicted)
+    follow = found.pop("Rules")[-1]
+    assert found.pop("Facts") == ["120", "3", "2", follow, "0"]
+    assert not any(found.values())
+
+
+def test_all_figures_of_a_comparison(tmp_path, address, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    old = rng.integers(-1, 3, (30, 40))
+    new = np.where(rng.random(old.shape) < 0.3, rng.integers(-1, 3, old.shape), old)
+    named = {str(code): name for code, name in enumerate(NAMES.values())}
+    for name, codes in (("a", old), ("b", new)):
+        write_labels(tmp_path / f"{name}.zarr", codes, _FillValue=-1, class_names=named)
+    words = ["a.zarr", "b.zarr", "--report", "c.html", "--scheduler", address]
+    assert cli.main(["compare", *words]) == 0
+    found = {title: figures(part) for title, part in sections(tmp_path / "c.html").items()}
+    both = (old >= 0) & (new >= 0)
+    a, b = old[both], new[both]
+    counts = np.array([[((a == i) & (b == j)).sum() for j in range(3)] for i in range(3)])
+    apart = [((old >= 0) & (new < 0)).sum(), ((old < 0) & (new >= 0)).sum()]
+    facts = [f"{(a == b).mean():.1%}", f"{both.sum()}", *map(str, apart)]
+    assert found.pop("Facts") == facts
+    areas, shares = [], []
+    for at in range(3):
+        before, after = (a == at).sum(), (b == at).sum()
+        # A plus is no part of a figure here.
+        change = f"{after - before}"
+        areas += [f"{before}", f"{after}", change, f"{counts[at, at] / before:.1%}"]
+        shares += [f"{before}", *(f"{count / before:.0%}" for count in counts[at])]
+    assert found.pop("Areas of pixels in both maps") == areas
+    moves = sorted(counts[~np.eye(3, dtype=bool)], reverse=True)
+    said = [text for size in moves for text in (f"{size}", f"{size / both.sum():.2%}")]
+    assert found.pop("Transitions") == said
+    assert found.pop("From class to class") == shares
+    assert not any(found.values())
