@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.estimator.inputs import as_labels
+from daskclust.estimator.inputs import as_labels, fetched
 from daskclust.estimator.partial_labels import NO_LABELS, PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints.pairs import violated_pairs
@@ -41,6 +41,7 @@ def _refuse_mask(values: ArrayLike, name: str) -> None:
 
 def _integers(values: ArrayLike, name: str) -> Ints:
     """``values`` as int64, whatever their shape."""
+    values = fetched(values, name)
     _refuse_mask(values, name)
     try:
         array = np.asarray(values)
@@ -109,6 +110,7 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
     """Weights of ``name``, one a pair: finite and not negative."""
     if weight is None:
         return np.ones(n_pairs)
+    weight = fetched(weight, name)
     _refuse_mask(weight, name)
     try:
         array = np.asarray(weight)

@@ -18,7 +18,7 @@ from daskclust._warnings import warn
 from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.cube.formats.vector import no_codes
 from daskclust.cube.layout import BlockGrid, flatten
-from daskclust.engine import compute
+from daskclust.engine import compute, seen_alike
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.kernels.projection import project_rows
 from daskclust.kernels.scratch import spare
@@ -615,6 +615,7 @@ def take_survey(
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
+    labels = seen_alike(labels)
     if not isinstance(labels, da.Array):
         # A mask stays: blocks put the fill value there.
         labels = np.asanyarray(labels)
@@ -656,6 +657,7 @@ def as_numbers(
     >>> as_numbers(np.array([0.5]))
     (array([0.5]), None)
     """
+    labels = seen_alike(labels)
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind not in "OUST":
         return labels, None if names is None else as_names(names)

@@ -43,6 +43,7 @@ from daskclust.cube.formats.vector import (
     read_points,
     says_pixels,
 )
+from daskclust.engine import seen_alike
 from daskclust.storage.seen import as_dask, values_of
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value, local_path, open_store
 
@@ -105,7 +106,7 @@ def find_cube(
     if isinstance(source, da.Array | np.ndarray):
         if variable is not None:
             raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
-        lazy = source if isinstance(source, da.Array) else da.from_array(source)
+        lazy = seen_alike(source) if isinstance(source, da.Array) else da.from_array(source)
         found = _joined({"array": Described(lazy, "The array")}, dims, files)
     else:
         if not isinstance(source, Described) and not _is_of_xarray(source):
@@ -165,7 +166,7 @@ def describe(item: Any, group: Any = None, *, lazy: bool = False) -> Described:
             return None
         return Coordinate(tuple(map(str, found.dims)), found.values, dict(found.attrs))
 
-    values = item.chunk().data if lazy and item.chunks is None else item.data
+    values = seen_alike(item.chunk().data if lazy and item.chunks is None else item.data)
     names = tuple(map(str, item.dims))
     title = f"The DataArray {item.name!r}"
     return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
@@ -467,7 +468,7 @@ _HIDDEN = int(np.iinfo(np.int64).min)
 
 def _from_array(name: str, image: Any) -> Image:
     """Read an array; what a NumPy mask hides is no label, and excluded by a mask."""
-    values = image if isinstance(image, da.Array) else np.asanyarray(image)
+    values = seen_alike(image) if isinstance(image, da.Array) else np.asanyarray(image)
     masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
     if not masked:
         return Image(_plain(name, values))

@@ -29,7 +29,7 @@ from daskclust.cube._georeference import (
 from daskclust.cube._metadata import Names, flags, label_dtype
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
-from daskclust.engine import compute
+from daskclust.engine import compute, seen_alike
 from daskclust.storage.outputs import Output, check_written, new_group
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
@@ -451,6 +451,7 @@ def write_map(
     [[0.5, nan], [0.25, 1.0]]
     """
     bands = None if names is None else [str(name) for name in names]
+    values = seen_alike(values)
     if not isinstance(values, da.Array):
         # A mask stays: what it hides is NaN in the map, as in masked blocks.
         values = np.asanyarray(values)

@@ -18,6 +18,7 @@ from daskclust._types import Array, Bools, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
+from daskclust.engine import seen_alike
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.kernels.smoothing import (
     MASKED,
@@ -142,7 +143,7 @@ def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
             f"proba has shape {proba.shape} and dtype {proba.dtype}; expected floats of shape "
             "(n_valid, k), such as model.predict_proba(cube)."
         )
-    lazy = proba if isinstance(proba, da.Array) else da.from_array(proba)
+    lazy = seen_alike(proba) if isinstance(proba, da.Array) else da.from_array(proba)
     known = not any(math.isnan(size) for size in lazy.chunks[0])
     if known and lazy.shape[0] != sum(counts):
         raise ValueError(

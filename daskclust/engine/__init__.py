@@ -23,7 +23,7 @@ from daskclust.engine.computing import (
     pair_rows,
     row_record,
 )
-from daskclust.engine.graphs import parts_read_again, read_again
+from daskclust.engine.graphs import parts_read_again, read_again, seen_alike
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.rows import Carry, Rows
@@ -65,6 +65,7 @@ __all__ = [
     "read_again",
     "row_record",
     "run_together",
+    "seen_alike",
     "side_by_side",
     "unwrap",
     "working_dtype",

@@ -22,7 +22,7 @@ from daskclust._choices import check_choice as check_choice
 from daskclust._choices import without_mask as without_mask
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
-from daskclust.engine import Rows, compute, is_dask, open_rows, unwrap
+from daskclust.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
 from daskclust.exceptions import ConstraintError, MissingValuesWarning, PrecisionWarning
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.survey import find_gaps
@@ -141,7 +141,8 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
                 f"init is a {kind} without centers among the data; expected a fitted model that "
                 "has cluster_centers_ (clones of models are not fitted), or an array."
             )
-    centers = np.array(without_mask(init, "init"), dtype=np.float64, order="C")
+    init = without_mask(fetched(init, "init"), "init")
+    centers = np.array(init, dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
         raise ValueError(
             f"The starting centers have shape {centers.shape}; with n_clusters={n_clusters} and "
@@ -204,6 +205,12 @@ def as_cube(X: Any) -> Any:
     return X if isinstance(X, Scene) else None
 
 
+def fetched(values: Any, name: str) -> Any:
+    """Return what is wanted as values: of a lazy array these, with reads that are checked."""
+    values = unwrap(values)
+    return compute(name, read_again(values))[0] if is_dask(values) else values
+
+
 def unmasked(y: Any) -> Any:
     """Return labels as they are, with no label where they are masked, or missing in a table."""
     if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
@@ -252,7 +259,8 @@ def as_labels(y: Any) -> Any:
                 f"The rows of y = (rows, labels) are masked, the first at position {at}; expected "
                 "a row number for each label. Leave out what is masked from both."
             )
-        return np.asarray(y[0]), np.asarray(unmasked(y[1]))
+        rows, labels = (fetched(part, "y") for part in y)
+        return np.asarray(rows), np.asarray(unmasked(labels))
     if hasattr(y, "to_dask_array"):
         # Of nullable and text columns Dask would make objects too, but warn.
         y = y.astype(object)
@@ -425,9 +433,9 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
-    if is_dask(weight) and not is_dask(X):
+    if not is_dask(X):
         # As values, whose mask is seen here, and not by a conversion that drops it.
-        (weight,) = compute("sample_weight", weight)
+        weight = fetched(weight, "sample_weight")
     if np.ma.is_masked(weight):
         raise ValueError(
             "sample_weight is a masked array with masked values, the first in row "

@@ -18,7 +18,7 @@ from daskclust.engine import (
     unwrap,
     working_dtype,
 )
-from daskclust.estimator.inputs import check_choice, check_weight, without_mask
+from daskclust.estimator.inputs import check_choice, check_weight, fetched, without_mask
 from daskclust.kernels.moments import LabelMoments
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
@@ -147,6 +147,7 @@ def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
 
 
 def _known_centers(centers: Any, n_features: int) -> Floats:
+    centers = fetched(centers, "centers")
     out = np.array(without_mask(centers, "centers"), dtype=np.float64, order="C", ndmin=2)
     if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
         raise ValueError(

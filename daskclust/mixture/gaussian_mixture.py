@@ -34,6 +34,7 @@ from daskclust.estimator.inputs import (
     check_integer,
     check_real,
     check_rows,
+    fetched,
     infinite_message,
     without_mask,
 )
@@ -559,7 +560,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> Floats:
-    array = np.array(without_mask(value, name), dtype=np.float64)
+    array = np.array(without_mask(fetched(value, name), name), dtype=np.float64)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}.")
     if not np.isfinite(array).all():

@@ -16,7 +16,15 @@ from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.base import CheckedRows
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, Views, as_cube, check_integer, check_real, labels_for
+from daskclust.estimator.inputs import (
+    Data,
+    Views,
+    as_cube,
+    check_integer,
+    check_real,
+    fetched,
+    labels_for,
+)
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain
@@ -515,7 +523,9 @@ tuple of str, default="auto"
         found = predicted[labels.rows]
         found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
-        weight = None if sample_weight is None else np.asarray(sample_weight)[labels.rows]
+        weight = sample_weight
+        if weight is not None:
+            weight = np.asarray(fetched(weight, "sample_weight"))[labels.rows]
         return float(np.average(right, weights=weight))
 
     def __sklearn_tags__(self) -> Any:
