@@ -126,7 +126,7 @@ def test_dask_cubes_are_cut_along_their_chunks(group):
 def test_what_no_cube_can_be_made_of():
     with pytest.raises(ValueError, match="order cannot be guessed"):
         open_cube(np.zeros((2, 2, 2)))
-    with pytest.raises(ValueError, match=r"expected three dimensions.* as a column of lists"):
+    with pytest.raises(ValueError, match=r"expected three dimensions.*open_table opens them"):
         open_cube(np.zeros((2, 2)), dims=("y", "x"))
     with pytest.raises(ValueError, match="none of them empty"):
         open_cube(np.zeros((2, 0, 2)), dims=DIMS)
