@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -77,3 +79,27 @@ def test_parts_of_a_large_sample_are_iterated() -> None:
     drawn = model.fit(X).inertia_
     whole = KMeans(K, max_iter=20, random_state=0).fit(X).inertia_
     assert whole <= drawn < 1.3 * whole
+
+
+@pytest.mark.parametrize("n", [1000, 20_000, 300_000, 1_000_000])
+@pytest.mark.parametrize("p", [2, 16, 100, 768, 1536])
+def test_starts_of_many_wide_centers_take_less_than_five_passes(monkeypatch, n, p) -> None:
+    made: list[float] = []
+
+    def draw(points, weight, k, draws, rng, run):
+        # Multiplications over those of a pass, a value each.
+        made.append(draws * len(points) / n)
+        return np.zeros(k, np.intp)
+
+    monkeypatch.setattr(sampled, "draw_in_batches", draw)
+    rows = SimpleNamespace(n_rows=n, n_features=p, dtype=np.dtype("f4"))
+    shapes = [k for k in (2, 11, 100, 300, 1000, 2048, 10_000, 100_000) if k <= n]
+    for k in (k for k in shapes if sampled.is_large(k, p)):
+        count = sampled.n_candidates(rows, k, 2.0, 5)
+        part = np.zeros((min(n, count + min(sampled._LARGE_FAR, n // 8)), 1))
+        sample = SimpleNamespace(
+            total=1.0, size=n, n_rows=n, part=lambda _, part=part: (part, np.ones(len(part)), 0.0)
+        )
+        assert sampled.large_starts(sample, k, [0], np.zeros(1), count) is not None
+        # The farthest rows are measured against a few of the others.
+        assert made.pop() + min(k, sampled._LARGE_USUAL) / k < 5
