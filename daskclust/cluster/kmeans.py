@@ -49,8 +49,8 @@ from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, S
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
+    Candidates,
     Sample,
-    draw_candidates,
     draw_sample,
     filled,
     first_rows,
@@ -667,16 +667,9 @@ array of shape (k, p), fitted model or callable, default="k-means||"
                 lambda sample: _alone(large_starts(sample, k, seeds, survey.mean, count)),
                 problem.start,
             )
-        drawn = draw_candidates(
-            rows,
-            survey,
-            k,
-            seeds,
-            oversampling_factor=self.oversampling_factor,
-            init_rounds=self.init_rounds,
-            shift=problem.shift,
-            missing=problem.missing,
-        )
+        first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
+        drawn = Candidates(rows, survey, first, seeds, 0, problem.shift, problem.missing)
+        drawn.oversample(k, self.oversampling_factor, self.init_rounds)
 
         def tries(sample: Sample) -> list[Floats] | None:
             found = [

@@ -110,19 +110,15 @@ def graph_behind(array: Any) -> ArrayGraph:
             key = graph[key]
         keys[at] = key
     values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
-    return ArrayGraph(keys, graph, inputs, leaves, _stores_in(graph), values)
-
-
-def _stores_in(graph: Mapping[Key, Any]) -> dict[Key, list[Seen]]:
-    """Return the Zarr arrays that nodes hold, each of them looked at once."""
+    # Zarr arrays that nodes hold, each of them looked at once.
     looked: dict[int, SeenStore] = {}
-    found: dict[Key, list[Seen]] = {}
+    seen: dict[Key, list[Seen]] = {}
     for key, node in graph.items():
         for array in arrays_in(node):
             if id(array) not in looked:
                 looked[id(array)] = SeenStore(array)
-            found.setdefault(key, []).append(looked[id(array)])
-    return found
+            seen.setdefault(key, []).append(looked[id(array)])
+    return ArrayGraph(keys, graph, inputs, leaves, seen, values)
 
 
 def _held(node: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Bools, Ints
+from daskclust._types import Bools
 from daskclust._warnings import warn
 from daskclust.engine import is_dask, labeled_rows
 from daskclust.estimator.inputs import as_labels, unmasked
@@ -170,32 +170,6 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64)
 
 
-def _given_rows(y: Any) -> tuple[Ints, NDArray[Any], int | None]:
-    """Rows and labels in any order, and the length of y."""
-    y = as_labels(y)
-    if isinstance(y, tuple):
-        rows, labels = y
-        if rows.size and rows.dtype.kind not in "iu":
-            raise ConstraintError(
-                f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
-                "mask, pass numpy.flatnonzero(mask)."
-            )
-        rows = rows.astype(np.int64)
-        if rows.shape != labels.shape:
-            raise ConstraintError(
-                f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "
-                "arrays of one length: row numbers, and a label for each."
-            )
-        if not labels.size:
-            return rows, labels.astype(np.int64), None
-        places, labels = known_labels(labels)
-        return rows[places], labels, None
-    if is_dask(y):
-        return labeled_rows(y, known_labels)
-    places, labels = known_labels(y)
-    return places.astype(np.int64), labels, len(y)
-
-
 def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> PartialLabels:
     """Read partial labels in whatever form.
 
@@ -208,7 +182,30 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
     """
     rows, labels = np.empty(0, np.int64), np.empty(0, np.int64)
     if y is not None:
-        rows, labels, length = _given_rows(y)
+        y, length = as_labels(y), None
+        if isinstance(y, tuple):
+            rows, labels = y
+            if rows.size and rows.dtype.kind not in "iu":
+                raise ConstraintError(
+                    f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. "
+                    "For a mask, pass numpy.flatnonzero(mask)."
+                )
+            if rows.shape != labels.shape:
+                raise ConstraintError(
+                    f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "
+                    "arrays of one length: row numbers, and a label for each."
+                )
+            rows = rows.astype(np.int64)
+            if labels.size:
+                places, labels = known_labels(labels)
+                rows = rows[places]
+            else:
+                labels = labels.astype(np.int64)
+        elif is_dask(y):
+            rows, labels, length = labeled_rows(y, known_labels)
+        else:
+            (rows, labels), length = known_labels(y), len(y)
+            rows = rows.astype(np.int64)
         if length is not None and length != n_rows:
             raise ConstraintError(
                 f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where "

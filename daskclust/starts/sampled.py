@@ -314,24 +314,6 @@ def sample_centers(
     return drawn.clustered(n_clusters)
 
 
-def draw_candidates(
-    rows: Rows,
-    survey: Survey,
-    n_clusters: int,
-    seeds: tuple[int, ...],
-    *,
-    oversampling_factor: float,
-    init_rounds: int,
-    shift: Floats | None,
-    missing: bool = False,
-) -> Candidates:
-    """Draw the candidates of k-means||, and do not cluster them yet: ``init_rounds`` passes."""
-    first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
-    drawn = Candidates(rows, survey, first, seeds, 0, shift, missing)
-    drawn.oversample(n_clusters, oversampling_factor, init_rounds)
-    return drawn
-
-
 @dataclass
 class Candidates:
     """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
