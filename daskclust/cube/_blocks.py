@@ -660,6 +660,13 @@ def as_numbers(
     labels = seen_alike(labels)
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind not in "OUST":
+        if classes is not None and names is None and np.asarray(classes).dtype.kind in "OUST":
+            # Numbers may be clusters, of which several are one class, or none.
+            warn(
+                "classes are text and labels are numbers, whose names are not taken from classes; "
+                "give class_names, such as {0: 'water'}.",
+                DaskclustWarning,
+            )
         return labels, None if names is None else as_names(names)
     if classes is not None:
         known = np.asarray(classes)

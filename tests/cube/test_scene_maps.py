@@ -22,6 +22,7 @@ from rasterio.transform import from_origin  # noqa: E402
 
 from daskclust import SemiSupervisedKMeans, open_cube  # noqa: E402
 from daskclust.cube.formats import geotiff  # noqa: E402
+from daskclust.exceptions import DaskclustWarning  # noqa: E402
 
 SHAPE = 40, 50
 
@@ -84,6 +85,15 @@ def test_a_label_map_as_geotiff(scene: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Labels run from"):
         cube.write_labels(labels * 200, tmp_path / "n.tif", n_clusters=3)
     assert not list(tmp_path.glob("*n.tif*"))
+
+
+def test_names_that_are_not_taken_are_told(scene: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    numbers, store = np.arange(cube.n_valid) % 2, zarr.storage.MemoryStore
+    with pytest.warns(DaskclustWarning, match="give class_names"):
+        cube.write_labels(numbers, store(), classes=["dry soil", "water"])
+    told = cube.write_labels(numbers, store(), classes=["a", "b"], class_names=["dry soil", "b"])
+    assert told["labels"].attrs["class_names"] == {"0": "dry soil", "1": "b"}
 
 
 def test_classes_beside_a_map_are_its_own(
