@@ -30,7 +30,7 @@ from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain
 from daskclust.prototypes.base import BasePrototypes
 from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
-from daskclust.prototypes.learners import as_classifier, check_classifier, takes_missing
+from daskclust.prototypes.learners import Both, as_classifier, check_classifier, takes_missing
 from daskclust.prototypes.posterior import (
     STORED_POSTERIOR,
     MostProbable,
@@ -44,6 +44,7 @@ from daskclust.prototypes.spreading import (
     Mixture,
     SpreadingProblem,
     advice,
+    named,
     spread_labels,
     with_references,
 )
@@ -91,9 +92,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     A classifier that is taught by the labeled rows stands beside the graph: the more labels
     there are, the more it knows.  The logarithms of both probabilities are added up with weights
-    that make labels left out in four folds the most likely, drawn to the graph alone where
-    these labels do not say otherwise.  So one estimator serves from three labels to ten
-    thousand.
+    that make labels left out in four folds the most likely.  They are drawn to the graph alone
+    where it foretells these labels better than chance, and to the classifier where it does not.
+    So one estimator serves from three labels to ten thousand.
 
     Parameters
     ----------
@@ -121,10 +122,12 @@ tuple of str, default="auto"
     classifier : "trees", classifier or None, default="trees"
         What is beside the graph: 100 extremely randomized trees
         (:class:`sklearn.ensemble.ExtraTreesClassifier`) whose thresholds are drawn among the
-        ranks of the values, so that no far value and no scale matters; a classifier of
-        scikit-learn with ``predict_proba``, of which a copy is fitted; or nothing.  It sees the
-        features as they are in X.  At most 10 000 labeled rows teach it, drawn evenly among the
-        classes.
+        ranks of the values, so that no far value and no scale matters, and linear functions of
+        the standardized features (:class:`sklearn.linear_model.LogisticRegression`), for which
+        fewer labels suffice, mixed by the labels left out; a classifier of scikit-learn with
+        ``predict_proba``, of which a copy is fitted; or nothing.  It sees the features as they
+        are in X; to the linear functions a missing value is the mean of the labeled rows.  At
+        most 10 000 labeled rows teach it, drawn evenly among the classes.
     random_state : int, RandomState, Generator or None, default=None
         Also of the classifier, where that has none of its own.  With an int the result does
         not depend on the chunks, the scheduler or the number of workers.
@@ -144,8 +147,10 @@ tuple of str, default="auto"
         views ``"angle"`` and ``"whitened"`` directions of length near 1;
         NaN in ``"pckid"``.
     classifier_ : classifier or None
-        Fitted to the labeled rows; None without one, and where there is one class.  Of a loaded
-        model its parts, whose ``predict_proba`` gives the same.
+        Fitted to the labeled rows; None without one, and where there is one class.  By default
+        the trees, with the linear functions in its ``linear_`` and their share in
+        ``linear_share_``; ``predict_proba`` is that of both.  Of a loaded model its parts, whose
+        ``predict_proba`` gives the same.
     mixing_weights_ : ndarray of shape (2,), float64
         Of the spread labels and of the classifier; (1, 0) is the graph alone.
     left_out_log_loss_ : dict of str to float
@@ -399,12 +404,15 @@ tuple of str, default="auto"
         if lesson is not None:
             self._fitted, learned = lesson.teach()
             mixture = lesson.weigh(posterior, without)
+            if isinstance(learned, Both):
+                self._fitted.linear_share_ = mixture.linear_share
+                learned = replace(learned, linear_share=mixture.linear_share)
         self.left_out_log_loss_ = mixture.losses
         spread, other = mixture.weights.tolist()
         mixed = replace(posterior, classifier=learned, weights=(spread, other))
         if lesson is None:
             return mixed, {}
-        name = "trees" if isinstance(self.classifier, str) else "the classifier"
+        name = named(mixture.linear_share) if isinstance(learned, Both) else "the classifier"
         return mixed, {
             "mixing_weights": mixture.weights.tolist(),
             "left_out_log_loss": mixture.losses,

@@ -7,6 +7,7 @@ a model needs no pickle and predicts the same bits wherever it is.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -17,8 +18,9 @@ from scipy.special import softmax
 from sklearn.base import clone, is_classifier
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from sklearn.utils import get_tags
@@ -27,6 +29,7 @@ from sklearn.utils.validation import has_fit_parameter
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_in_cells, nearest_several
 from daskclust.kernels.trees import leaf_shares
 from daskclust.persistence.schema import Array as Stored
@@ -63,13 +66,21 @@ class KernelRidge:
         return np.clip(scores, 0.0, 1.0, out=scores)
 
 
-def fit_again(chosen: KernelRidge, points: Floats, targets: Floats, weight: Floats) -> KernelRidge:
-    """Fit to other points, with the width and the ridge of an earlier fit; O(m^3)."""
+def fit_again(
+    chosen: KernelRidge, points: Floats, targets: Floats, weight: Floats
+) -> tuple[KernelRidge, Floats]:
+    """Fit to other points, with the width and the ridge of an earlier fit; O(m^3).
+
+    Also return scores of each point without it.
+    """
     root = np.sqrt(weight / weight.mean())[:, None]
     system = root * np.exp(-squared_distances(points, points) / chosen.width) * root.T
     system[np.diag_indices_from(system)] += chosen.ridge
-    weights = root * cho_solve(cho_factor(system), root * targets)
-    return KernelRidge(points, chosen.width, weights, chosen.ridge)
+    inverse = cho_solve(cho_factor(system), np.eye(len(system)))
+    solved = inverse @ (root * targets)
+    left_out = solved / np.diag(inverse)[:, None]
+    fitted = KernelRidge(points, chosen.width, root * solved, chosen.ridge)
+    return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 
 def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRidge, Floats]:
@@ -175,9 +186,36 @@ def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
     return float(_SHARES[int(np.argmin(np.round(losses, 9)))])
 
 
+#: Probability that either part of a mixture leaves to any class.
+_LEAST = 0.001
+
+
+def shares(scores: Floats) -> Floats:
+    """Return rows scaled to a sum of 1; even shares where all scores are 0."""
+    total = scores.sum(axis=1, keepdims=True)
+    even = np.full_like(scores, 1.0 / max(scores.shape[1], 1))
+    return np.divide(scores, total, out=even, where=total > 0)
+
+
+def surely(found: Floats) -> Floats:
+    """Return probabilities without any that is next to nothing: no part rules a class out."""
+    least = min(_LEAST, 0.1 / found.shape[1])
+    return np.maximum(found, least)
+
+
+def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> Floats:
+    """Return probabilities in proportion to the product of powers of both parts."""
+    one, other = weights
+    return shares(surely(spread) ** one * surely(classifier) ** other)
+
+
 #: Trees of the default, and features that are tried at a split, at least (or all).
 _TREES, _TRIED = 100, 16
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+#: Rows that linear functions judge at a time.
+_SLICE = 2048
 
 
 class RankedTrees(ExtraTreesClassifier):
@@ -209,6 +247,38 @@ class RankedTrees(ExtraTreesClassifier):
                 below, np.minimum(found, np.nextafter(above, -np.inf))
             )
         return self
+
+
+class TreesAndLinear(RankedTrees):
+    """Ranked trees, and a linear classifier beside them, which few rows suffice for.
+
+    Logarithms of both probabilities are added up; ``linear_share_`` is the weight of the linear
+    one, 1 less it that of the trees.  Missing values are means of the columns for the linear one.
+    """
+
+    linear_share_: float = 0.5
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Grow the trees, and fit a logistic regression to standardized features."""
+        super().fit(X, y, sample_weight)
+        missing = np.isnan(X)
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        present = weight @ ~missing
+        sums = weight @ np.where(missing, 0.0, X)
+        self.fill_ = np.divide(sums, present, out=np.zeros_like(sums), where=present > 0)
+        self.linear_ = make_pipeline(StandardScaler(), LogisticRegression())
+        options = {f"{name}__sample_weight": sample_weight for name, _ in self.linear_.steps}
+        # In a few labels there is no last digit that could matter.
+        with one_blas_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.linear_.fit(np.where(missing, self.fill_, X), y, **options)
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of both."""
+        by_trees = super().predict_proba(X)
+        by_linear = self.linear_.predict_proba(np.where(np.isnan(X), self.fill_, X))
+        return mixed((1 - self.linear_share_, self.linear_share_), by_trees, by_linear)
 
 
 class Learned(Protocol):
@@ -318,6 +388,43 @@ class Linear:
             raise ValueError("its linear classifier has a class twice")
 
 
+@dataclass(frozen=True, repr=False)
+class Both:
+    """Trees and linear functions, see :class:`TreesAndLinear`."""
+
+    trees: Trees
+    linear: Linear
+    fill: Floats
+    linear_share: float
+
+    def parts(self, X: Array) -> tuple[Floats, Floats]:
+        """Return the probabilities of the trees, and of the linear functions."""
+        return self.trees.predict_proba(X), self._by_linear(X)
+
+    def predict_proba(self, X: Array) -> Floats:
+        if self.linear_share == 0:
+            return self.trees.predict_proba(X)
+        if self.linear_share == 1:
+            return self._by_linear(X)
+        return mixed((1 - self.linear_share, self.linear_share), *self.parts(X))
+
+    def _by_linear(self, X: Array) -> Floats:
+        found = np.empty((len(X), self.linear.n_classes))
+        with one_blas_thread():
+            for start in range(0, len(X), _SLICE):
+                part = slice(start, start + _SLICE)
+                rows = np.clip(np.where(np.isnan(X[part]), self.fill, X[part]), -_LARGEST, _LARGEST)
+                found[part] = self.linear.predict_proba(rows)
+        return found
+
+    def check(self) -> None:
+        """Raise ValueError where one of both is none, or the share is beyond 1."""
+        if self.linear_share > 1:
+            raise ValueError("its linear classifier has a share above 1")
+        self.trees.check()
+        self.linear.check()
+
+
 @dataclass(frozen=True)
 class Foreign:
     """Any other classifier, as it is."""
@@ -359,29 +466,35 @@ class _Kept(OneOf):
         return super().store(name, value)
 
 
+_TREES_KEPT = Fields(
+    {
+        "children": Stored("branches two", kind="i", low=0),
+        "roots": Stored("trees", kind="i", low=0, below="branches"),
+        "features": Stored("branches", kind="i", low=-1, below="p"),
+        "thresholds": Stored("branches", high=_LARGEST),
+        "gaps_left": Stored("branches", kind="b"),
+        "shares": Stored("leaves c", low=0),
+    }
+)
+_LINEAR_KEPT = Fields(
+    {
+        "weights": Stored("functions p"),
+        "offsets": Stored("functions"),
+        "columns": Stored("functions", kind="i", low=0, below="c"),
+        "n_classes": Number(int, low=1, dim="c"),
+    }
+)
+_BOTH_KEPT = Fields(
+    {
+        "trees": OneOf({Trees: _TREES_KEPT}),
+        "linear": OneOf({Linear: _LINEAR_KEPT}),
+        "fill": Stored("p"),
+        "linear_share": Number(low=0),
+    }
+)
 #: How :data:`Learned` is kept in a model of c classes and p features.
 CLASSIFIER: Entry = _Kept(
-    {
-        Trees: Fields(
-            {
-                "children": Stored("branches two", kind="i", low=0),
-                "roots": Stored("trees", kind="i", low=0, below="branches"),
-                "features": Stored("branches", kind="i", low=-1, below="p"),
-                "thresholds": Stored("branches", high=_LARGEST),
-                "gaps_left": Stored("branches", kind="b"),
-                "shares": Stored("leaves c", low=0),
-            }
-        ),
-        Linear: Fields(
-            {
-                "weights": Stored("functions p"),
-                "offsets": Stored("functions"),
-                "columns": Stored("functions", kind="i", low=0, below="c"),
-                "n_classes": Number(int, low=1, dim="c"),
-            }
-        ),
-    },
-    optional=True,
+    {Trees: _TREES_KEPT, Linear: _LINEAR_KEPT, Both: _BOTH_KEPT}, optional=True
 )
 
 
@@ -408,7 +521,7 @@ def as_classifier(classifier: Any, seed: int, n_features: int) -> Any:
     if isinstance(classifier, str):
         # Of few features most splits need a certain one; many say the same.
         tried = min(n_features, max(_TRIED, int(n_features**0.5)))
-        return RankedTrees(_TREES, max_features=tried, random_state=seed % 2**32)
+        return TreesAndLinear(_TREES, max_features=tried, random_state=seed % 2**32)
     own = clone(classifier)
     states = {
         name: seed % 2**32
@@ -452,7 +565,11 @@ def teach(
         ) from error
     columns = np.searchsorted(classes, fitted.classes_).astype(np.int64)
     if is_trees:
-        return fitted, Trees.of(fitted, columns, len(classes))
+        trees = Trees.of(fitted, columns, len(classes))
+        if type(fitted) is not TreesAndLinear:
+            return fitted, trees
+        linear = Linear.of(fitted.linear_, columns, len(classes))
+        return fitted, Both(trees, linear, fitted.fill_, fitted.linear_share_)
     if _is_linear(fitted):
         return fitted, Linear.of(fitted, columns, len(classes))
     return fitted, Foreign(fitted, columns, len(classes))
@@ -460,6 +577,7 @@ def teach(
 
 #: Classifiers whose parts are trees.
 _OF_TREES = (
+    TreesAndLinear,
     RankedTrees,
     ExtraTreesClassifier,
     RandomForestClassifier,

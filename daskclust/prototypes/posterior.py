@@ -13,7 +13,15 @@ from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number
-from daskclust.prototypes.learners import CLASSIFIER, KernelRidge, Learned, References, near_weights
+from daskclust.prototypes.learners import (
+    CLASSIFIER,
+    KernelRidge,
+    Learned,
+    References,
+    mixed,
+    near_weights,
+    shares,
+)
 from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
@@ -53,34 +61,13 @@ def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> F
 #: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
 #: one of the two (tried, and worse), only to lean to it.
 LEAST, MOST = 0.35, 1.2
-#: Probability that either part of a mixture leaves to any class.
-_LEAST = 0.001
 #: Digits of a posterior: products by BLAS differ in the last ones from block to block.
 _DIGITS = 12
-
-
-def shares(scores: Floats) -> Floats:
-    """Return rows scaled to a sum of 1; even shares where all scores are 0."""
-    total = scores.sum(axis=1, keepdims=True)
-    even = np.full_like(scores, 1.0 / max(scores.shape[1], 1))
-    return np.divide(scores, total, out=even, where=total > 0)
 
 
 def sharpened(found: Floats, power: float) -> Floats:
     """Return shares raised to a power, and scaled to a sum of 1 again."""
     return shares(found**power)
-
-
-def surely(found: Floats) -> Floats:
-    """Return probabilities without any that is next to nothing: no part rules a class out."""
-    least = min(_LEAST, 0.1 / found.shape[1])
-    return np.maximum(found, least)
-
-
-def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> Floats:
-    """Return probabilities in proportion to the product of powers of both parts."""
-    one, other = weights
-    return shares(surely(spread) ** one * surely(classifier) ** other)
 
 
 @dataclass(frozen=True)

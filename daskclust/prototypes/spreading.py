@@ -19,7 +19,18 @@ from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.graph import Spreader, normalized, unreached
 from daskclust.prototypes.labeled import LabelPlan, RowNodes, chosen
-from daskclust.prototypes.learners import References, best_share, fit_again, fit_ridge, teach
+from daskclust.prototypes.learners import (
+    Both,
+    KernelRidge,
+    References,
+    best_share,
+    fit_again,
+    fit_ridge,
+    mixed,
+    shares,
+    surely,
+    teach,
+)
 from daskclust.prototypes.posterior import (
     LEAST,
     MOST,
@@ -27,20 +38,22 @@ from daskclust.prototypes.posterior import (
     NodeShares,
     Posterior,
     SpacePosterior,
-    shares,
     sharpened,
-    surely,
 )
 from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space
 
 #: Folds, and digits of a weight: the last bits of a loss must not show.
 _FOLDS, _WEIGHT_DIGITS = 4, 4
-#: How much weights are drawn to the graph alone, each by the square of its distance: up to so many
+#: How much weights are drawn to where they begin, each by the square of its distance: up to so many
 #: labels a class, whose losses say little of the rows, and where there are many.
 _DRAWN, _DRAWN_BY_MANY, _FEW = 8.0, 1.0, 8
-#: That of the graph less so upwards: who is surer of the same classes errs no more often.
+#: Share of what labels left out say, beyond chance, from which the graph is trusted wholly.
+_TRUSTED = 0.5
+#: That of the graph less so above 1: who is surer of the same classes errs no more often.
 _DRAWN_UP = 0.5
+#: Sum of the weights, at least: without any, all rows would be of the first class.
+_IN_DOUBT = 0.05
 #: Labeled rows that teach the classifier, and rows that are left out, at most.
 TAUGHT, _TRIED = 10_000, 4096
 #: Share of the weights below which a part has no say.
@@ -59,11 +72,13 @@ class Fold:
 class Mixture:
     """How much of either part there is; the graph alone where no labels could be left out.
 
-    ``weights`` are those of the spread labels and of the classifier; ``losses`` the mean log loss
-    of the labels left out, by ``"spread"``, ``"classifier"`` and ``"mixture"``.
+    ``weights`` are those of the spread labels and of the classifier, ``linear_share`` that of the
+    linear functions within a classifier of two parts; ``losses`` the mean log loss of the labels
+    left out, by ``"spread"``, ``"classifier"`` and ``"mixture"``.
     """
 
     weights: Floats = field(default_factory=lambda: np.array([1.0, 0.0]))
+    linear_share: float = 0.0
     losses: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("spread", "classifier", "mixture"), float("nan"))
     )
@@ -117,67 +132,110 @@ class Lesson:
         )
 
     def weigh(self, posterior: Posterior, without: Sequence[Posterior]) -> Mixture:
-        """Weigh both parts by what they say of each fold, taught by the labels of the others.
+        """Weigh all parts by what they say of each fold, taught by the labels of the others.
 
         ``without`` are posteriors by these labels.
         """
+        # Trees ask for one feature after another, of which they need many rows.
+        n, p = self._x.shape
+        linear_share = p / (n + p)
         if not self.folds:
-            return Mixture()
-        spread, taught = [], []
+            return Mixture(linear_share=linear_share)
+        found = []
         for fold, one in zip(self.folds, without, strict=True):
             x = self.points.x[fold.points]
-            spread.append(as_beside(one, posterior)(x, np.flatnonzero(fold.points)))
-            taught.append(self.teach(fold)[1].predict_proba(x))
+            spread = as_beside(one, posterior)(x, np.flatnonzero(fold.points))
+            learned = self.teach(fold)[1]
+            both = isinstance(learned, Both)
+            found.append((spread, *(learned.parts(x) if both else [learned.predict_proba(x)])))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])
         weight = self.points.weight[left_out]
-        return mix(
-            np.concatenate(spread),
-            np.concatenate(taught),
-            self.known[left_out],
-            weight / weight.mean(),
-        )
+        parts = [np.concatenate(part) for part in zip(*found, strict=True)]
+        return mix(parts, self.known[left_out], weight / weight.mean(), linear_share)
 
 
-def mix(spread: Floats, classifier: Floats, known: Floats, weight: Floats) -> Mixture:
-    """Choose the weights that make labels left out the most likely, drawn to the graph alone.
+def mix(
+    parts: Sequence[Floats], known: Floats, weight: Floats, linear_share: float = 0.0
+) -> Mixture:
+    """Choose the weights that make labels left out the most likely, drawn to where they begin.
 
-    ``spread`` and ``classifier`` are probabilities of labeled rows, each without its label,
-    ``known`` the shares of their classes; weights are 1 on average. The log loss is convex in the
-    weights, and so is the square of their distance to (1, 0).
+    ``parts`` are probabilities of labeled rows, each without its label: of the spread labels and
+    the classifier, or its trees and linear functions; ``known`` the shares of their classes;
+    weights are 1 on average.  Weights begin with the graph as far as it foretells these labels
+    better than chance does, the rest is the classifier's, where they begin with ``linear_share``.
+    The log loss is convex in the weights, and so is what draws them.
     """
-    parts = np.stack([np.log(surely(spread)), np.log(surely(classifier))])
-    a_class = len(known) / np.count_nonzero(known.sum(axis=0))
+    n_classes = np.count_nonzero(known.sum(axis=0))
+    a_class = len(known) / n_classes
     most = float(np.clip(_DRAWN * (_FEW / a_class) ** 2, _DRAWN_BY_MANY, _DRAWN))
 
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        logs = np.tensordot(weights, parts, 1)
-        logs -= logs.max(axis=1, keepdims=True)
-        logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
-        slopes = np.einsum("ij,mij->mi", np.exp(logs) - known, parts) @ weight
-        return -float(weight @ (known * logs).sum(axis=1)), slopes
+    def loss(weights: Floats, logs: Floats) -> tuple[float, Floats]:
+        joint = np.tensordot(weights, logs, 1)
+        joint -= joint.max(axis=1, keepdims=True)
+        joint -= np.log(np.exp(joint).sum(axis=1, keepdims=True))
+        slopes = np.einsum("ij,mij->mi", np.exp(joint) - known, logs) @ weight
+        return -float(weight @ (known * joint).sum(axis=1)), slopes
+
+    def said(weights: list[float], parts: Sequence[Floats]) -> float:
+        return loss(np.array(weights), np.log([surely(part) for part in parts]))[0] / len(known)
+
+    spread = said([1.0], parts[:1])
+    foretold = 1 - spread / np.log(n_classes)
+    trust = float(np.clip(foretold / _TRUSTED, 0, 1)) ** 2
+    within = [1 - linear_share, linear_share][: len(parts) - 1]
+    begin = np.array([trust, *((1 - trust) * share / sum(within) for share in within)])
+    logs = np.log([surely(part) for part in parts])
 
     def drawn(weights: Floats) -> tuple[float, Floats]:
-        value, slopes = loss(weights)
-        apart = weights - np.array([1.0, 0.0])
-        pull = np.array([_DRAWN_UP if apart[0] > 0 else most, most])
-        return value + float(pull @ apart**2), slopes + 2 * pull * apart
+        value, slopes = loss(weights, logs)
+        # Above 1 the graph is drawn no more than there, and a little.
+        above = max(weights[0] - 1, 0.0)
+        apart = weights - begin
+        apart[0] -= above
+        value += most * float(apart @ apart) + 2 * most * apart[0] * above + _DRAWN_UP * above**2
+        slopes += 2 * most * apart
+        slopes[0] += 2 * _DRAWN_UP * above
+        return value, slopes
 
     found = minimize(
-        drawn, [1.0, 0.0], jac=True, bounds=[(0, None)] * 2, options={"ftol": 1e-14, "gtol": 1e-9}
+        drawn,
+        begin,
+        jac=True,
+        bounds=[(0, None)] * len(parts),
+        options={"ftol": 1e-14, "gtol": 1e-9},
     )
-    weights = np.round(found.x, _WEIGHT_DIGITS)
+    # Where no part foretells anything, classes are those of the parts to begin with, in doubt.
+    best = found.x if found.x.sum() > _IN_DOUBT else _IN_DOUBT * begin
+    others = best[1:]
+    weights = np.round([best[0], others.sum()], _WEIGHT_DIGITS)
+    classifier = parts[-1]
+    if len(parts) > 2:
+        if weights[1] > 0:
+            linear_share = round(float(others[1] / others.sum()), _WEIGHT_DIGITS)
+        classifier = mixed((1 - linear_share, linear_share), *parts[1:])
     losses = {
-        name: round(loss(np.asarray(w))[0] / len(known), _WEIGHT_DIGITS)
-        for name, w in (("spread", [1.0, 0.0]), ("classifier", [0.0, 1.0]), ("mixture", weights))
+        "spread": spread,
+        "classifier": said([1.0], [classifier]),
+        "mixture": said(weights.tolist(), [parts[0], classifier]),
     }
-    return Mixture(weights, losses)
+    return Mixture(
+        weights, linear_share, {name: round(one, _WEIGHT_DIGITS) for name, one in losses.items()}
+    )
+
+
+def named(linear_share: float) -> str:
+    """Name the parts of trees and linear functions that have a say."""
+    if linear_share < _NO_SAY:
+        return "trees"
+    return "linear functions" if linear_share > 1 - _NO_SAY else "trees and linear functions"
 
 
 def advice(mixture: Mixture, name: str, n_labels: int, n_taught: int) -> str:
     """Say which part knows more, and which rows to label next."""
     spread, other = mixture.weights.tolist()
     losses, upper = mixture.losses, name[0].upper() + name[1:]
-    know, add, were = ("know", "add", "were") if name == "trees" else ("knows", "adds", "was")
+    several = name != "the classifier"
+    know, add, were = ("know", "add", "were") if several else ("knows", "adds", "was")
     if np.isnan(losses["mixture"]):
         return (
             f"Too few labels to weigh {name}: give two or more different rows of each of two "
@@ -310,15 +368,15 @@ class _Travelled(NamedTuple):
     """Labels that have travelled along one graph.
 
     ``lost`` (k,) are nodes that no label reaches, ``lost_rows`` the weight of the rows between
-    these; ``left_out`` (m, c) shares at the labeled nodes by the labels of the others, ``without``
-    shares by the labels that are not in each fold.
+    these; ``left_out`` (m, c) shares at the labeled nodes by the labels of the others; ``without``
+    both shares by the labels that are not in each fold.
     """
 
     shares: Floats
     lost: Bools
     lost_rows: float
     left_out: Floats
-    without: list[Floats]
+    without: list[tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -352,6 +410,10 @@ class _Rest:
         return np.maximum(found, 0.0)
 
 
+#: A ridge, and its scores of each labeled node by the others.
+_Fitted = tuple[KernelRidge, Floats]
+
+
 def _graph(counts: GraphCounts) -> Floats:
     """Return the normalized graph of one set of prototypes."""
     graph = normalized(counts.near)
@@ -380,18 +442,23 @@ def _travel(
     own = np.eye(len(graph), len(seeds), -n_prototypes)
     spread = Spreader(graph, alpha)
     reached, back = spread.of_all([given, own])
-    totals = given.sum(axis=0)
-    travelled = shares(weighed(reached, totals))
-    travelled[lost] = 1.0 / travelled.shape[1]
-    rest = [_given(*one, n_prototypes) for one in without]
-    return _Travelled(
-        travelled,
-        lost,
-        float(counts.near[lost].sum() / 2),
-        spread_left_out(reached[n_prototypes:], np.diag(back[n_prototypes:]), seeds, totals),
+    loops = np.diag(back[n_prototypes:])
+
+    def travelled(given: Floats, reached: Floats, seeds: Floats) -> tuple[Floats, Floats]:
+        totals, kept = given.sum(axis=0), seeds.sum(axis=1) > 0
+        scores = reached[n_prototypes:][kept]
         # Nodes that no label reaches have no scores: even shares.
-        [shares(one) for one in spread.of_all([weighed(one, one.sum(axis=0)) for one in rest])],
-    )
+        return shares(weighed(reached, totals)), spread_left_out(
+            scores, loops[kept], seeds[kept], totals
+        )
+
+    found, left_out = travelled(given, reached, seeds)
+    found[lost] = 1.0 / found.shape[1]
+    rests = [_given(*one, n_prototypes) for one in without]
+    others = zip(rests, spread.of_all(rests), (known for _, known in without), strict=True)
+    without_fold = [travelled(*one) for one in others]
+    rows = float(counts.near[lost].sum() / 2)
+    return _Travelled(found, lost, rows, left_out, without_fold)
 
 
 def settle(
@@ -449,37 +516,44 @@ def spread_labels(
         [fit_again(ridge, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]
         for own, (ridge, _) in zip(labeled, fitted, strict=True)
     ]
-    by_spread = [
-        np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
-        for first in firsts
+
+    def joined_by(left_out: Sequence[Floats], ridges: Sequence[_Fitted], seeds: Floats) -> Balance:
+        by_spread = [np.mean(left_out[first : first + n_sets], axis=0) for first in firsts]
+        return balance(by_spread, [shares(one) for _, one in ridges], seeds)
+
+    joined = joined_by([one.left_out for one in travelled], fitted, seeds)
+    # Labels of a fold have no say in how the others are joined.
+    joined_without = [
+        joined_by([one.without[f][1] for one in travelled], own, rest.seeds[rest.kept])
+        for f, (rest, own) in enumerate(zip(rests, zip(*again, strict=True), strict=True))
     ]
-    joined = balance(by_spread, [shares(left_out) for _, left_out in fitted], seeds)
     graphs: list[list[NodeShares]] = [[] for _ in range(1 + len(rests))]
     for g, counts in enumerate(problem.counts(state)):
         one, own = travelled[g], nodes[g]
         # Nodes that no label reaches stay as doubtful as they are.
         both = joined(one.shares, fitted[g // n_sets][0](own))
         sure = np.where(one.lost[:, None], both, sharpened(both, _SURER))
+        parts = zip(one.without, again[g // n_sets], joined_without, rests, strict=True)
         without = [
-            (sharpened(joined(spread, ridge(own)), _SURER), rest.seeds)
-            for spread, ridge, rest in zip(one.without, again[g // n_sets], rests, strict=True)
+            (sharpened(join(spread, ridge(own)), _SURER), rest.seeds)
+            for (spread, _), (ridge, _), join, rest in parts
         ]
         settled = settle(_graph(counts), sure, seeds, without)
         graphs[0].append(NodeShares(own, sizes[g], one.shares, settled[0]))
         for f, rest in enumerate(rests):
             kept = np.concatenate([np.ones(sizes[g], bool), rest.kept])
-            shared, after = one.without[f][kept], settled[1 + f][kept]
+            shared, after = one.without[f][0][kept], settled[1 + f][kept]
             graphs[1 + f].append(NodeShares(own[kept], sizes[g], shared, after))
-    ridges = [[ridge for ridge, _ in fitted], *zip(*again, strict=True)]
+    ridges = [fitted, *zip(*again, strict=True)]
     posteriors = [
         Posterior(
             tuple(
-                SpacePosterior(spaces[first], tuple(own[first : first + n_sets]), ridge, joined)
-                for first, ridge in zip(firsts, some, strict=True)
+                SpacePosterior(spaces[first], tuple(own[first : first + n_sets]), ridge, join)
+                for first, (ridge, _) in zip(firsts, some, strict=True)
             ),
             n_neighbors,
         )
-        for own, some in zip(graphs, ridges, strict=True)
+        for own, some, join in zip(graphs, ridges, [joined, *joined_without], strict=True)
     ]
     return SpreadLabels(
         posteriors[0],

@@ -47,7 +47,7 @@ from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_
 from daskclust.exceptions import ConstraintWarning
 from daskclust.prototypes import label_spreading, spreading
 from daskclust.prototypes.graph import Spreader, normalized
-from daskclust.prototypes.posterior import Balance
+from daskclust.prototypes.posterior import Balance, margins
 from daskclust.prototypes.spectral_clustering import cluster_nodes
 
 FILES = {
@@ -164,7 +164,10 @@ def rivals(
     seed: int,
     names: Collection[str] = RIVALS,
 ) -> Iterator[tuple[str, float]]:
-    """Yield names of classifiers of scikit-learn, and their scores on the test rows."""
+    """Yield names of classifiers of scikit-learn, and their scores on the test rows.
+
+    The score is NaN where a classifier cannot be fitted to these labels, and that is said.
+    """
     x, y = data.x[rows], data.y[rows]
     components = min(30, data.x.shape[1], len(rows) - 1)
     some = np.sort(np.random.default_rng(seed).permutation(test)[:SEEN])
@@ -181,8 +184,15 @@ def rivals(
     }
     for name in names:
         taught, judged = (both, some) if name in RIVALS[3:] else ((x, y), test)
-        classifier = make_pipeline(StandardScaler(), classifiers[name]).fit(*taught)
-        yield name, adjusted_rand_score(data.y[judged], classifier.predict(data.x[judged]))
+        classifier = make_pipeline(StandardScaler(), classifiers[name])
+        try:
+            found = classifier.fit(*taught).predict(data.x[judged])
+        # Of one class, LDA can be fitted and cannot predict.
+        except (ValueError, IndexError) as error:
+            print(f"{name} cannot be fitted to {len(rows)} labels of {np.unique(y)}: {error}")
+            yield name, float("nan")
+            continue
+        yield name, adjusted_rand_score(data.y[judged], found)
 
 
 def supervised(
@@ -195,8 +205,7 @@ def supervised(
     model = LabelSpreading(random_state=seed).fit(data.rows, (rows, data.y[rows]))
     # Prediction and margin of new rows, by one pass instead of two.
     proba = model.predict_proba(data.x[test])
-    found, best = model.classes_[proba.argmax(axis=1)], np.sort(proba, axis=1)
-    margin = best[:, -1] - best[:, -2]
+    found, margin = model.classes_[proba.argmax(axis=1)], margins(proba)
     nearest = KNeighborsClassifier(1).fit(data.x[rows], data.y[rows]).predict(data.x[test])
     scores = {}
     if beside:
@@ -206,7 +215,10 @@ def supervised(
         graph = replace(model._posterior(), weights=(1.0, 0.0))
         alone = model.classes_[graph(data.x[test]).argmax(axis=1)]
         scores[f"graph alone, {labels}"] = adjusted_rand_score(data.y[test], alone)
-        scores[f"weight of trees, {labels}"] = float(model.mixing_weights_[1])
+        # Of trees and linear functions together, and what is the linear functions'.
+        scores[f"weight of the classifier, {labels}"] = float(model.mixing_weights_[1])
+        share = 0.0 if model.classifier_ is None else model._classifier.linear_share
+        scores[f"of it linear, {labels}"] = float(model.mixing_weights_[1]) * share
         error = calibration_error(proba, found == data.y[test])
         scores[f"calibration error, {labels}"] = error
     return {
@@ -321,7 +333,7 @@ def keep(path: Path, name: str, found: dict[str, Any]) -> None:
 
 
 def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
-    """Mean, deviation and number of draws of each score."""
+    """Mean, deviation and number of draws of each score; none where a draw has none."""
     return {
         key: {
             "mean": round(float(np.mean(values)), 4),
@@ -329,6 +341,7 @@ def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
             "draws": len(values),
         }
         for key, values in scores.items()
+        if np.isfinite(values).all()
     }
 
 
@@ -384,7 +397,7 @@ def cost(file: Path, n: int, classifier: str | None) -> dict[str, float]:
         "MiB": round(peak_memory()),
         "MiB before": round(before),
         "of the first class": int(found),
-        "weight of trees": float(model.mixing_weights_[1]),
+        "weight of the classifier": float(model.mixing_weights_[1]),
     }
 
 

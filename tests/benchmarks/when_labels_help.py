@@ -248,8 +248,9 @@ BESIDE = {
     "spreading (scikit-learn)": "spreading of scikit-learn, {}",
     "self-training": "self-training, {}",
     "graph alone": "graph alone, {}",
-    "graph and trees": "{}",
-    "weight of the trees": "weight of trees, {}",
+    "graph and classifier": "{}",
+    "weight of the classifier": "weight of the classifier, {}",
+    "of it linear": "of it linear, {}",
     "calibration error": "calibration error, {}",
 }
 

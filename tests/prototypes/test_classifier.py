@@ -55,13 +55,20 @@ def test_weights_by_a_search_over_a_grid(count: int, most: float) -> None:
     rng = np.random.default_rng(0)
     known = np.eye(3)[rng.integers(0, 3, count)]
     noise = rng.dirichlet(np.ones(3), (2, count))
-    parts = [noise[0], 0.5 * known + 0.5 * noise[1]]
-    found = spreading.mix(*parts, known, np.ones(count)).weights
+    # A graph that knows some, less than it takes to be trusted wholly.
+    parts = [0.1 * known + 0.9 / 3, 0.5 * known + 0.5 * noise[1]]
+    found = spreading.mix(parts, known, np.ones(count)).weights
+    skill = 1 + np.log((known * parts[0]).sum(axis=1)).mean() / np.log(3)
+    trust = (2 * skill) ** 2
+    assert 0.01 < trust < 0.9
     axis = np.linspace(0, 3, 301)
 
     def drawn(one: float, other: float) -> float:
         loss = -np.log((known * mixed((one, other), *parts)).sum(axis=1)).sum()
-        return loss + (0.5 if one > 1 else most) * (one - 1) ** 2 + most * other**2
+        drawn = most * ((min(one, 1) - trust) ** 2 + (other - 1 + trust) ** 2)
+        # Steadily on, and a little beyond.
+        above = max(one - 1, 0)
+        return loss + drawn + 2 * most * (1 - trust) * above + 0.5 * above**2
 
     values = np.array([[drawn(one, other) for other in axis] for one in axis])
     best = np.unravel_index(values.argmin(), values.shape)
@@ -317,7 +324,8 @@ def test_a_number_of_labels_is_drawn_and_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(spreading, "TAUGHT", 50)
     X, truth = noisy()
     model = LabelSpreading(random_state=0).fit(X, some(truth, 200))
-    assert "Trees were taught by 50 of 200 labels" in model.history_[-1]["advice"]
+    message = "Trees and linear functions were taught by 50 of 200 labels"
+    assert message in model.history_[-1]["advice"]
     assert len(model.classifier_.estimators_) == 100
 
 
@@ -357,7 +365,8 @@ def test_questions_go_by_the_margin_of_the_mixture_however_sharp_it_is() -> None
 
 def test_trees_that_lead_nowhere_are_refused() -> None:
     X, truth = noisy(60)
-    _, trees = teach(as_classifier("trees", 0, 6), X, truth, np.ones(60), np.arange(3))
+    _, learned = teach(as_classifier("trees", 0, 6), X, truth, np.ones(60), np.arange(3))
+    trees = learned.trees
     parts = vars(trees)
 
     def refused(message: str, **changed: np.ndarray) -> None:
@@ -375,3 +384,119 @@ def test_trees_that_lead_nowhere_are_refused() -> None:
     refused("without shares", children=leaf)
     refused("follow each other", roots=trees.roots[::-1])
     refused("are not two", children=np.column_stack([trees.children, trees.children[:, 0]]))
+    with pytest.raises(ValueError, match="a share above 1"):
+        replace(learned, linear_share=1.5).check()
+
+
+def slanted(n: int = 600, columns: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes, apart in a direction of all columns in which twelve loud factors say nothing."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    signs = np.where(np.arange(columns) % 2, 1.0, -1.0)
+    x = 3 * rng.normal(size=(n, 12)) @ rng.normal(size=(12, columns))
+    x -= np.outer(x @ signs, signs) / columns
+    return x + np.outer(y - 0.5, signs) + 0.5 * rng.normal(size=(n, columns)), y
+
+
+def test_linear_functions_know_what_graph_and_trees_do_not() -> None:
+    X, truth = slanted()
+    y = some(truth, 60)
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert model.score(X, truth) > alone.score(X, truth) + 0.02
+    assert model.mixing_weights_[1] > model.mixing_weights_[0]
+    assert model.history_[-1]["advice"].startswith("Linear functions know more here")
+    assert model._classifier.linear_share > 0.9
+
+
+def test_trees_and_linear_functions_are_one_classifier(tmp_path: Path) -> None:
+    X, truth = slanted(columns=8)
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    rows, labels = some(truth, 60)
+    model = LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    share = 0.4
+    both = replace(model._classifier, linear_share=share)
+    model._classifier, model.mixing_weights_ = both, np.array([0.6, 0.7])
+    model.classifier_.linear_share_ = share
+    assert_allclose(both.fill, np.nanmean(X[rows], axis=0))
+    filled = np.where(np.isnan(X), both.fill, X)
+    by_trees, by_linear = both.parts(X)
+    assert_array_equal(by_linear, both.linear.predict_proba(filled))
+    logs = (1 - share) * np.log(np.maximum(by_trees, 1e-3))
+    logs += share * np.log(np.maximum(by_linear, 1e-3))
+    expected = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    assert_allclose(both.predict_proba(X), expected)
+    assert_allclose(model.classifier_.predict_proba(X), expected, atol=1e-12)
+    model.save(tmp_path / "m.zarr")
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(loaded._classifier.predict_proba(X), both.predict_proba(X))
+
+
+def test_weights_of_labeled_rows_are_repetitions_in_the_linear_part() -> None:
+    X, truth = slanted(40, columns=5)
+    X[::7, 2] = np.nan
+    weight = np.arange(40) % 3 + 1.0
+    classifier = as_classifier("trees", 0, 5)
+    weighted = teach(classifier, X, truth, weight, np.arange(2))[1]
+    times = weight.astype(int)
+    repeated = teach(
+        classifier,
+        np.repeat(X, times, axis=0),
+        np.repeat(truth, times),
+        np.ones(sum(times)),
+        np.arange(2),
+    )[1]
+    assert_allclose(weighted.fill, repeated.fill)
+    assert_allclose(weighted.parts(X)[1], repeated.parts(X)[1], atol=1e-3)
+
+
+@pytest.mark.parametrize(("skill", "trust"), [(-0.3, 0.0), (0.25, 0.25), (0.5, 1.0), (0.9, 1.0)])
+def test_a_graph_that_foretells_no_better_than_chance_is_not_where_weights_begin(
+    skill: float, trust: float
+) -> None:
+    known = np.eye(2)[[0, 1]]
+    right = 0.5 ** (1 - skill)
+    graph = known * right + (1 - known) * (1 - right)
+    # What says nothing has no say over its weight.
+    nothing = np.full((2, 2), 0.5)
+    found = spreading.mix([graph, nothing, nothing], known, np.ones(2), 0.25)
+    assert found.weights[1] == pytest.approx(1 - trust, abs=1e-3)
+    if trust < 1:
+        assert found.linear_share == pytest.approx(0.25, abs=1e-3)
+    assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
+
+
+def test_labels_left_out_have_no_say_in_how_sharp_the_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, truth = moons()
+    rows, labels = some(truth, 40)
+    powers = []
+    weigh = spreading.Lesson.weigh
+
+    def kept(lesson: Any, posterior: Any, without: Any) -> Any:
+        powers.append([one.spaces[0].balance.spread_power for one in (posterior, *without)])
+        return weigh(lesson, posterior, without)
+
+    monkeypatch.setattr(spreading.Lesson, "weigh", kept)
+    monkeypatch.setattr(
+        spreading.Lesson, "_deal", lambda lesson, seed: np.arange(len(lesson.known)) % 4
+    )
+    LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    # The fold's labels are wrong now: the graph is doubtful by all, and not by those of the rest.
+    order = np.lexsort(X[rows].T[::-1])
+    labels[order[::4]] = 1 - labels[order[::4]]
+    LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    assert powers[0][1] == powers[1][1] > 1
+    assert powers[1][0] < powers[0][0]
+
+
+def test_parts_that_all_err_leave_doubt_and_not_the_first_class() -> None:
+    known = np.eye(2)[np.arange(400) % 2]
+    wrong = 0.999 - 0.998 * known
+    found = spreading.mix([wrong, wrong], known, np.ones(400))
+    assert found.weights == pytest.approx([0, 0.05])
+    proba = mixed(tuple(found.weights), wrong, wrong)
+    assert_array_equal(proba.argmax(axis=1), wrong.argmax(axis=1))
+    assert proba.max() < 0.6

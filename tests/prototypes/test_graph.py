@@ -303,8 +303,11 @@ def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
         counts = GraphCounts(near, None, classes)
         whole = _travel(counts, seeds, 8, 0.9, [(classes, rest)])
         alone = _travel(counts, rest, 8, 0.9, [])
-        assert_allclose(whole.without[0], alone.shares)
-        assert_allclose(whole.without[0][5], 1 / 3)
+        found, left_out = whole.without[0]
+        assert_allclose(found, alone.shares)
+        assert_allclose(found[5], 1 / 3)
+        # Of labeled nodes that are not in the fold.
+        assert_allclose(left_out, alone.left_out)
         assert whole.shares[5, 1] > 0.9
         again = settle(near / 40, alone.shares, rest)[0]
         assert_allclose(settle(near / 40, whole.shares, seeds, [(alone.shares, rest)])[1], again)
@@ -314,9 +317,10 @@ def test_a_ridge_fitted_again_is_the_same() -> None:
     rng = np.random.default_rng(0)
     points, targets = rng.normal(size=(20, 3)), np.eye(2)[rng.integers(0, 2, 20)]
     weight = rng.uniform(0.5, 2.0, 20)
-    found, _ = fit_ridge(points, targets, weight)
-    again = fit_again(found, points, targets, weight)
+    found, left_out = fit_ridge(points, targets, weight)
+    again, left_out_again = fit_again(found, points, targets, weight)
     assert_allclose(again.weights, found.weights, rtol=1e-6, atol=1e-9)
+    assert_allclose(left_out_again, left_out, rtol=1e-6, atol=1e-9)
 
 
 def test_what_is_known_settles_by_hand() -> None:
