@@ -204,8 +204,8 @@ def mix(
         bounds=[(0, None)] * len(parts),
         options={"ftol": 1e-14, "gtol": 1e-9},
     )
-    # Where no part foretells anything, classes are those of the parts to begin with, in doubt.
-    best = found.x if found.x.sum() > _IN_DOUBT else _IN_DOUBT * begin
+    # Where no part foretells anything, classes are those of the graph alone, in doubt.
+    best = found.x if found.x.sum() > _IN_DOUBT else _IN_DOUBT * np.eye(len(parts))[0]
     others = best[1:]
     weights = np.round([best[0], others.sum()], _WEIGHT_DIGITS)
     classifier = parts[-1]
