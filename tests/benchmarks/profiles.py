@@ -4,9 +4,11 @@
 changes little: seconds of all threads, the least of some runs.  A pass of KMeans is one more
 iteration of a fit; ``predict`` labels all rows once; reading them is a sum.
 
-Two cores of an AVX-512 EPYC, float64, idle: reading 13 ms, a pass 81 ms, predict 94 ms, profiles
-of an array 296 to 343 ms in four runs, of Dask 320 to 352 ms; before moments were kept in registers
-341 to 366 and 363 to 386 ms.
+Two cores of an AVX-512 EPYC, float64, beside other programs (load 4 to 8), two threads: reading 14
+ms, a pass 83 ms, predict 82 ms, profiles of an array 253 ms, of Dask 265 ms: 3.0 and 3.2 passes.
+With one thread for arrays, in turns with the version before rows were read ahead and distances
+carried, at load 2 to 7: predict 75 to 79 ms for 95 to 99, an array 216 to 240 ms for 299 to 302,
+Dask 258 to 290 ms for 352 to 360, where a pass took 81 to 84 ms.
 """
 
 from __future__ import annotations
