@@ -885,10 +885,11 @@ class _Head:
 def _kind_of(name: str) -> str:
     """Tell a format by the ending of a name.
 
-    >>> _kind_of("t.csv"), _kind_of("s3://b/t.CSV.gz"), _kind_of("t.parquet")
+    >>> _kind_of("t?.csv"), _kind_of("s3://b/t.CSV.gz?v=1"), _kind_of("t.parquet")
     ('CSV', 'CSV in gz', 'Parquet')
     """
-    plain = name.lower().split("?")[0]
+    # Of a path, it is part of a pattern.
+    plain = name.lower().split("?")[0] if "://" in name else name.lower()
     if plain.endswith(".csv.gz"):
         return "CSV in gz"
     return "CSV" if plain.endswith(".csv") else "Parquet"

@@ -17,6 +17,7 @@ import dask.dataframe as dd  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 from daskclust import KMeans  # noqa: E402
+from daskclust.cube.formats.opening import kind_of  # noqa: E402
 from daskclust.tables import open_table  # noqa: E402
 
 
@@ -143,6 +144,15 @@ def test_csv_of_other_kinds_says_what_it_is(tmp_path: Path) -> None:
     assert_array_equal(open_table(tmp_path / "t.csv.gz").samples.compute(), [[1], [2]])
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,x\n2,y\n")
     assert open_table(tmp_path / "t.csv").columns == ("a",)
+
+
+@pytest.mark.parametrize("pattern", ["part?.csv", "part[12].csv", "*.csv", "part#1.csv"])
+def test_patterns_are_patterns(pattern: str, tmp_path: Path) -> None:
+    for name in ("part1", "part2", "part#1"):
+        (tmp_path / f"{name}.csv").write_text("a,b\n1,2\n3,4\n")
+    table = open_table(tmp_path / pattern)
+    assert len(table.samples.compute()) == 2 * len(list(tmp_path.glob(pattern)))
+    assert kind_of(str(tmp_path / pattern)) == "table"
 
 
 def test_labels_of_numpy_are_written(tmp_path: Path) -> None:

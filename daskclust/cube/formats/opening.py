@@ -124,7 +124,9 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     ('zarr', 'raster', 'table')
     """
     name = os.fspath(path)
-    plain = name.split("?")[0].split("#")[0].rstrip("/").lower()
+    plain = name.rstrip("/").lower()
+    if "://" in name or plain.startswith("/vsi"):
+        plain = plain.split("?")[0].split("#")[0].rstrip("/")
     ending = ".csv" if plain.endswith(".csv.gz") else os.path.splitext(plain)[1]
     if "://" not in name and os.path.isfile(name):
         with open(name, "rb") as file:
