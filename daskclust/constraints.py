@@ -138,18 +138,21 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
 
 
 def must_link_components(
-    left: Ints, right: Ints, classes: Ints, n_classes: int
-) -> tuple[csr_array, Ints]:
-    """Return must-links as a graph of the m constrained rows and, after them, one node a class.
+    rows: Ints, left: Ints, right: Ints, kinds: Bools, classes: Ints, values: Array
+) -> tuple[Ints, int, str]:
+    """Join constrained rows by their must-links and labels, and find what contradicts that.
 
-    A class is a star around its node, not a clique: L edges instead of L^2 / 2.
+    The arguments are those of :class:`PairwiseConstraints`.
 
-    Returns the component of each node, too, numbered in the order of their smallest node.
+    Returns the component of each row, numbered in the order of their smallest row; the number of
+    contradictions; and the first of them in words.
     """
-    m = classes.size
+    # The rows and, after them, one node a class: a star around it, not a clique, has L edges
+    # instead of L^2 / 2.
+    m, n_classes = rows.size, values.size
     labeled = np.flatnonzero(classes >= 0)
-    start = np.concatenate([left, labeled])
-    end = np.concatenate([right, m + classes[labeled]])
+    start = np.concatenate([left[kinds], labeled])
+    end = np.concatenate([right[kinds], m + classes[labeled]])
     # Entries of repeated pairs add up: floats cannot wrap round to 0, "no edge".
     graph = csr_array((np.ones(start.size), (start, end)), shape=(m + n_classes, m + n_classes))
     count, component = connected_components(graph, directed=False)
@@ -158,38 +161,20 @@ def must_link_components(
     first[component[::-1]] = np.arange(component.size)[::-1]
     rank = np.empty(count, dtype=np.int64)
     rank[np.argsort(first)] = np.arange(count)
-    return graph, rank[component]
-
-
-def contradictions(
-    graph: csr_array,
-    component: Ints,
-    rows: Ints,
-    left: Ints,
-    right: Ints,
-    kinds: Bools,
-    classes: Ints,
-    values: Array,
-) -> tuple[int, str]:
-    """Count the contradictions, and put the first of them into words.
-
-    `graph`, `component`: of :func:`must_link_components`. The others: see
-    :class:`PairwiseConstraints`.
-    """
-    m, n_classes = rows.size, values.size
+    component = rank[component]
     inside = np.flatnonzero(~kinds & (component[left] == component[right]))
     # Two classes in one component: rows of different classes are must-linked.
     _, first, inverse = np.unique(component[m:], return_index=True, return_inverse=True)
     merged = np.flatnonzero(first[inverse] != np.arange(n_classes))
-    count = int(inside.size + merged.size)
+    found, words = int(inside.size + merged.size), ""
     if merged.size:
         other, here = int(first[inverse[merged[0]]]), int(merged[0])
-        return count, _class_chain(graph, m + other, m + here, rows, classes, values)
-    if inside.size:
+        words = _class_chain(graph, m + other, m + here, rows, classes, values)
+    elif inside.size:
         a, b = int(left[inside[0]]), int(right[inside[0]])
         chain = _describe(_shortest_path(graph, a, b), rows, values)
-        return count, f"{chain}, {rows[a]}-{rows[b]} cannot-linked"
-    return 0, ""
+        words = f"{chain}, {rows[a]}-{rows[b]} cannot-linked"
+    return component[:m], found, words
 
 
 def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
@@ -590,9 +575,8 @@ class PairwiseConstraints:
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
 
-        graph, component = must_link_components(left[kinds], right[kinds], classes, values.size)
-        count, contradiction = contradictions(
-            graph, component, rows, left, right, kinds, classes, values
+        component, count, contradiction = must_link_components(
+            rows, left, right, kinds, classes, values
         )
         return cls(
             n_rows=n_rows,
@@ -606,7 +590,7 @@ class PairwiseConstraints:
             class_values=values,
             implied_must_link_weight=implied[0],
             implied_cannot_link_weight=implied[1],
-            component=component[: rows.size],
+            component=component,
             n_contradictions=count,
             contradiction=contradiction,
         )
