@@ -356,15 +356,11 @@ def _move(counts, total):  # pragma: no cover
 
 
 def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins) -> Floats:
-    """Count the values of each feature by label and bin, as (p, k, bins.count).
-
-    In a type of whole numbers where these are small: float64 takes as long to make as a part of the
-    rows to count.
-    """
+    """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
     # One more label for rows that do not count, one more bin for what is missing.
-    few = np.zeros((p, k + 1, n_bins + 1), np.uint16 if weight is None else np.float64)
-    out, counted = few, np.zeros(k + 1, np.int64)
+    out = np.zeros((p, k + 1, n_bins + 1))
+    few = out if weight is not None else np.zeros(out.shape, np.uint16)
     last = np.full((p, 1), n_bins)
     tables = [np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)]
     grid = bins.edges, bins.low, bins.scale, *tables, bins.plain
@@ -373,16 +369,16 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     # Whole lines of the cache; pairs of cells in the order of the bytes of any machine.
     cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
     pairs, bases = cells.view("<u4"), np.empty(rows, np.uint64)
+    counted = np.zeros(k + 1, np.int64)
     for start in range(0, len(x), _PART):
         part = slice(start, start + _PART)
         more = label_counts(index[part], -1, k - 1)
-        if weight is None and (counted + more).max() > _MOST_COUNTED:
-            out = np.zeros(few.shape) if out is few else out
+        if few is not out and (counted + more).max() > _MOST_COUNTED:
             _move(few.reshape(-1), out.reshape(-1))
             counted[:] = 0
         counted += more
         _fill(x[part], index[part], weights[part], weighted, grid, cells, pairs, bases, few)
-    if out is not few:
+    if few is not out:
         _move(few.reshape(-1), out.reshape(-1))
     return out[:, :k, :n_bins]
 

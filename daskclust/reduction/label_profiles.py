@@ -319,8 +319,8 @@ class Histograms(NamedTuple):
     nearest: Array
 
 
-#: Weights of rows: whole numbers are summed exactly in any order.  Blocks count in small types.
-_TALLY = Merge("tally", np.zeros, partial(np.add, dtype=np.float64))
+#: Weights of rows: whole numbers are summed exactly in any order.
+_TALLY = Merge("tally", np.zeros, np.add)
 
 
 def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
