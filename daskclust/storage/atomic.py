@@ -25,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 #: The form that :class:`pathlib.Path` gives a URL.
 _WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-_REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
+_REMOVAL_TRIES, _REMOVAL_PAUSE, _LAST_LOOKS = 20, 0.05, 3  # pause in seconds
 #: Seconds by which the clocks of a process and of a file may differ.
 _CLOCKS = 2.0
 #: Seconds after which a process of another host that wrote nothing counts as gone.
@@ -65,13 +65,15 @@ def put_in_place(partial: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def discard(partial: Path) -> None:
+def discard(partial: Path, *, failed: bool = False) -> None:
     """Remove an unfinished file or folder, if it is still there.
 
     After a failure, tasks that were already running may still be creating files, and
-    thereby folders that were just removed.  A few tries catch the usual case; what a
-    later one leaves has a hidden name and no metadata, so that it opens as nothing.
+    thereby folders that were just removed.  A few tries catch the usual case, and looks at a
+    folder that seems to be gone; what a later one leaves has a hidden name and no metadata, so
+    that it opens as nothing.
     """
+    looks = _LAST_LOOKS if failed and partial.is_dir() else 0
     for _ in range(_REMOVAL_TRIES):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
@@ -80,7 +82,9 @@ def discard(partial: Path) -> None:
             with contextlib.suppress(IsADirectoryError):
                 partial.unlink(missing_ok=True)
         if not partial.exists():
-            return
+            if not looks:
+                return
+            looks -= 1
         time.sleep(_REMOVAL_PAUSE)
 
 
@@ -164,8 +168,9 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
         if check is not None:
             check()
         put_in_place(partial, path)
-    finally:
-        discard(partial)
+    except BaseException:
+        discard(partial, failed=True)
+        raise
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -97,6 +98,25 @@ def test_files_of_others_stay(path, name):
     os.utime(other, (0, 0))
     remove_stale(path)
     assert other.exists()
+
+
+def test_what_a_task_writes_after_a_failure_goes_too(tmp_path):
+    def cut_off() -> None:
+        with new_place(tmp_path / "map.zarr") as partial:
+            partial.mkdir()
+            late.append(partial / "c" / "0")
+            task.start()
+            raise ValueError("cut off")
+
+    def write() -> None:
+        late[0].parent.mkdir(parents=True)
+        late[0].write_bytes(b"late")
+
+    late, task = [], threading.Timer(0.06, write)
+    with pytest.raises(ValueError, match="cut off"):
+        cut_off()
+    task.join()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_says_what_was_written(path):
