@@ -4,11 +4,9 @@
 changes little: seconds of all threads, the least of some runs.  A pass of KMeans is one more
 iteration of a fit; ``predict`` labels all rows once; reading them is a sum.
 
-Two cores of an AVX-512 EPYC, float64, beside other programs (load 4 to 8), two threads: reading 14
-ms, a pass 83 ms, predict 82 ms, profiles of an array 253 ms, of Dask 265 ms: 3.0 and 3.2 passes.
-With one thread for arrays, in turns with the version before rows were read ahead and distances
-carried, at load 2 to 7: predict 75 to 79 ms for 95 to 99, an array 216 to 240 ms for 299 to 302,
-Dask 258 to 290 ms for 352 to 360, where a pass took 81 to 84 ms.
+Two cores of an AVX-512 EPYC, float64, idle, five runs: reading 12 to 14 ms, a pass 80 to 90 ms,
+predict 75 to 90 ms, profiles of an array 241 to 253 ms (2.8 to 3.0 passes), of Dask 247 to 259 ms
+(2.8 to 3.1).  Before rows were read ahead and distances carried: 296 to 343 and 320 to 352 ms.
 """
 
 from __future__ import annotations
