@@ -44,15 +44,10 @@ _NEAREST = 5
 _SEED = 20
 
 
-def drawn_share(data: Labeled, n_rows: int = _ROWS) -> float:
-    """Return the share of the rows that is drawn whatever their label, for so many in all."""
-    count = min(n_rows, max(_VALUES // len(data.features), 2048))
-    return min(1.0, count / max(data.rows.n_rows, 1))
-
-
 def sample_labeled(data: Labeled, n_rows: int = _ROWS, each: int = _EACH) -> LabelSample:
-    """Find the moments of each label, and draw rows; one pass."""
-    share = drawn_share(data, n_rows)
+    """Find the moments of each label, and draw rows, some of each label; one pass."""
+    count = min(n_rows, max(_VALUES // len(data.features), 2048))
+    share = min(1.0, count / max(data.rows.n_rows, 1))
     request = LabelSampleRequest(len(data.features), _SEED, share, each, data.ignored, data.of_rows)
     carry = Carry()
     found = data.reduce(LABEL_SAMPLE, request, carry)

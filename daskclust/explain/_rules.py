@@ -16,7 +16,7 @@ from daskclust.engine import as_matrix, map_rows, open_label_pairs
 from daskclust.estimator.inputs import check_integer
 from daskclust.exceptions import PerformanceWarning
 from daskclust.explain._data import Labeled, open_labeled
-from daskclust.explain._profiles import Profiles, drawn_share, profiles_of, sample_labeled
+from daskclust.explain._profiles import Profiles, profiles_of, sample_labeled
 from daskclust.reduction.label_profiles import LabelSample
 from daskclust.reduction.label_tables import CONTINGENCY
 
@@ -225,8 +225,9 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     most = max(_LEAVES * k, _FEWEST) if max_leaves is None else min(max_leaves, len(sample.rows))
     tree = DecisionTreeClassifier(max_leaf_nodes=most, random_state=0)
     index = np.searchsorted(sample.labels, sample.rows["label"])
-    uniform = sample.rows["key"] <= drawn_share(data)
-    tree.fit(sample.rows["x"], index, sample_weight=_weights(sample, index, uniform))
+    # Rows that each sampled row stands for: the rows of its label by those drawn of it.
+    weights = np.asarray(sample.weights / np.bincount(index, minlength=k))[index]
+    tree.fit(sample.rows["x"], index, sample_weight=weights)
     leaves = np.flatnonzero(tree.tree_.children_left < 0)
     of_rows = map_rows(
         data.X, _Leaves(tree, leaves, data.rows.dtype), dtype=np.int64, name="leaves"
@@ -238,12 +239,6 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     gapped = sample.missing.sum(axis=0) > 0
     things = "rows" if data.cube is None else "pixels"
     return _read(tree, leaves, counts, names, data.features, gapped, things)
-
-
-def _weights(sample: LabelSample, index: Ints, uniform: Bools) -> Floats:
-    """Rows that each sampled row stands for: the rows of its label by those drawn of it."""
-    drawn = np.bincount(index, minlength=len(sample.labels))
-    return np.asarray(sample.weights / drawn)[index]
 
 
 def _read(

@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 import daskclust
-from daskclust import KMeans, LabelSpreading, cli
+from daskclust import KMeans, LabelSpreading
 from daskclust.tables import open_table, written_labels
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
@@ -21,21 +20,6 @@ pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 Said = Callable[..., tuple[int, str, str]]
 KINDS = ["wheat", "maize", "water"]
-
-
-@pytest.fixture
-def said(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Said:
-    """Run the command line in the folder of the tables."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: Any) -> tuple[int, str, str]:
-        code = cli.main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,27 +12,12 @@ import zarr
 from numpy.testing import assert_array_equal
 
 import daskclust
-from daskclust import KMeans, cli, open_table
+from daskclust import KMeans, open_table
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 Said = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def said(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Said:
-    """Run the command line in the folder of the arrays."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: Any) -> tuple[int, str, str]:
-        code = cli.main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def vectors(dtype: str = "int8") -> np.ndarray:
