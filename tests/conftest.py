@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -15,6 +16,7 @@ from distributed import Client, LocalCluster, default_client
 from hypothesis import settings
 
 import daskclust
+from daskclust import cli
 from daskclust.testing import CountingScheduler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -192,3 +194,18 @@ def address() -> Iterator[str]:
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture
+def said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in the folder; returns its code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: Any) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
