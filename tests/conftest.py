@@ -22,6 +22,9 @@ from daskclust.testing import CountingScheduler
 ROOT = Path(__file__).resolve().parents[1]
 DATA_VARIABLE = "DASKCLUST_TEST_DATA"
 
+# Doctests of files of one name stop the collection ("import file mismatch"), and here are none.
+collect_ignore_glob = ["*conftest.py"]
+
 # No deadline anywhere: a first call may compile a Numba function or open a store.
 settings.register_profile("default", max_examples=25, deadline=None)
 # The same examples each time: more of them find what they found the first time.
