@@ -463,11 +463,13 @@ class LeafFunction:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Leaves of the rows."""
         x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=False)
-        x = self.metric(x)
-        labels, squared = nearest_leaf(x, self.tree, self.n_probe)
-        check_squares(squared, start)
-        return self.metric.break_ties(x, labels)
+        z = self.metric(x)
+        labels, squared = nearest_leaf(z, self.tree, self.n_probe)
+        if not np.isfinite(squared).all():
+            # A value that is not finite makes such a distance: else none is looked at twice.
+            check_block(x, start, missing=False)
+            check_squares(squared, start)
+        return self.metric.break_ties(z, labels)
 
 
 class HierarchicalKMeans(BaseClusterer):
@@ -524,7 +526,8 @@ class HierarchicalKMeans(BaseClusterer):
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Leaf of each row, see :meth:`predict`.
     counts_ : ndarray of shape (k,), float64
-        Weight of the rows of each leaf.
+        Weight of the rows of each leaf (of one level see :class:`KMeans`).  A row of zeros under
+        ``"cosine"`` has label 0 and weight 0, as in :class:`KMeans`.
     inertia_ : float
         Weighted sum of squared distances of the rows to their leaves.
     n_iter_ : int
@@ -543,7 +546,8 @@ class HierarchicalKMeans(BaseClusterer):
         For NaN or infinity in X, fewer rows than clusters, float64 values too large, too small or
         too far from 0 beside their spread for leaves of float32, and parameters out of range.
     OSError
-        The folder for the rows is full, or some workers do not reach it.
+        The folder for the rows cannot be made, which is told before any pass, is full, or some
+        workers do not reach it.
     CheckpointError
         See :class:`KMeans`.
 
@@ -658,6 +662,11 @@ class HierarchicalKMeans(BaseClusterer):
         return tuple(map(int, totals if len(totals) > 1 else 2 * totals))
 
     @property
+    def _is_one_level(self) -> bool:
+        """Whether the fit is that of the first level, and needs no rows by parents."""
+        return self._totals[0] == self._totals[-1] and self.max_cluster_size is None
+
+    @property
     def _probe(self) -> int | None:
         return None if self.n_probe == "all" else int(self.n_probe)
 
@@ -694,6 +703,8 @@ class HierarchicalKMeans(BaseClusterer):
         check_enough_rows(data, self._totals[-1])
         if spill is None:
             raise TypeError("HierarchicalKMeans shares no passes with other fits; use its fit.")
+        if not self._is_one_level:
+            spill.check()
         return spill
 
     def _first_pass(self, data: Data, read: Spill) -> FirstPass:
@@ -704,7 +715,7 @@ class HierarchicalKMeans(BaseClusterer):
         if data.rows.dtype == np.float64:
             _check_steps(data.survey, totals[-1])
         top = self._kmeans(totals[0], None)._problem(data, None)
-        if totals[0] == totals[-1] and self.max_cluster_size is None:
+        if self._is_one_level:
             return top
         return HierarchyProblem(
             data.X,

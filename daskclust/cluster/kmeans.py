@@ -374,8 +374,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
-        0 and counts for no center.  ``"sam"`` (spectral angle mapper) is
-        another name of it, with the same models and checkpoints.
+        0 and has weight 0: no center, count or inertia holds it.  ``"sam"`` (spectral angle
+        mapper) is another name of it, with the same models and checkpoints.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"

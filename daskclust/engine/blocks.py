@@ -23,6 +23,7 @@ from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import converted, recycle
 from daskclust.reduction import Partial, Reduction, RowBlock
+from daskclust.reduction.views import in_space
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 from daskclust.storage.seen import Seen
 
@@ -192,9 +193,11 @@ class Prepare:
     transform: Any = None
     n_columns: int | None = None
 
-    def __call__(self, x: Any) -> Array:
-        x = as_matrix(x, self.dtype)
-        return x if self.transform is None else self.transform(x)
+    def __call__(
+        self, x: Any, weight: Floats | None, runs: tuple[tuple[int, int], ...] = ()
+    ) -> RowBlock:
+        rows = RowBlock(as_matrix(x, self.dtype), weight, runs)
+        return rows if self.transform is None else in_space(rows, self.transform)
 
 
 @dataclass(frozen=True)
@@ -241,11 +244,11 @@ class Block:
         whole block is made.
         """
         if self.x.dtype == prepare.dtype:
-            yield RowBlock(prepare(self.x), self.weight, ((self.start, self.size),))
+            yield prepare(self.x, self.weight, ((self.start, self.size),))
             return
         for low, high in tiles_of(self.start, self.size, self.x.shape[1]):
             weight = None if self.weight is None else self.weight[low:high]
-            yield RowBlock(prepare(self.x[low:high]), weight, ((self.start + low, high - low),))
+            yield prepare(self.x[low:high], weight, ((self.start + low, high - low),))
 
     def _check_weights(self, weight: Any) -> None:
         if weight is not None and len(weight) != self.size:
@@ -388,8 +391,9 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
         wanted = rows[first:last]
         loaded, at = replace(block, skip=None).fetch(prepare), wanted - block.start
         found.append(wanted)
-        values.append(prepare(loaded.x[at]))
-        weights.append(np.ones(len(at)) if loaded.weight is None else loaded.weight[at])
+        held = prepare(loaded.x[at], None if loaded.weight is None else loaded.weight[at])
+        values.append(held.x)
+        weights.append(np.ones(len(at)) if held.weight is None else held.weight)
     if not found:
         return rows[:0], np.empty((0, 0)), np.empty(0)
     return np.concatenate(found), np.concatenate(values), np.concatenate(weights)

@@ -137,13 +137,14 @@ def _put(
             if high < held.size and (high - low) * store.dtype.itemsize < _PART:
                 continue
             piece = held.part(low, high)
-            groups = np.concatenate(
-                [np.asarray(groups_of(rows.x), np.int64) for rows in piece.tiles(prepare)]
-            )
             records = np.empty(piece.size, store.dtype)
             records["row"] = np.arange(piece.start, piece.start + piece.size)
-            records["weight"] = 1.0 if piece.weight is None else piece.weight
             records["x"] = piece.x
+            groups, done = np.empty(piece.size, np.int64), 0
+            for rows in piece.tiles(prepare):
+                tile = slice(done, done := done + len(rows.x))
+                groups[tile] = groups_of(rows.x)
+                records["weight"][tile] = 1.0 if rows.weight is None else rows.weight
             there = (records["weight"] > 0) & (groups >= 0)
             if not there.all():
                 records, groups = records[there], groups[there]

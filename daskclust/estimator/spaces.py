@@ -56,9 +56,16 @@ class UnitSphere(Metric):
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every center, and counts for none.  Its label is 0, as ties go to the lowest
-    cluster.
+    every center, and counts for none: fits and scores take it for absent.  Its label is 0, as ties
+    go to the lowest cluster.
     """
+
+    def absent(self, z: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether rows of this space have no direction; as rows of weight 0 they draw no center."""
+        found: NDArray[np.bool_] = z[:, 0] == 0
+        if found.any():
+            found[found] = ~z[found].any(axis=1)
+        return found
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         # Two steps, so that neither tiny nor huge rows under- or overflow.

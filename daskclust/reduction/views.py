@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +36,18 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
 
 
+def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
+    """Return rows in another space; those that have no place in it, as it says, get weight 0."""
+    moved = rows._replace(x=function(rows.x))
+    absent = getattr(function, "absent", None)
+    if absent is None:
+        return moved
+    left_out = absent(moved.x)
+    if not left_out.any():
+        return moved
+    return moved._replace(weight=np.where(left_out, 0.0, 1 if rows.weight is None else rows.weight))
+
+
 @dataclass(frozen=True)
 class Transformed:
     """Rows in another space."""
@@ -47,7 +59,7 @@ class Transformed:
         object.__setattr__(self, "key", ("transformed", digest(self.function)))
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        return rows._replace(x=self.function(rows.x))
+        return in_space(rows, self.function)
 
 
 @dataclass(frozen=True)

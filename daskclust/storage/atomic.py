@@ -102,7 +102,7 @@ def remove_stale(path: Path) -> None:
     try:
         with os.scandir(path.parent) as entries:
             found = [(Path(entry.path), ours.fullmatch(entry.name)) for entry in entries]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for item, match in found:
         if match is None or not _is_abandoned(item, match[1], int(match[2]), path):

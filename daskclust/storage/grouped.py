@@ -41,12 +41,33 @@ def remove_remains(base: Path | str | None = None) -> Path | None:
 
     Return that place, None where it is not of this file system.
     """
-    if base is None:
-        base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    path = local_path(base)
+    path = local_path(_default(base))
     if path is not None:
-        remove_stale(path / "daskclust-rows")
+        with _writable(base):
+            remove_stale(path / "daskclust-rows")
     return path
+
+
+def _default(base: Any) -> Any:
+    if base is not None:
+        return base
+    return dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+
+
+@contextmanager
+def _writable(base: Any) -> Iterator[None]:
+    """Let the system's errors say of which folder they are, and what may be done."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"{redact(os.fspath(_default(base)))!r} cannot be made or written to: {redact(error)}. "
+            "Rows are put there by groups, so it must be a folder in which this process may write. "
+            "Give another one (spill=, where there is that argument), or set Dask's "
+            "temporary-directory."
+        ) from error
 
 
 @contextmanager
@@ -73,9 +94,9 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
         finally:
             remove(folder, folder=True)
         return
-    path.mkdir(parents=True, exist_ok=True)
     made = hidden_sibling(path / "daskclust-rows", "partial")
-    with naming(made):
+    with _writable(base):
+        path.mkdir(parents=True, exist_ok=True)
         made.mkdir()
     try:
         yield str(made)
@@ -116,7 +137,8 @@ class TemporaryFolder:
             remove_stale(path)
             return cls(path, is_own=False)
         base = remove_remains() or Path(tempfile.gettempdir())
-        base.mkdir(parents=True, exist_ok=True)
+        with _writable(None):
+            base.mkdir(parents=True, exist_ok=True)
         return cls(hidden_sibling(base / "daskclust-rows", "partial"))
 
     def make(self, part: str) -> str:
@@ -265,10 +287,18 @@ class GroupedRows:
 
 
 class Spill:
-    """A folder for rows, made when it is first needed, and gone when all is over."""
+    """A folder for rows, made when it is first needed, and gone when all is over.
+
+    `base`: where it is made, a path or a URL; None for Dask's ``temporary-directory``, or that of
+    the system.
+    """
 
     def __init__(self, base: Any) -> None:
-        self.base = base
+        if base is not None and not isinstance(base, str | os.PathLike):
+            raise TypeError(f"spill={base!r}; expected the path or URL of a folder, or None.")
+        if isinstance(base, str) and (not base.strip() or base.endswith("://")):
+            raise ValueError(f"spill={base!r} names no folder; give a path or URL, or None.")
+        self.base: Any = base
         self._stack = ExitStack()
 
     def __enter__(self) -> Spill:
@@ -279,6 +309,12 @@ class Spill:
     def __exit__(self, *error: object) -> None:
         """Remove the folders."""
         self._stack.close()
+
+    def check(self) -> None:
+        """Raise StoreError or ValueError where nothing can be written; leaves nothing behind."""
+        with temporary_folder(self.base) as folder, _writable(self.base):
+            if local_path(folder) is None:
+                write_whole(f"{folder}/0.rows", b"", check=lambda: None)
 
     def store(self, record: np.dtype[Any]) -> GroupedRows:
         """Return a new store in a folder of its own; the one before is removed."""

@@ -19,7 +19,7 @@ from daskclust import HierarchicalKMeans, KMeans
 from daskclust.cluster import hierarchical_kmeans as hierarchy
 from daskclust.cluster.hierarchical_kmeans import choose_parents, give_out
 from daskclust.estimator.fitting import draw_seeds
-from daskclust.exceptions import CheckpointError
+from daskclust.exceptions import CheckpointError, StoreError
 from daskclust.storage.atomic import hidden_sibling
 from daskclust.storage.grouped import GroupedRows
 
@@ -338,6 +338,99 @@ def test_bad_values_are_named():
     directions = HierarchicalKMeans((5, 6), metric="cosine", random_state=0).fit(bad)
     assert np.isfinite(directions.cluster_centers_).all()
     assert (directions.labels_[:9] == 0).all()
+
+
+@pytest.mark.parametrize(("n_clusters", "refine"), [((5, 6), 1), ((5, 2, 3), 0)])
+def test_rows_of_zeros_are_absent_under_cosine(n_clusters, refine):
+    """They took leaves, and rounding chose where they were counted."""
+    zeros = X.copy()
+    zeros[::10] = 0
+    given = {"metric": "cosine", "refine": refine, "random_state": 0}
+    model = HierarchicalKMeans(n_clusters, **given).fit(zeros)
+    there = np.arange(len(X)) % 10 > 0
+    counts = np.bincount(model.labels_[there], minlength=30)
+    np.testing.assert_array_equal(model.counts_, counts)
+    assert (model.labels_[::10] == 0).all()
+    assert model.score(zeros) == pytest.approx(-model.inertia_, rel=1e-12)
+    assert model.score(zeros[::10]) == 0
+    left_out = HierarchicalKMeans(n_clusters, **given).fit(X, sample_weight=there)
+    np.testing.assert_array_equal(left_out.cluster_centers_, model.cluster_centers_)
+    bound = HierarchicalKMeans(n_clusters, max_cluster_size=60, **given).fit(zeros)
+    counts = np.bincount(bound.labels_[there], minlength=len(bound.counts_))
+    np.testing.assert_array_equal(counts, bound.counts_)
+    assert counts.max() <= 60
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("n_probe", [1, 2, "all"])
+def test_predict_names_bad_values_of_any_block_and_looks_at_none_twice(
+    metric, value, n_probe, monkeypatch
+):
+    given = {"metric": metric, "n_probe": n_probe, "random_state": 0}
+    model = HierarchicalKMeans((5, 2, 3), **given).fit(X)
+    bad = X.copy()
+    bad[1503, 2] = value
+    kind = "NaN" if np.isnan(value) else "infinity"
+    for level in range(3):
+        found = model.predict(da.from_array(bad, chunks=(500, -1)), level=level)
+        with pytest.raises(ValueError, match=f"{kind}: the first at row 1503, column 2"):
+            found.compute(scheduler="synchronous")
+    with pytest.raises(ValueError, match="row 1503"):
+        model.score(bad)
+
+    def looked(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr(hierarchy, "check_block", looked)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("kind", ["parent is a file", "a file", "not to be written", "default"])
+def test_a_folder_that_cannot_be_made_is_named_before_any_pass(tmp_path: Path, kind):
+    file = tmp_path / "file"
+    file.touch()
+    places = {"parent is a file": file / "x", "a file": file, "default": file / "y"}
+    spill = places.get(kind, Path("/proc/nobody/rows"))
+    used = {"temporary-directory": str(spill)} if kind == "default" else {}
+    passes: list[object] = []
+    model = HierarchicalKMeans((5, 6), spill=None if kind == "default" else spill, random_state=0)
+    with (
+        dask.config.set(used),
+        daskclust.on_iteration(passes.append),
+        pytest.raises(StoreError, match="cannot be made or written to") as caught,
+    ):
+        model.fit(da.from_array(X, chunks=(500, -1)).map_blocks(unread, dtype=X.dtype))
+    assert repr(str(spill)) in str(caught.value)
+    assert "spill=" in str(caught.value)
+    assert not passes
+    assert list(tmp_path.iterdir()) == [file]
+    # One level needs no such folder.
+    with dask.config.set(used):
+        HierarchicalKMeans(7, spill=model.spill, random_state=0).fit(X)
+
+
+def unread(block):
+    # Dask asks functions for the kind of their results, by rows that are none.
+    assert not len(block), "the rows were read"
+    return block
+
+
+@pytest.mark.parametrize(
+    ("spill", "kind", "match"),
+    [
+        ("", ValueError, "spill='' names no folder"),
+        ("s3://", ValueError, "spill='s3://' names no folder"),
+        (5, TypeError, "spill=5; expected the path or URL"),
+        (b"x", TypeError, "spill=b'x'; expected"),
+        ("s4://x/y", ValueError, "Protocol not known: s4"),
+        ("https://host/x", ValueError, "only read from"),
+    ],
+)
+def test_what_is_no_place_is_named_before_any_pass(spill, kind, match):
+    lazy = da.from_array(X, chunks=(500, -1)).map_blocks(unread, dtype=X.dtype)
+    with pytest.raises(kind, match=match):
+        HierarchicalKMeans((5, 6), spill=spill, random_state=0).fit(lazy)
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e39, 0), (1e-60, 0), (1, 1e9)])

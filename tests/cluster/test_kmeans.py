@@ -663,7 +663,33 @@ def test_cosine_takes_a_row_of_zeros():
     assert np.isfinite(model.inertia_)
     without = KMeans(6, metric="cosine", init=model.cluster_centers_).fit(X)
     np.testing.assert_allclose(model.cluster_centers_, without.cluster_centers_, rtol=1e-12)
-    assert model.inertia_ == pytest.approx(without.inertia_ + 1.0, rel=1e-12)
+    assert model.inertia_ == pytest.approx(without.inertia_, rel=1e-12)
+
+
+@pytest.mark.parametrize("container", [np.asarray, chunked])
+@pytest.mark.parametrize("init", ["k-means||", "random"])
+def test_rows_of_zeros_take_no_center(container, init):
+    """One of six centers lay at the origin, and two clusters were one."""
+    rng = np.random.default_rng(0)
+    centers = 8 * rng.normal(size=(6, 4))
+    data = centers[rng.integers(0, 6, 3000)] + rng.normal(size=(3000, 4))
+    data[::10] = 0
+    model = KMeans(6, metric="cosine", init=init, random_state=0).fit(container(data))
+    np.testing.assert_allclose(np.linalg.norm(model.cluster_centers_, axis=1), 1, rtol=1e-12)
+    assert model.counts_.sum() == 2700
+    assert (values(model.labels_)[::10] == 0).all()
+    assert model.score(container(data)) == pytest.approx(-model.inertia_, rel=1e-12)
+    absent = np.where(np.arange(3000) % 10 == 0, 0.0, 1.0)
+    data[::10] = 1
+    left_out = KMeans(6, metric="cosine", init=init, random_state=0)
+    left_out.fit(container(data), sample_weight=absent)
+    np.testing.assert_array_equal(model.cluster_centers_, left_out.cluster_centers_)
+    assert model.inertia_ == left_out.inertia_
+
+
+def test_rows_of_zeros_alone_have_no_clusters():
+    with pytest.raises(ValueError, match="a row of zeros has weight 0"):
+        KMeans(2, metric="cosine").fit(np.zeros((9, 3)))
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])
