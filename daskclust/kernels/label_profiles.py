@@ -21,8 +21,8 @@ _CELLS = 4096
 _FEW, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
 #: Values whose cells are found at a time, and rows at most.
 _TILE, _TILE_ROWS = 2**18, 4096
-#: Cells in a line of the cache; one cell of a pair, and its bits.
-_LINE, _HALF, _BITS = 32, np.uint32(0xFFFF), np.uint32(16)
+#: Cells in a line of the cache; the first of four cells, and its bits.
+_LINE, _LOW, _BITS = 32, np.uint64(0xFFFF), np.uint64(16)
 #: Rows that are counted at a time, and most of a label in numbers of two bytes, which stay in a
 #: nearer cache.
 _PART, _MOST_COUNTED = 15 * 2**12, 2**16 - 1
@@ -129,14 +129,14 @@ class Bins:
     ``edges`` (p, m) ascend, infinite behind the last of a feature.  Value v lies in cell
     ``(v - low) * scale`` of a grid of equal cells, and ``starts`` and ``stops`` (p, cells) are the
     first and last bin of the values of each cell.  ``plain`` (p,): edges were moved to the ends of
-    cells, so that nothing is left to search.
+    cells, so that nothing is left to search.  A last cell leads to the bin of what is missing.
     """
 
     edges: Array
     low: Floats
     scale: Floats
-    starts: NDArray[np.int32]
-    stops: NDArray[np.int32]
+    starts: NDArray[np.uint16]
+    stops: NDArray[np.uint16]
     plain: Bools
 
     @property
@@ -170,20 +170,31 @@ def _spread(ordered: Array, count: int) -> Array:
     return ordered[_ranks(len(ordered), count)]
 
 
+def _spreads(columns: Array, count: int) -> Array | list[Array]:
+    """Spread the values of each line."""
+    columns = np.sort(columns, axis=1)
+    if np.isnan(columns[:, -1:]).any():
+        return [_spread(line, count) for line in _ascending(columns)]
+    return columns[:, _ranks(columns.shape[1], count)]
+
+
 def _distinct(ordered: Array) -> Array:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
-def _edges(drawn: Array, parts: list[Array], most: int) -> Array:
-    """Choose edges for a feature from sorted sampled values: those of all rows, of each label."""
+def _edges(drawn: Array, fine: Array, values: Array, most: int) -> Array:
+    """Choose edges for a feature.
+
+    From the sorted values of all rows that are drawn, ``fine`` ones of single labels, and all
+    ``values`` of the sample.
+    """
     below, distinct = drawn.dtype.type(-np.inf), _distinct(drawn)
     if 2 * len(distinct) <= most:
-        distinct = np.unique(np.concatenate([*parts, drawn]))
+        distinct = np.unique(values[~np.isnan(values)])
     if 2 * len(distinct) <= most:
         # Each value alone, so that ties are seen as ties.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
-    each = int(most * _OF_LABELS) // max(len(parts), 1)
-    fine = np.unique(np.concatenate([*(_spread(part, each) for part in parts), drawn[:0]]))
+    fine = np.unique(fine)
     # A value that many rows share has a bin of its own.
     rough = _spread(drawn, (most - len(fine)) // 2 * 2)
     heavy = _distinct(rough[1:][rough[1:] == rough[:-1]])
@@ -203,8 +214,10 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     first = np.searchsorted(place, np.arange(len(found) + 1))
     columns, uniform = np.ascontiguousarray(x[order].T), uniform[order]
     drawn = _ascending(columns[:, uniform])
-    parts = zip(*(_ascending(columns[:, i:j]) for i, j in pairwise(first)), strict=True)
-    chosen = [_edges(one, list(own), most - 1) for one, own in zip(drawn, parts, strict=True)]
+    each = int((most - 1) * _OF_LABELS) // max(len(found), 1)
+    parts = [_spreads(columns[:, i:j], each) for i, j in pairwise(first)]
+    fine = [np.concatenate([part[j] for part in parts]) for j in range(p)] if parts else columns
+    chosen = [_edges(*own, most - 1) for own in zip(drawn, fine, columns, strict=True)]
     # A part of the sample, with all of small clusters, tells what moved edges would hide.
     told = np.flatnonzero(~uniform | (order % 4 == 0))
     columns, owners = columns[:, told], place[told]
@@ -214,7 +227,9 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     gaps = np.isnan(columns).any(axis=1)
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
-    starts, stops = np.zeros((2, p, _CELLS), np.int32)
+    # Bins of the cells; a last one is for what is missing.
+    starts, stops = np.zeros((2, p, _CELLS + 1), np.uint16)
+    starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
     for j, own in enumerate(chosen):
         edges[j, : len(own)] = own
         if len(own):
@@ -224,8 +239,8 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
             scale[j] = found_scale if np.isfinite(found_scale) else 0.0
             cells = _cells(own.astype(np.float64), low[j], scale[j])
             inside = np.bincount(cells, minlength=_CELLS)
-            stops[j] = np.cumsum(inside)
-            starts[j] = stops[j] - inside
+            stops[j, :-1] = np.cumsum(inside)
+            starts[j, :-1] = stops[j, :-1] - inside
             if len(own) <= _FEW:
                 continue
             column, at_rows = columns[j], owners
@@ -242,7 +257,7 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
                     continue
             ends = np.flatnonzero(inside)
             plain[j] = True
-            edges[j], starts[j], stops[j] = np.inf, moved, moved
+            edges[j], starts[j, :-1], stops[j, :-1] = np.inf, moved, moved
             edges[j, : len(ends)] = low[j] + (ends + 1.0) / scale[j]
     return Bins(edges, low, scale, starts, stops, plain)
 
@@ -297,55 +312,72 @@ def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None
 
 
 @compiled(counted=False)
-def _fill(x, index, weights, weighted, grid, cells, pairs, bases, out):  # pragma: no cover
+def _fill(x, index, weights, weighted, grid, held, out):  # pragma: no cover
     edges, low, scale, starts, stops, plain = grid
+    cells, fours, rows, ends = held
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, nothing = np.float64(n_cells - 1), np.int16(n_cells)
-    width, others = out.shape[2], out.shape[1] - 1
-    # Cells of a few rows first, row by row; then feature by feature, so that what a feature needs
-    # stays in the cache.
+    width, others, one = out.shape[2], out.shape[1] - 1, np.uint16(1)
+    # Cells of a few rows first, row by row; then feature by feature and label by label, so that
+    # what these need stays in the cache.
     for begin in range(0, x.shape[0], cells.shape[0]):
-        count = min(cells.shape[0], x.shape[0] - begin)
-        for i in range(count):
-            c = index[begin + i]
-            bases[i] = np.uint64((others if c < 0 else c) * width)
+        end = min(begin + cells.shape[0], x.shape[0])
+        ends[:] = 0
+        for i in range(begin, end):
+            ends[(others if index[i] < 0 else index[i]) + 2] += 1
+        for c in range(1, ends.size):
+            ends[c] += ends[c - 1]
+        for i in range(begin, end):
+            c = (others if index[i] < 0 else index[i]) + 1
+            at = ends[c]
+            ends[c] += 1
+            rows[at] = i
             for j in range(p):
-                v = np.float64(x[begin + i, j])
+                v = np.float64(x[i, j])
                 place = min(max((v - low[j]) * scale[j], 0.0), last)
-                cells[i, j] = np.int16(place) if v == v else nothing
+                cells[at, j] = np.int16(place) if v == v else nothing
         done = -1
         for j in range(p):
-            firsts, counts = starts[j], out[j].reshape(-1)
-            if plain[j]:
-                if weighted:
-                    for i in range(count):
-                        counts[bases[i] + firsts[np.uint16(cells[i, j])]] += weights[begin + i]
-                elif j % 2 == 0 and j + 1 < p and plain[j + 1]:
-                    # Cells of two features are read at once.
-                    others_firsts, others_counts = starts[j + 1], out[j + 1].reshape(-1)
-                    for i in range(count):
-                        pair = pairs[i, j // 2]
-                        counts[bases[i] + firsts[pair & _HALF]] += np.uint16(1)
-                        others_counts[bases[i] + others_firsts[pair >> _BITS]] += np.uint16(1)
-                    done = j + 1
-                elif j != done:
-                    for i in range(count):
-                        counts[bases[i] + firsts[np.uint16(cells[i, j])]] += np.uint16(1)
+            if j <= done:
                 continue
-            lasts, own = stops[j], edges[j]
-            for i in range(count):
-                v = x[begin + i, j]
-                cell = np.uint16(cells[i, j])
-                first, stop = np.int64(firsts[cell]), np.int64(lasts[cell])
-                # The first edge that is not below the value.
-                while first < stop:
-                    middle = (first + stop) >> 1
-                    if own[middle] < v:
-                        first = middle + 1
-                    else:
-                        stop = middle
-                at = bases[i] + np.uint64(first)
-                counts[at] += weights[begin + i] if weighted else np.uint16(1)
+            firsts, counts = starts[j], out[j].reshape(-1)
+            if not weighted and j % 4 == 0 and j + 3 < p and plain[j : j + 4].all():
+                # Cells of four features are read at once.
+                done = j + 3
+                firsts1, counts1 = starts[j + 1], out[j + 1].reshape(-1)
+                firsts2, counts2 = starts[j + 2], out[j + 2].reshape(-1)
+                firsts3, counts3 = starts[j + 3], out[j + 3].reshape(-1)
+                for c in range(others + 1):
+                    base = c * width
+                    own, own1, own2, own3 = (
+                        counts[base:],
+                        counts1[base:],
+                        counts2[base:],
+                        counts3[base:],
+                    )
+                    for at in range(ends[c], ends[c + 1]):
+                        four = fours[at, j // 4]
+                        own[firsts[four & _LOW]] += one
+                        own1[firsts1[(four >> _BITS) & _LOW]] += one
+                        own2[firsts2[(four >> (_BITS + _BITS)) & _LOW]] += one
+                        own3[firsts3[four >> (_BITS + _BITS + _BITS)]] += one
+                continue
+            lasts, limits = stops[j], edges[j]
+            for c in range(others + 1):
+                own = counts[c * width :]
+                for at in range(ends[c], ends[c + 1]):
+                    cell = np.uint16(cells[at, j])
+                    first, stop = np.int64(firsts[cell]), np.int64(lasts[cell])
+                    if first < stop:
+                        v = x[rows[at], j]
+                        # The first edge that is not below the value.
+                        while first < stop:
+                            middle = (first + stop) >> 1
+                            if limits[middle] < v:
+                                first = middle + 1
+                            else:
+                                stop = middle
+                    own[first] += weights[rows[at]] if weighted else one
 
 
 @compiled()
@@ -359,28 +391,28 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
     # One more label for rows that do not count, one more bin for what is missing.
-    out = np.zeros((p, k + 1, n_bins + 1))
-    few = out if weight is not None else np.zeros(out.shape, np.uint16)
-    last = np.full((p, 1), n_bins)
-    tables = [np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)]
-    grid = bins.edges, bins.low, bins.scale, *tables, bins.plain
+    shape = p, k + 1, n_bins + 1
+    counts = np.zeros(shape, np.uint16 if weight is None else np.float64)
+    out = counts
+    grid = bins.edges, bins.low, bins.scale, bins.starts, bins.stops, bins.plain
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
-    # Whole lines of the cache; pairs of cells in the order of the bytes of any machine.
+    # Whole lines of the cache; cells of four features in the order of the bytes of any machine.
     cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
-    pairs, bases = cells.view("<u4"), np.empty(rows, np.uint64)
+    held = cells, cells.view("<u8"), np.empty(rows, np.int64), np.empty(k + 3, np.int64)
     counted = np.zeros(k + 1, np.int64)
     for start in range(0, len(x), _PART):
         part = slice(start, start + _PART)
         more = label_counts(index[part], -1, k - 1)
-        if few is not out and (counted + more).max() > _MOST_COUNTED:
-            _move(few.reshape(-1), out.reshape(-1))
+        if not weighted and (counted + more).max() > _MOST_COUNTED:
+            out = np.zeros(shape) if out is counts else out
+            _move(counts.reshape(-1), out.reshape(-1))
             counted[:] = 0
         counted += more
-        _fill(x[part], index[part], weights[part], weighted, grid, cells, pairs, bases, few)
-    if few is not out:
-        _move(few.reshape(-1), out.reshape(-1))
-    return out[:, :k, :n_bins]
+        _fill(x[part], index[part], weights[part], weighted, grid, held, counts)
+    if out is not counts:
+        _move(counts.reshape(-1), out.reshape(-1))
+    return out[:, :k, :n_bins].astype(np.float64)
 
 
 @compiled()

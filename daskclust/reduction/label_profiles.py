@@ -121,9 +121,12 @@ def _kept_rows(labels: Ints, keys: Floats, rows: Ints, share: float, each: int) 
 def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
-    # Rows are wide: they are moved once, and order and choice are found without them.
-    rows = np.concatenate([a, b])
-    return rows[_kept_rows(rows["label"], rows["key"], rows["row"], share, each)]
+    labels, keys, rows = (np.concatenate([a[name], b[name]]) for name in ("label", "key", "row"))
+    kept = _kept_rows(labels, keys, rows, share, each)
+    # Rows are wide: they are moved once.
+    out, first = np.empty(len(kept), a.dtype), kept < len(a)
+    out[first], out[~first] = a[kept[first]], b[kept[~first] - len(a)]
+    return out
 
 
 _FACTS = Merge("facts by label", np.zeros, _merge_facts)
