@@ -3,11 +3,16 @@
 A point stands for rows: its weight is theirs.  Distances between clusters follow Lance and
 Williams, in the order of SciPy's own loops, so that points of weight 1 give SciPy's tree, ties
 included.  Trees are SciPy's linkage matrices: a row ``(a, b, height, number of points)`` a merge.
+
+Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured again where its
+distances are asked for, and a cluster of several has a row of distances.  Once so many have
+merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,9 +23,6 @@ Linkage = Literal["ward", "average", "complete", "single"]
 #: Their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
 _AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
-
-#: Points up to which distances are float64: SciPy's tree to the last tie.  Beyond, float32.
-EXACT_POINTS = 10_000
 
 
 @inner()
@@ -40,38 +42,101 @@ def _place(n: int, i: int, j: int) -> int:
     return n * i - (i * (i + 1)) // 2 + j - i - 1
 
 
-@compiled()
-def _distances(points: Array, weights: Array, ward: bool, out: Array) -> None:
-    n, p = points.shape
-    place = 0
+@inner()
+def _measure(x: int, points: Array, weights: Array, ward: bool, out: Array) -> None:
+    """Write the heights at which a point would merge with each; `points` are columns (p, m)."""
+    p, n = points.shape
+    out[:] = 0.0
+    for f in range(p):
+        value = points[f, x]
+        for i in range(n):
+            d = points[f, i] - value
+            out[i] += d * d
     for i in range(n):
-        for j in range(i + 1, n):
-            total = 0.0
-            for f in range(p):
-                d = points[i, f] - points[j, f]
-                total += d * d
-            d = np.sqrt(total)
-            if ward and (weights[i] != 1.0 or weights[j] != 1.0):
-                d = d * np.sqrt(2.0 * weights[i] * weights[j] / (weights[i] + weights[j]))
-            out[place] = d
-            place += 1
+        out[i] = np.sqrt(out[i])
+    if ward:
+        for i in range(n):
+            if weights[x] != 1.0 or weights[i] != 1.0:
+                out[i] *= np.sqrt(2.0 * weights[x] * weights[i] / (weights[x] + weights[i]))
 
 
-def distances(
-    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None = None
-) -> Array:
-    """Return heights at which any two points would merge, condensed like SciPy's ``pdist``.
+@inner()
+def _row(x: int, leaves: Any, kept: Any, width: int, rows: int, alive: Array, out: Array) -> None:
+    """Write the distances of a cluster to all others that are alive.
 
-    Ward's of weighted points is that of the rows: ``sqrt(2 u v / (u + v)) |a - b|``.  Points of a
-    pair in `cannot_link` would merge at infinity.
+    Of `kept` distances, those between places of the condensed matrix of `width` points, there are
+    the first `rows`.
+    """
+    points, weights, ward, starts, apart = leaves
+    d, at, _ = kept
+    here = at[x]
+    if here >= rows:
+        _measure(x, points, weights, ward, out)
+        for k in range(starts[x], starts[x + 1]):
+            out[apart[k]] = np.inf
+    for i in range(len(at)):
+        if alive[i] and i != x and min(here, at[i]) < rows:
+            out[i] = d[_place(width, here, at[i])]
+
+
+@inner()
+def _keep_row(x: int, y: int, row: Array, kept: Any, width: int, rows: int, alive: Array) -> int:
+    """Keep the distances of cluster `y`, which `x` has joined; return how many rows are kept."""
+    d, at, owner = kept
+    if at[y] >= rows:
+        if at[x] < rows:
+            place, other = at[x], x
+        else:
+            place, other = rows, owner[rows]
+            for r in range(rows):
+                d[_place(width, r, at[y])] = d[_place(width, r, rows)]
+            rows += 1
+        at[other], owner[at[y]] = at[y], other
+        at[y], owner[place] = place, y
+    for i in range(len(at)):
+        if alive[i] and i != y:
+            d[_place(width, at[i], at[y])] = row[i]
+    return rows
+
+
+@inner()
+def _keep_all(leaves: Any, kept: Any, width: int, rows: int, alive: Array) -> int:
+    """Keep the distances of all that are alive, which fit from now on; return their number."""
+    d, at, owner = kept
+    order = np.array([i for i in owner if alive[i]])
+    row = np.empty(len(at))
+    done = 0
+    # Rows are read no earlier than they are written over: those that are kept come first.
+    for k in range(len(order)):
+        _row(order[k], leaves, kept, width, rows, alive, row)
+        for i in order[k + 1 :]:
+            d[done] = row[i]
+            done += 1
+    for k in range(len(order)):
+        at[order[k]] = k
+    return len(order)
+
+
+def _begin(
+    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None
+) -> tuple[Any, Any, int]:
+    """Return what is measured, what is kept of it, and of how many clusters all fits.
+
+    Points of a pair in `cannot_link` would merge at infinity.
     """
     m = len(points)
-    out = np.empty(m * (m - 1) // 2, np.float64 if m <= EXACT_POINTS else np.float32)
-    _distances(np.ascontiguousarray(points, np.float64), weights, linkage == "ward", out)
-    if cannot_link is not None:
-        a, b = np.sort(cannot_link, axis=1).T.astype(np.int64)
-        out[m * a - a * (a + 1) // 2 + b - a - 1] = np.inf
-    return out
+    pairs = np.empty((0, 2), np.int64) if cannot_link is None else cannot_link
+    pairs = np.concatenate([pairs, pairs[:, ::-1]]).astype(np.int64)
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    starts = np.searchsorted(pairs[:, 0], np.arange(m + 1))
+    columns = np.ascontiguousarray(np.transpose(points), np.float64)
+    leaves = (columns, weights, linkage == "ward", starts, np.ascontiguousarray(pairs[:, 1]))
+    # A merge gives at most one point a row: with all pairs of `most`, and with a row for each of
+    # the others, it is a quarter of the square.
+    most = math.ceil(m / math.sqrt(2.0))
+    rows = m - most
+    d = np.empty(max(most * (most - 1) // 2, rows * (2 * m - rows - 1) // 2))
+    return leaves, (d, np.arange(m), np.arange(m)), most
 
 
 @inner()
@@ -91,15 +156,20 @@ def _joined(kind: int, dx: float, dy: float, dxy: float, x: float, y: float, z: 
 
 
 @compiled()
-def _chain(d: Array, weights: Array, kind: int, merges: Array) -> int:
+def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
     """Merge along chains of nearest neighbors; returns how many merges are allowed."""
-    n = len(weights)
-    size = weights.copy()
+    size = leaves[1].copy()
+    n = left = width = len(size)
+    rows = 0
     alive = np.ones(n, np.bool_)
+    row, row_y = np.empty(n), np.empty(n)
     chain = np.empty(n, np.int64)
     length = 0
     done = 0
     while done < n - 1:
+        if left <= most:
+            width = rows = _keep_all(leaves, kept, width, rows, alive)
+            most = 0
         if length == 0:
             for i in range(n):
                 if alive[i]:
@@ -109,17 +179,16 @@ def _chain(d: Array, weights: Array, kind: int, merges: Array) -> int:
         stuck = False
         while True:
             x = chain[length - 1]
+            _row(x, leaves, kept, width, rows, alive, row)
             y = -1
             least = np.inf
             if length > 1:
                 y = chain[length - 2]
-                least = d[_place(n, x, y)]
+                least = row[y]
             for i in range(n):
-                if alive[i] and i != x:
-                    found = d[_place(n, x, i)]
-                    if found < least:
-                        least = found
-                        y = i
+                if alive[i] and i != x and row[i] < least:
+                    least = row[i]
+                    y = i
             if y < 0:
                 stuck = True
                 break
@@ -131,32 +200,34 @@ def _chain(d: Array, weights: Array, kind: int, merges: Array) -> int:
             # Nothing may join this cluster any more: it is whole, and leaves the search.
             alive[chain[length - 1]] = False
             length -= 1
-            left = 0
-            for i in range(n):
-                left += alive[i]
+            left -= 1
             if left == 0:
                 break
             continue
         length -= 2
+        _row(y, leaves, kept, width, rows, alive, row_y)
         if x > y:
             x, y = y, x
+            row, row_y = row_y, row
         merges[done, 0] = x
         merges[done, 1] = y
         merges[done, 2] = least
         done += 1
         alive[x] = False
+        left -= 1
         for i in range(n):
             if alive[i] and i != y:
-                d[_place(n, i, y)] = _joined(
-                    kind, d[_place(n, i, x)], d[_place(n, i, y)], least, size[x], size[y], size[i]
-                )
+                row[i] = _joined(kind, row[i], row_y[i], least, size[x], size[y], size[i])
+        rows = _keep_row(x, y, row, kept, width, rows, alive)
         size[y] += size[x]
     return done
 
 
 @compiled()
-def _spanning_tree(d: Array, n: int, merges: Array) -> None:
-    """Prim's algorithm: single linkage without a change of the matrix."""
+def _spanning_tree(points: Array, weights: Array, merges: Array) -> None:
+    """Prim's algorithm: single linkage, whose distances are never kept."""
+    n = len(weights)
+    row = np.empty(n)
     seen = np.zeros(n, np.bool_)
     best = np.full(n, np.inf)
     x = 0
@@ -164,10 +235,10 @@ def _spanning_tree(d: Array, n: int, merges: Array) -> None:
         least = np.inf
         y = -1
         seen[x] = True
+        _measure(x, points, weights, False, row)
         for i in range(n):
             if not seen[i]:
-                found = d[_place(n, x, i)]
-                best[i] = min(best[i], found)
+                best[i] = min(best[i], row[i])
                 if best[i] < least or y < 0:
                     y = i
                     least = best[i]
@@ -217,28 +288,34 @@ def link(
     n = len(points)
     if n < 2:
         return np.empty((0, 4))
-    d = distances(points, weights, linkage, cannot_link)
     merges = np.empty((n - 1, 3))
     done = n - 1
     if linkage == "single" and (cannot_link is None or not len(cannot_link)):
-        _spanning_tree(d, n, merges)
+        columns = np.ascontiguousarray(np.transpose(points), np.float64)
+        _spanning_tree(columns, weights, merges)
     else:
-        done = _chain(d, weights, LINKAGES.index(linkage), merges)
+        leaves, kept, most = _begin(points, weights, linkage, cannot_link)
+        done = _chain(leaves, kept, most, LINKAGES.index(linkage), merges)
     merges[:done] = merges[:done][np.argsort(merges[:done, 2], kind="stable")]
     return _as_tree(merges, done, n)
 
 
 @compiled()
-def _greedy(d: Array, beside: Array, weights: Array, kind: int, merges: Array) -> int:
+def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges: Array) -> int:
     """Merge the nearest two adjacent clusters, again and again."""
-    n = len(weights)
-    size = weights.copy()
+    size = leaves[1].copy()
+    n = width = len(size)
+    rows = 0
+    row, row_y = np.empty(n), np.empty(n)
     alive = np.ones(n, np.bool_)
     near = np.full(n, -1)
     least = np.full(n, np.inf)
     stale = np.ones(n, np.bool_)
     highest = 0.0
     for done in range(n - 1):
+        if n - done <= most:
+            width = rows = _keep_all(leaves, kept, width, rows, alive)
+            most = 0
         x = -1
         for i in range(n):
             if not alive[i]:
@@ -246,12 +323,11 @@ def _greedy(d: Array, beside: Array, weights: Array, kind: int, merges: Array) -
             if stale[i]:
                 near[i] = -1
                 least[i] = np.inf
+                _row(i, leaves, kept, width, rows, alive, row)
                 for j in range(n):
-                    if alive[j] and j != i and beside[i, j]:
-                        found = d[_place(n, i, j)]
-                        if found < least[i]:
-                            least[i] = found
-                            near[i] = j
+                    if alive[j] and j != i and beside[i, j] and row[j] < least[i]:
+                        least[i] = row[j]
+                        near[i] = j
                 stale[i] = False
             if near[i] >= 0 and (x < 0 or least[i] < least[x]):
                 x = i
@@ -260,7 +336,9 @@ def _greedy(d: Array, beside: Array, weights: Array, kind: int, merges: Array) -
         y = near[x]
         if x > y:
             x, y = y, x
-        height = d[_place(n, x, y)]
+        _row(x, leaves, kept, width, rows, alive, row)
+        _row(y, leaves, kept, width, rows, alive, row_y)
+        height = row[y]
         # A merge may bring clusters together that are nearer than it was itself: heights of a
         # tree do not fall.
         highest = max(highest, height)
@@ -270,16 +348,15 @@ def _greedy(d: Array, beside: Array, weights: Array, kind: int, merges: Array) -
         alive[x] = False
         for i in range(n):
             if alive[i] and i != y:
-                d[_place(n, i, y)] = _joined(
-                    kind, d[_place(n, i, x)], d[_place(n, i, y)], height, size[x], size[y], size[i]
-                )
+                row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
                 if beside[i, x]:
                     beside[i, y] = beside[y, i] = True
                 if near[i] == x or near[i] == y:
                     stale[i] = True
-                elif beside[i, y] and d[_place(n, i, y)] < least[i]:
-                    least[i] = d[_place(n, i, y)]
+                elif beside[i, y] and row[i] < least[i]:
+                    least[i] = row[i]
                     near[i] = y
+        rows = _keep_row(x, y, row, kept, width, rows, alive)
         stale[y] = True
         size[y] += size[x]
     return n - 1
@@ -301,9 +378,9 @@ def link_adjacent(
     n = len(points)
     if n < 2:
         return np.empty((0, 4))
-    d = distances(points, weights, linkage, cannot_link)
     merges = np.empty((n - 1, 3))
-    done = _greedy(d, beside.copy(), weights, LINKAGES.index(linkage), merges)
+    leaves, kept, most = _begin(points, weights, linkage, cannot_link)
+    done = _greedy(leaves, kept, most, beside.copy(), LINKAGES.index(linkage), merges)
     return _as_tree(merges, done, n)
 
 

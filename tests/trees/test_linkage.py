@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -79,6 +81,28 @@ def test_forbidden_pairs_never_meet(name, seed):
             parts = cut_tree(tree, np.ones(n), allowed)[pairs]
             met = {tuple(sorted(pair)) for pair in parts.tolist()}
             assert met == {(a, b) for a in range(allowed) for b in range(a + 1, allowed)}
+
+
+@BY_LINKAGE
+def test_a_quarter_of_the_square_is_kept(name):
+    n, p = 1000, 2
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(n, p)), rng.integers(1, 5, n).astype(float)
+    pairs = np.array([[0, 1], [1, 2]])
+    beside = np.ones((n, n), bool)
+    for grow, limit in (
+        (lambda: link(X, weights, name), 0 if name == "single" else 2 * n**2),
+        (lambda: link(X, weights, name, pairs), 2 * n**2),
+        (lambda: link_adjacent(X, weights, name, beside), 3 * n**2),
+    ):
+        grow()  # compiles
+        tracemalloc.start()
+        try:
+            grow()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= limit + 300 * n
 
 
 def test_only_neighbors_merge():
