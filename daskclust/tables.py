@@ -461,7 +461,7 @@ def open_table(
 
     Parameters
     ----------
-    source : str, path, list of them, dask.dataframe.DataFrame, or zarr store or array
+    source : str, path, list of them, dask.dataframe.DataFrame, or zarr store, its path or array
         Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz: UTF-8,
         with commas and one header line.  May be a pattern with ``*``, or a URL that fsspec
         supports.  An array (n, p) of numbers in a ``.npy`` file, which tasks map, or in Zarr (a
@@ -627,7 +627,7 @@ def holds_vectors(path: str) -> bool:
 def _stored(source: Any) -> Any:
     """Open what may be an array in ``.npy`` or Zarr; None for tables."""
     if not isinstance(source, str | os.PathLike):
-        is_zarr = isinstance(source, zarr.Array | zarr.Group | Store)
+        is_zarr = isinstance(source, zarr.Array | zarr.Group | Store | zarr.storage.StorePath)
     else:
         source = os.fspath(source)
         if "://" not in source and is_npy(source):

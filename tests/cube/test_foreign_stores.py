@@ -6,13 +6,13 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import zarr
 
-from daskclust import HierarchicalKMeans, KMeans, load, open_cube
+from daskclust import HierarchicalKMeans, KMeans, deduplicate, load, open_cube
 from daskclust.cube._metadata import dimension_names
+from daskclust.tables import open_table
 
 CODES = np.random.default_rng(0).integers(-127, 128, (20, 30, 64)).astype(np.int8)
 
@@ -30,7 +30,7 @@ def obstore_store() -> Any:
     return store
 
 
-def virtual_store(folder: Path) -> Any:
+def virtual_store(folder: Path, values: Any = CODES, axes: Any = ("y", "x", "band")) -> Any:
     """A file of HDF5 whose chunks VirtualiZarr names."""
     parsers = pytest.importorskip("virtualizarr.parsers", reason="VirtualiZarr is not installed")
     h5py = pytest.importorskip("h5py")
@@ -38,9 +38,10 @@ def virtual_store(folder: Path) -> Any:
     registry = pytest.importorskip("obspec_utils.registry")
     path = folder / "codes.nc"
     with h5py.File(path, "w") as file:
-        codes = file.create_dataset("embedding", data=CODES, chunks=(10, 30, 64), compression=4)
-        for axis, name in enumerate(("y", "x", "band")):
-            file[name] = np.arange(CODES.shape[axis])
+        chunks = (10, *values.shape[1:])
+        codes = file.create_dataset("embedding", data=values, chunks=chunks, compression=4)
+        for axis, name in enumerate(axes):
+            file[name] = np.arange(values.shape[axis])
             file[name].make_scale(name)
             codes.dims[axis].attach_scale(file[name])
     found = registry.ObjectStoreRegistry({"file://": obstore.LocalStore()})
@@ -109,12 +110,27 @@ def test_maps_and_models_are_written_to_a_store(make, inner) -> None:
     np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
 
 
-@pytest.mark.parametrize("make", [new_obstore, new_icechunk])
-def test_rows_in_a_store_are_clustered(make) -> None:
-    store, rows = make(), CODES.reshape(-1, 64)
-    array = zarr.create_array(store, name="rows", data=rows, chunks=(100, 64))
-    fits = [
-        HierarchicalKMeans((3, 4), random_state=0).fit(x).labels_
-        for x in (da.from_zarr(array), rows)
-    ]
-    np.testing.assert_array_equal(fits[0].compute(), fits[1])
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
+@pytest.mark.parametrize("make", [zarr.storage.MemoryStore, new_obstore, new_icechunk, None])
+def test_vectors_in_a_store_are_a_table(make, dtype, tmp_path: Path) -> None:
+    """Fits, `predict` and `deduplicate` are those of rows in memory, and labels lie beside them."""
+    rows = np.repeat(CODES.reshape(-1, 64), 2, axis=0).astype(dtype)
+    if make is None:
+        store = virtual_store(tmp_path, rows, ("row", "value"))
+    else:
+        store = make()
+        zarr.create_array(store, name="embedding", data=rows, chunks=(100, 64))
+    place = zarr.storage.StorePath(store, "embedding")
+    table = open_table(place)
+    assert (table.columns, table.dtype, table.n_features) == (("embedding",), rows.dtype, 64)
+    known = HierarchicalKMeans((3, 4), random_state=0).fit(rows)
+    for x in (table.samples, open_table(zarr.open(store, mode="r")["embedding"]).samples):
+        model = HierarchicalKMeans((3, 4), random_state=0).fit(x)
+        np.testing.assert_array_equal(model.labels_.compute(), known.labels_)
+        np.testing.assert_array_equal(model.predict(x).compute(), known.labels_)
+    found = deduplicate(table.samples, threshold=1e-6, n_clusters=4, random_state=0)
+    np.testing.assert_array_equal(found.compute(), np.arange(len(rows)) % 2 == 0)
+    target = zarr.storage.MemoryStore() if make is None else store
+    written = table.write_labels(model.labels_, zarr.storage.StorePath(target, "labels"))
+    np.testing.assert_array_equal(written["label"][...], known.labels_)
