@@ -83,8 +83,9 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     if not path.is_file():
         pytest.skip("the data are not here")
     with np.load(path) as arrays:
-        np.save(tmp_path / "scene.npy", arrays["cube"].astype(np.float32))
-        truth = arrays["gt"]
+        # Every other pixel each way: all is a fourth as long, the classes are as hard to tell.
+        np.save(tmp_path / "scene.npy", arrays["cube"][::2, ::2].astype(np.float32))
+        truth = arrays["gt"][::2, ::2]
     classes = ",".join(str(code) for code in np.unique(truth) if code)
     arguments = ("scene.npy", "--dims", "y,x,band", "--classes", classes, "--local", "1")
     with (
