@@ -68,7 +68,9 @@ def write_questions(output: QuestionsFile, questions: Any) -> None:
         if output.place.lower().endswith(".csv"):
             with partial.open("w", encoding="utf-8", newline="") as file:
                 out = csv.writer(file)
-                out.writerow([*_FIELDS, *questions.bands])
+                # A band may be called as a column of ours: who reads the file finds the last one.
+                own = (f"band {name}" if name in _FIELDS else name for name in questions.bands)
+                out.writerow([*_FIELDS, *own])
                 for facts, spectrum in _lines(questions):
                     out.writerow([*facts.values(), *spectrum])
             return

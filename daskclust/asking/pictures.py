@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
 from daskclust.colors import drawn, rgb_bands
+from daskclust.cube.bands import given_names
 from daskclust.cube.pixels import take_pixels
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.asking import Cells
@@ -106,10 +107,10 @@ class Pictures:
 
     @property
     def band_names(self) -> list[str]:
-        """Wavelengths of the bands, or numbers as stored."""
+        """Wavelengths of the bands, or their names, or numbers as stored."""
         if self.cube.wavelengths is not None:
             return [f"{length:.4g} nm" for length in self.cube.wavelengths.tolist()]
-        return [f"band {band}" for band in self.cube.bands.tolist()]
+        return given_names(self.cube) or [f"band {band}" for band in self.cube.bands.tolist()]
 
     def look(self, bands: Sequence[int], stretch: str) -> None:
         """Choose three bands and a stretch; one pass over the scene where bands are new."""

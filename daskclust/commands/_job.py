@@ -26,7 +26,7 @@ from daskclust.commands.console import Progress, counted, did_you_mean, number, 
 from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint, compute
-from daskclust.report.summary import legend_of
+from daskclust.report.summary import legend_of, n_clusters_of
 from daskclust.storage.atomic import remove_stale
 from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
@@ -482,7 +482,7 @@ def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any
         if job.fits:
             return fit_by(client, model, job, progress, began)
         job.count(progress)
-        found = {**_record(job, model), "n_clusters": len(legend_of(model).codes)}
+        found = {**_record(job, model), "n_clusters": n_clusters_of(model)}
         job.write(model, model.predict(job.data), found, progress)
     return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 

@@ -559,9 +559,9 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
     n = found["rows"] if of_table else found["pixels"]["valid"]
     noise = found.get("noise", 0)
     apart = f", {noise} noise" if "noise" in found else ""
-    of = counted(len(found.get("columns", ())), "column")
+    of, parts = counted(len(found.get("columns", ())), "column"), "Columns"
     if "features" in found:
-        of = f"{found['features']} values of {found['columns'][0]}"
+        of, parts = f"{found['features']} values of {found['columns'][0]}", "Values"
     # Trees iterate over nothing.
     course = [f"{found[key]} {word}" for key, word in _COURSE.items() if found.get(key)]
     lines = [
@@ -573,8 +573,8 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
     for key, label, unit in (
         ("inertia", "Inertia", ""),
         ("objective", "Objective", ""),
-        ("lower_bound", "Bound", ""),
-        ("features_used", "Columns" if of_table else "Bands", " with weight"),
+        ("lower_bound", "Bound", " of the log-likelihood a row"),
+        ("features_used", parts if of_table else "Bands", " with weight"),
         ("violations", "Violated", " pairs"),
     ):
         if key in found:

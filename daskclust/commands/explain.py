@@ -171,10 +171,13 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
 
 def _as_text(found: Any, told: Any) -> list[str]:
     width = max(7, *(len(name) for name in found.names))
-    lines = [f"{'cluster':<{width}}  {'rows':>10}  {'share':>6}  what sets it apart"]
+    things = "rows" if found.pixels is None else "pixels"
+    lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  what sets it apart"]
     for at, name in enumerate(found.names):
         lines.append(
             f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  "
             f"{found.describe(int(found.labels[at]))}"
         )
+    if found.values_are not in (None, "value"):
+        lines += ["", f"Values    {found.values_are}"]
     return [*lines, "", "Rules     " + str(told).replace("\n", "\n          "), ""]

@@ -265,7 +265,7 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
         for key, value in found.items():
             if key == "job" and value is not None:
                 # The whole job is in --json: text tells what people ask for.
-                value = f"{value['command']} of {value['estimator']}, daskclust {value['version']}"
+                value = _job_as_text(value)
             if isinstance(value, list) and len(value) > _LISTED:
                 value = f"{value[0]} ... {value[-1]} ({len(value)} in all)"
             if key != "kind":
@@ -306,6 +306,12 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
         f"Place     {found['crs'] or (place if found['georeferenced'] else 'not georeferenced')}",
         *(f"Advice    {text}" for text in found["advice"]),
     ]
+
+
+def _job_as_text(job: Mapping[str, Any]) -> str:
+    if job["command"] == "compare":
+        return f"compare of {job['first']} and {job['second']}"
+    return f"{job['command']} of {job['estimator']}, daskclust {job['version']}"
 
 
 #: Different values that are listed of a column, and parts that are many.

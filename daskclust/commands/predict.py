@@ -68,9 +68,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
-    if "rows" in found:
-        head = f"Rows      {found['rows']} labeled"
-    else:
-        head = "Pixels    {valid} labeled, {masked} masked".format(**found["pixels"])
+    of_table, noise = "rows" in found, found.get("noise", 0)
+    n = found["rows"] if of_table else found["pixels"]["valid"]
+    head = f"{'Rows' if of_table else 'Pixels':<10}{n - noise} labeled"
+    head += f", {noise} noise" if "noise" in found else ""
+    head += "" if of_table else f", {found['pixels']['masked']} masked"
     shown = (_outputs.classes_as_text, _outputs.agreements_as_text, ending)
     return [head, *(line for lines in shown for line in lines(found))]

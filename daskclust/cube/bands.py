@@ -281,3 +281,33 @@ def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArr
             f"{wavelengths.min():g} to {wavelengths.max():g} nm."
         )
     return found
+
+
+def given_names(cube: Any) -> list[str] | None:
+    """Return the names that a file gives the bands of a cube, as far as they tell them apart."""
+    names = cube.attributes.get("band_names")
+    if not isinstance(names, list | tuple) or len(names) != cube.stored.shape[2]:
+        return None
+    kept = [str(names[at]) for at in cube.bands.tolist()]
+    return kept if all(kept) and len(set(kept)) == len(kept) else None
+
+
+def name_of_samples(cube: Any, kind: str) -> str:
+    """Say what the values of a cube's samples of some scaling are, with their unit.
+
+    >>> from types import SimpleNamespace
+    >>> cube = SimpleNamespace(attributes={"long_name": "surface_reflectance", "units": "%"})
+    >>> name_of_samples(cube, "none"), name_of_samples(cube, "unit")
+    ('surface reflectance (%)', "share of the spectrum's length")
+    """
+    if kind != "none":
+        return {
+            "unit": "share of the spectrum's length",
+            "standard": "standard deviations from the band's mean",
+            "whitened": "whitened share of the spectrum's length",
+        }[kind]
+    said = cube.attributes
+    name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
+    unit, shown = said.get("units"), str(name).replace("_", " ")
+    is_told = isinstance(unit, str) and unit.strip() not in ("", "1")
+    return f"{shown} ({unit})" if is_told else shown

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, one_object
+from daskclust.cube.bands import given_names
 from daskclust.cube.formats.vector import points_image
 from daskclust.engine import compute
 from daskclust.kernels.blas import one_blas_thread
@@ -246,7 +247,7 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
     grid = cube.pixel_grid
     x, y = grid.positions(columns + 0.5, lines + 0.5)
     if cube.wavelengths is None:
-        names = [f"band_{number}" for number in cube.bands.tolist()]
+        names = given_names(cube) or [f"band_{number}" for number in cube.bands.tolist()]
     else:
         names = [f"{length:.6g} nm" for length in cube.wavelengths.tolist()]
     return Questions(

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.cube.bands import given_names, name_of_samples
 from daskclust.engine import (
     Carry,
     Rows,
@@ -22,12 +23,14 @@ from daskclust.engine import (
 )
 from daskclust.estimator.base import center_space, label_function
 from daskclust.estimator.inputs import as_cube, check_rows, is_partial
-from daskclust.persistence.saveable import class_names_of, described, merged_classes_of
+from daskclust.persistence.saveable import class_names_of, merged_classes_of
 from daskclust.reduction import Reduction
 from daskclust.reduction.label_profiles import LabelsOfRows, Place
 
 #: No label.
 NONE = -1
+#: What maps and reports call it where a model finds rows that are of no cluster.
+NOISE = "noise"
 #: Bytes of a label that ``predict`` gives, and of a distance.
 _LABEL_BYTES = 4 + 8
 #: Levels of a column of categories.
@@ -52,6 +55,9 @@ class Labeled:
     ignored: int | None
     cube: Any
     model: Any
+    #: Of the features, and what values are, where X is a cube that knows them.
+    wavelengths: Floats | None
+    values_are: str | None
 
     @property
     def labels(self) -> Any:
@@ -75,11 +81,6 @@ class Labeled:
         """Clusters of the model, of which not all may occur; None where it has no centers."""
         space = None if self.model is None else center_space(self.model)
         return None if space is None else len(space.centers)
-
-    @property
-    def wavelengths(self) -> Floats | None:
-        """Wavelengths of the features, where X is a cube that knows them."""
-        return None if self.cube is None else self.cube.wavelengths
 
     def place(self, labels: Ints, means: Floats, deviations: Floats) -> Place:
         """Return where distances to centers are measured: where the model does, if it has centers.
@@ -106,14 +107,18 @@ def _name_of(model: Any, label: int, usual: str) -> str:
     """Return what a model calls one of its labels, or what it is called otherwise."""
     names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
     if owners is None:
-        return names.get(label, usual)
-    if not 0 <= label < len(owners) or owners[label] < 0:
-        return str(label)
-    # Clusters of a class.
-    owner = model.classes_[owners[label]]
-    code = int(owners[label] if isinstance(owner, str) else owner)
-    name = names.get(merged_classes_of(model).get(code, code), str(owner))
-    return f"{name} ({label})"
+        is_noise = label == NONE and getattr(model, "_finds_noise", False)
+        return NOISE if is_noise else names.get(label, usual)
+    if not 0 <= label < len(owners):
+        return usual
+    classes = model.classes_
+    codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
+    if owners[label] < 0:  # of no class: in maps it has a code beyond those of the classes
+        code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
+        usual = f"cluster_{code}"
+    else:
+        code, usual = int(codes[owners[label]]), str(classes[owners[label]])
+    return f"{names.get(merged_classes_of(model).get(code, code), usual)} ({label})"
 
 
 def model_input(model: Any, X: Any) -> Any:
@@ -256,15 +261,18 @@ def open_labeled(
         )
     cube = as_cube(X)
     features = None if features is None else list(features)
+    wavelengths, values_are = None, None
     if cube is not None:
         data = check_rows(model, X, reset=False) if model is not None else cube.samples
-        said = described(cube)["band_names"]
-        if cube.wavelengths is not None:
-            features = [f"{center:g} nm" for center in np.round(cube.wavelengths, 2)]
-        elif said is not None and len(set(said)) == len(said):
-            features = list(said)
+        kind = getattr(model, "_cube_scale", cube.sample_scaling.kind)
+        values_are = name_of_samples(cube, kind)
+        if kind == "whitened":
+            features = [f"direction {number}" for number in range(data.shape[1])]
+        elif cube.wavelengths is not None:
+            wavelengths = cube.wavelengths
+            features = [f"{center:g} nm" for center in np.round(wavelengths, 2)]
         else:
-            features = [f"band {band}" for band in cube.bands]
+            features = given_names(cube) or [f"band {band}" for band in cube.bands]
         asked = X
     else:
         asked = X if model is None else model_input(model, X)
@@ -292,13 +300,15 @@ def open_labeled(
         # Each block is labeled where it lies, once.
         whole = not is_dask(data) or data.numblocks[1] == 1
         rows = open_rows(data if whole else data.rechunk({1: -1}))
-        return Labeled(rows, data, None, of_rows, features, None, ignored, cube, owner)
-    if y is None:
-        labels, classes = _as_found(model, model.predict(asked) if found is None else found)
+        found, classes = None, None
+    elif y is None:
+        found, classes = _as_found(model, model.predict(asked) if found is None else found)
     else:
-        labels, classes = _labels(y)
-    if is_dask(data) or is_dask(labels) or len(data) != len(labels):
-        rows = open_labeled_rows(data, labels, masked=True)
-    else:
-        rows, of_rows = open_rows(data), np.asarray(labels)
-    return Labeled(rows, data, labels, of_rows, features, classes, ignored, cube, owner)
+        found, classes = _labels(y)
+    if of_rows is None:
+        if is_dask(data) or is_dask(found) or len(data) != len(found):
+            rows = open_labeled_rows(data, found, masked=True)
+        else:
+            rows, of_rows = open_rows(data), np.asarray(found)
+    of_samples = wavelengths, values_are
+    return Labeled(rows, data, found, of_rows, features, classes, ignored, cube, owner, *of_samples)

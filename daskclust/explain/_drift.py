@@ -173,7 +173,7 @@ class Drift:
         psi, spread = (
             "not known" if np.isnan(value) else f"{value:.3f}" for value in (self.psi, self.spread)
         )
-        return f"Drift of {len(self.labels)} clusters: psi {psi}, spread {spread}"
+        return f"Drift of {np.count_nonzero(self.labels >= 0)} clusters: psi {psi}, spread {spread}"
 
     def to_frame(self) -> Any:
         """Return one line for each cluster.

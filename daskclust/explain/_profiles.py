@@ -13,7 +13,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.cube.pixels import questions_of
 from daskclust.engine import Carry
 from daskclust.exceptions import MemoryPlanError
-from daskclust.explain._data import Labeled, open_labeled
+from daskclust.explain._data import NOISE, NONE, Labeled, open_labeled
 from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.moments import merge_moments
 from daskclust.plotting import draw_profiles, draw_spectra, label_colors, new_figure
@@ -200,6 +200,8 @@ class Profiles:
     wavelengths : ndarray of shape (p,), or None
     feature_weights : ndarray of shape (p,), or None
         Of a sparse model.
+    values_are : str or None
+        What the values of a cube are, with their unit, as the fit has scaled them.
     """
 
     labels: Ints
@@ -223,9 +225,10 @@ class Profiles:
     coordinates: Floats | None
     wavelengths: Floats | None
     feature_weights: Floats | None
+    values_are: str | None = None
 
     def __repr__(self) -> str:
-        return f"Profiles of {len(self.labels)} clusters in {len(self.features)} features"
+        return f"Profiles of {self.n_clusters} clusters in {len(self.features)} features"
 
     def to_frame(self) -> Any:
         """Return one line for each cluster and feature.
@@ -272,7 +275,13 @@ class Profiles:
 
     @property
     def _are_named(self) -> bool:
-        return self.names != [str(label) for label in self.labels]
+        pairs = zip(self.names, self.labels.tolist(), strict=True)
+        return any(name != str(label) for name, label in pairs if (name, label) != (NOISE, NONE))
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters occur; noise is none."""
+        return len(self.labels) - ((NOISE, NONE) in zip(self.names, self.labels, strict=True))
 
     def nearest(self) -> Any:
         """Return the rows nearest to the center of each cluster.
@@ -385,6 +394,7 @@ class Profiles:
                 spread=self.deviations,
                 title="Mean and deviation of each cluster",
             )
+            ax.set_ylabel(self.values_are or "value")
             return ax
         best = np.nan_to_num(np.abs(self.aucs - 0.5), nan=0.0).max(axis=0)
         shown = np.sort(np.argsort(-best, kind="stable")[: self._n_shown])
@@ -433,6 +443,8 @@ class Profiles:
         )
         worst = self.worst_auc_error
         note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."
+        if self.values_are not in (None, "value"):
+            note += f" Values: {escape(str(self.values_are))}."
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
             f"<p>{note}</p>"
@@ -567,6 +579,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
         coordinates=coordinates,
         wavelengths=data.wavelengths,
         feature_weights=_weights(data.model, p),
+        values_are=data.values_are,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from daskclust import plotting
 from daskclust._types import Array, Floats, Ints
 from daskclust.colors import Legend
+from daskclust.cube.bands import name_of_samples
 from daskclust.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
 from daskclust.report.sections import (
     add_agreement,
@@ -242,7 +243,7 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
     heads += [f"area ({unit})"] * bool(unit)
     heads += ["pixels before smoothing"] * (before is not None)
     heads += [f"area before ({unit})"] * (areas_before is not None)
-    heads += ["margin"] * (margins is not None)
+    heads += ["mean margin"] * (margins is not None)
     heads += ["known pixels"] * bool(mostly)
     rows = []
     for i, (code, name, color) in enumerate(
@@ -413,11 +414,9 @@ def write_report(
             compared = agreement_of(image, known, cube.blocks)
             compare_classes(compared, legend, opened)
             agreement = {"truth": compared}
-    k = len(legend.codes) - (legend.noise is not None)
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
-    kind = "clusters" if legend.is_of_clusters else "classes"
-    page.written(f"{type(model).__name__}, {k} {kind}. ")
+    page.written(f"{type(model).__name__}, {_count_in_words(legend)}. ")
     page.facts(_facts(cube, model, agreement, summary, legend))
     _add_advice(page, model)
     judged = known_classes_of(summary, agreement, legend)
@@ -458,8 +457,13 @@ def write_table_report(
     """
     n, columns = found["rows"], found["columns"]
     page = Page(redact(title or f"{type(model).__name__} of {n:,} rows"))
-    page.written(f"{type(model).__name__} of {len(columns)} columns. ")
-    facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
+    what = ("columns", len(columns))
+    if "features" in found:
+        what = (f"values of {columns[0]}", found["features"])
+    page.written(f"{type(model).__name__} of {what[1]} {what[0]}. ")
+    noise = found.get("noise", 0)
+    facts = [(f"{n - noise:,}", "rows clustered"), (f"{what[1]}", what[0])]
+    facts[1:1] = [(f"{noise:,}", "rows of noise")] * ("noise" in found)
     page.facts(facts + _facts_of_fit(model, agreement))
     _add_advice(page, model)
     more = (rules, found.get("held_out"), found.get("not_compared"))
@@ -506,6 +510,20 @@ def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
     for heading, values in {**parts, "Versions": versions}.items():
         page.details(heading, _rows_of(values))
+
+
+def _count_in_words(legend: Legend) -> str:
+    """Say how many classes, or clusters, there are; noise is none.
+
+    >>> _count_in_words(Legend.of([0, 1]))
+    '2 clusters'
+    """
+    k = len(legend.codes) - (legend.noise is not None)
+    if legend.is_of_clusters or not legend.classes:
+        return f"{k} clusters"
+    free = k - len(legend.classes)
+    more = f", {free} cluster{'s' * (free > 1)} of no class" if free else ""
+    return f"{len(legend.classes)} classes{more}"
 
 
 def _version(name: str) -> str:
@@ -557,20 +575,12 @@ def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
     return found
 
 
-def spectrum_axes(cube: Any) -> tuple[Floats | None, str, str]:
+def spectrum_axes(cube: Any, kind: str) -> tuple[Floats | None, str, str]:
     """Return wavelengths of a cube's bands, and the names of both axes of its spectra, with units.
 
-    Wavelengths are in the unit of the first name.
+    Wavelengths are in the unit of the first name; `kind` is how the spectra are scaled.
     """
-    said = cube.attributes
-    name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
-    unit = said.get("units")
-    shown = str(name).replace("_", " ")
-    if isinstance(unit, str) and unit.strip() not in ("", "1"):
-        shown = f"{shown} ({unit})"
-    if cube.sample_scaling.kind == "unit":
-        shown = "share of the spectrum's length"
-    where = cube.wavelengths
+    shown, where = name_of_samples(cube, kind), cube.wavelengths
     if where is None:
         return None, "band", shown
     if np.max(where) >= _LONG:
@@ -583,16 +593,19 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
     centers = getattr(model, "means_", None) if centers is None else centers
     if centers is None or centers.shape[1] != cube.shape[2]:
         return
-    if cube.sample_scaling.kind == "whitened":
+    # Of a prediction the cube is as it is stored: the model knows how it was scaled.
+    kind = getattr(model, "_cube_scale", cube.sample_scaling.kind)
+    if kind == "whitened":
         # Their features are directions, no bands.
         return
-    scaling = cube.scaling
-    if scaling is not None:
-        centers = scaling[0] + centers * scaling[1]
+    if kind == "standard":
+        known = getattr(model, "_cube_mean", None), getattr(model, "_cube_std", None)
+        mean, std = cube.scaling if known[0] is None else known
+        centers, kind = mean + centers * std, "none"
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
         weights = getattr(model, "metric_weights_", None)
-    wavelengths, x_name, y_name = spectrum_axes(cube)
+    wavelengths, x_name, y_name = spectrum_axes(cube, kind)
     codes = np.asarray(legend.encode(np.arange(len(centers)))).tolist()
     names = [legend.by_code.get(code, str(code)) for code in codes]
     colors = [legend.color_by_code.get(code, "#888888") for code in codes]

@@ -261,7 +261,7 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
     page.facts(
         [
             (f"{profiles.sizes.sum():,.0f}", things),
-            (f"{len(profiles.labels)}", "clusters"),
+            (f"{profiles.n_clusters}", "clusters"),
             (f"{len(profiles.features)}", "features"),
             *(
                 []

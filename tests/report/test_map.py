@@ -88,13 +88,13 @@ def test_axes_are_in_the_units_of_the_system() -> None:
 
 def test_spectra_are_in_the_units_of_the_sensor() -> None:
     given = scene(units="W m-2 sr-1", long_name="radiance")
-    wavelengths, x_name, y_name = spectrum_axes(given)
+    wavelengths, x_name, y_name = spectrum_axes(given, "none")
     assert y_name == "radiance (W m-2 sr-1)"
     assert x_name == "wavelength (\N{MICRO SIGN}m)"
     assert wavelengths is not None
     assert wavelengths.tolist() == [0.4, 0.9, 1.8, 3.5]
     plain = daskclust.open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
-    assert spectrum_axes(plain)[1] == "band"
+    assert spectrum_axes(plain, "none")[1] == "band"
 
 
 def test_clusters_are_told_by_what_is_known_of_them() -> None:
@@ -141,7 +141,12 @@ def test_classes_keep_codes_and_names_in_the_report(page: tuple[Path, Any]) -> N
     assert (labels[0, :3] == 0).all()
     assert (inflate(data["margins"], "u1").reshape(12, 20)[0, :3] == 255).all()
     text = read(page[0]).text
-    for word in ("winter wheat", "Margin: a gap.", "Uncertainty", "3 classes"):
+    for word in (
+        "winter wheat",
+        "Margin: a gap.",
+        "Uncertainty",
+        "2 classes, 1 cluster of no class",
+    ):
         assert word in text, word
     if data["unit"] == "m":
         assert "area (ha)" in text
