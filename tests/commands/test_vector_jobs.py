@@ -95,7 +95,7 @@ def test_types_stay_as_they_are_stored(
 
 
 def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskclust.tables._PART", 100)
+    monkeypatch.setattr("daskclust.tables._arrays._PART", 100)
     x = vectors()
     np.save(tmp_path / "f.npy", np.asfortranarray(x))
     table = open_table(tmp_path / "f.npy")

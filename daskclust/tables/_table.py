@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import glob
-import io
 import json
 import os
 import re
@@ -18,44 +16,27 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import Store
 
 from daskclust._types import Ints
 from daskclust._warnings import warn
-from daskclust.engine import compute, number_type, parts_read_again, read_again
+from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import DaskclustWarning, ReadError
 from daskclust.storage.files import matching, unanswered, url_options
-from daskclust.storage.npy import NewNpy, NpyFile, NpyOutput, is_npy
-from daskclust.storage.outputs import Group, Output, Written, check_written, new_group
-from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently, unseen
-from daskclust.storage.seen import StoredArray, as_dask
-from daskclust.storage.stores import arrays_of, decode_fill_value, local_path, open_store
+from daskclust.storage.npy import NewNpy, NpyOutput
+from daskclust.storage.outputs import Group, Output, check_written, new_group
+from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
+from daskclust.storage.seen import StoredArray
+from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.urls import redact, redact_all
+from daskclust.tables._arrays import SHOWN, as_lists, stored_vectors
+from daskclust.tables._csv import HEAD_BYTES, Head, HeadError
+from daskclust.tables._writing import LabelsFolder, mark, write_part
 
-__all__ = ["Table", "holds_vectors", "open_table", "written_labels"]
-
-_MARK = "_daskclust.txt"
-_FIRST_LINE = "labels by daskclust"
-#: Files of a folder of labels.
-_OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
-#: Characters of what is said there, which describes a job.
-_MOST_SAID = 2**20
-#: Columns that a message names.
-_SHOWN = 30
-#: Name of the one column of an array, and bytes of what is read at once of a ``.npy`` file.
-_VECTORS, _PART = "embedding", 2**24
 #: What outputs of labels alone are.
 _LABELS = "array of labels"
-#: Names of dimensions of images, whose lines are no rows.
-_OF_IMAGES = ({"y", "x"}, {"lat", "lon"}, {"latitude", "longitude"})
 #: Values that mean no label.
 _NONE = -1
-#: Bytes of a CSV file by which its columns are known.
-_HEAD = 2**20
-#: Words for missing numbers in CSV; in columns that are no features they are text.
-_MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
 #: Labels in CSV that are codes; tools that know one type of numbers write 3.0.
 _CODE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(?:\.0*)?")
 
@@ -127,7 +108,7 @@ class Table:
             import pyarrow.parquet
 
             return sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files)
-        if size > _HEAD:
+        if size > HEAD_BYTES:
             return size // 2
         # A line is the header; one without an end is a line, too.
         texts = [file.read_bytes().rstrip() for file in self.files]
@@ -349,7 +330,7 @@ class Table:
         with output.new() as partial:
             partial.mkdir()
             tasks = [
-                dask.delayed(_write_part)(
+                dask.delayed(write_part)(
                     part,
                     {key: blocks[k] for key, blocks in columns.items()},
                     partial / f"part.{k:06d}.parquet",
@@ -363,7 +344,7 @@ class Table:
                     f"{missing} of {len(parts)} parts written by workers are not in {str(path)!r}; "
                     "every worker must see the same folder under the same path."
                 )
-            (partial / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
+            mark(partial, said)
         return Path(path).absolute()
 
     def _write_arrays(
@@ -414,41 +395,6 @@ class Table:
         if place.lower().endswith(".npy"):
             return NpyOutput(place, _LABELS, overwrite=overwrite)
         return LabelsFolder(place, name, self.files, overwrite=overwrite)
-
-
-class LabelsFolder(Output):
-    """A folder of Parquet files with a small file of ours, none of the table's own files in it."""
-
-    def __init__(
-        self, place: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
-    ) -> None:
-        super().__init__(place, "folder of labels", overwrite=overwrite)
-        self.column, self.sources = column, sources
-
-    def check_place(self) -> None:
-        """Refuse URLs."""
-        if "://" in self.place:
-            raise ValueError(
-                f"{redact(self.place)!r} is a URL; expected a local folder, or one that workers "
-                "share."
-            )
-
-    def written(self) -> Written | None:
-        """Return what is kept beside the labels."""
-        attributes = written_labels(self.place)
-        if attributes is None:
-            return None
-        return Written(self.kind, attributes, tuple(filter(_OURS.fullmatch, self.names())))
-
-    def is_of(self, job: str) -> bool:
-        """Whether the job has written labels of this name there."""
-        found = self.written()
-        return super().is_of(job) and found is not None and found.attributes["name"] == self.column
-
-    def problem(self) -> str | None:
-        """Say that the table lies there, too."""
-        holds_table = any(self.path in file.absolute().parents for file in self.sources)
-        return super().problem() or ("holds the table itself" if holds_table else None)
 
 
 def open_table(
@@ -507,11 +453,11 @@ def open_table(
     if isinstance(columns, str):
         columns = [columns]
     lists: _Vectors | None = None
-    array = _stored_vectors(source)
+    array = stored_vectors(source)
     if array is not None:
         frame: Any = dd.from_delayed(
-            [dask.delayed(_as_lists)(block) for block in array.to_delayed().ravel()],
-            meta=_as_lists(np.empty((0, array.shape[1]), array.dtype)),
+            [dask.delayed(as_lists)(block) for block in array.to_delayed().ravel()],
+            meta=as_lists(np.empty((0, array.shape[1]), array.dtype)),
             verify_meta=False,
         )
         file = local_path(source)
@@ -549,7 +495,7 @@ def open_table(
                 found = dd.read_parquet(given, storage_options=remote, dtype_backend="pyarrow")
             else:
                 first = given if isinstance(given, str) else given[0]
-                head = _Head.of(str(files[0]) if files else first, remote or {})
+                head = Head.of(str(files[0]) if files else first, remote or {})
                 found = dd.read_csv(
                     given,
                     storage_options=remote,
@@ -567,7 +513,7 @@ def open_table(
             raise
         except (OSError, ValueError) as error:
             reason = "no answer in time" if unanswered(error) else redact(error).rstrip(".")
-            asked = "" if isinstance(error, _HeadError) else " Is the file whole?"
+            asked = "" if isinstance(error, HeadError) else " Is the file whole?"
             raise OSError(
                 f"{redact(repr(source))} cannot be read as {kind}: {reason}.{asked}"
             ) from error
@@ -589,7 +535,7 @@ def open_table(
             hint = f" {vectors[0]!r} has lists of numbers, which are features if named alone."
             if columns:
                 warn(
-                    f"{', '.join(columns[:_SHOWN])} are the features, and lists of numbers are "
+                    f"{', '.join(columns[:SHOWN])} are the features, and lists of numbers are "
                     f"left out: name {vectors[0]!r} alone in columns (--columns) to use them.",
                     DaskclustWarning,
                 )
@@ -612,96 +558,6 @@ def open_table(
     return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text, array)
 
 
-def holds_vectors(path: str) -> bool:
-    """Whether a path is that of an array of less dimensions than a cube has, in .npy or Zarr.
-
-    >>> holds_vectors("s3://bucket/table.parquet")
-    False
-    """
-    if "://" not in path and not os.path.exists(path):
-        return False
-    found = _stored(path)
-    return isinstance(found, NpyFile | zarr.Array) and found.ndim < 3
-
-
-def _stored(source: Any) -> Any:
-    """Open what may be an array in ``.npy`` or Zarr; None for tables."""
-    if not isinstance(source, str | os.PathLike):
-        is_zarr = isinstance(source, zarr.Array | zarr.Group | Store | zarr.storage.StorePath)
-    else:
-        source = os.fspath(source)
-        if "://" not in source and is_npy(source):
-            if not os.path.exists(source):
-                raise FileNotFoundError(
-                    f"There is no file {source!r}; give the path of an existing one."
-                )
-            return NpyFile(Path(source).absolute())
-        metadata = (Path(source) / name for name in ("zarr.json", ".zarray", ".zgroup"))
-        is_zarr = ".zarr" in source if "://" in source else any(map(Path.exists, metadata))
-    return open_store(source) if is_zarr else None
-
-
-def _stored_vectors(source: Any) -> Any:
-    """Return rows that are stored as an array, lazy; None for tables."""
-    found = _stored(source)
-    if found is None:
-        return None
-    shown = redact(repr(source))
-    if isinstance(found, zarr.Group):
-        names = sorted(arrays_of(found))
-        raise ValueError(
-            f"{shown} is a group of arrays ({', '.join(names[:_SHOWN])}); expected one of them: "
-            "give its path, STORE/NAME."
-        )
-    dtype = found.dtype
-    if found.ndim != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8:
-        raise ValueError(
-            f"{shown} has shape {found.shape} and dtype {dtype}; expected numbers of shape (n, p), "
-            "a vector a row; or of an image (y, x, band), with open_cube."
-        )
-    if 0 in found.shape:
-        raise ValueError(f"{shown} has shape {found.shape}; expected one row and value at least.")
-    if isinstance(found, NpyFile):
-        rows = max(1, _PART // (dtype.itemsize * found.shape[1]))
-        meta = np.empty((0, 0), dtype)
-        array = da.from_array(found, chunks=(rows, -1), asarray=False, meta=meta)
-    else:
-        _check_plain(found, shown)
-        array = as_dask(found).rechunk({1: -1})
-    return read_again(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
-
-
-def _check_plain(array: zarr.Array, shown: str) -> None:
-    """Refuse an array whose values are not what it means, or which is an image."""
-    attributes: dict[str, Any] = array.attrs.asdict()
-    stated = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
-    names = [str(name).lower() for name in stated or ()]
-    if any(image <= {*names} for image in _OF_IMAGES):
-        raise ValueError(
-            f"{shown} has the dimensions {', '.join(names)}: an image, whose lines are no rows."
-        )
-    plain = {"scale_factor": 1, "add_offset": 0}
-    said = [name for name, value in plain.items() if attributes.get(name, value) != value]
-    for name in ("_FillValue", "missing_value"):
-        if name in attributes and not np.isnan(decode_fill_value(attributes[name])):
-            said.append(name)
-    if said:
-        raise ValueError(
-            f"{shown} states {said[0]} = {attributes[said[0]]!r}, which is not applied to vectors; "
-            "expected values that are what is meant. Decode them first, or remove the attribute."
-        )
-
-
-def _as_lists(rows: NDArray[Any]) -> Any:
-    """Return rows as a table of one column of lists."""
-    import pandas
-    import pyarrow
-
-    flat = pyarrow.array(rows.ravel())
-    lists = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-    return pandas.DataFrame({_VECTORS: pandas.arrays.ArrowExtensionArray(lists)})
-
-
 def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
     stored = (
         da.store(array, target, lock=False, compute=False)
@@ -712,28 +568,11 @@ def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
 
 def _no_column(wanted: str, known: Sequence[str]) -> KeyError:
     close = difflib.get_close_matches(wanted, known, n=1)
-    shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    shown = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
     return KeyError(
         f"The table has no column {wanted!r}; it has {shown}."
         + (f" Did you mean {close[0]}?" if close else "")
     )
-
-
-def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the attributes of a folder that :meth:`Table.write_labels` has written, or None.
-
-    Its ``"name"`` is that of the column of the labels.
-
-    >>> written_labels("s3://bucket/labels") is None
-    True
-    """
-    try:
-        with open(Path(path) / _MARK, encoding="utf-8") as file:
-            first, said = file.readline(_MOST_SAID), file.readline(_MOST_SAID)
-        found = json.loads(said) if first.rstrip("\n") == _FIRST_LINE else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _retries_of(files: Sequence[Path]) -> Retries:
@@ -802,84 +641,6 @@ def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | No
     if not size:
         raise ValueError(f"The column {column!r} has empty lists; expected one number at least.")
     return _Vectors(dtype, int(size))
-
-
-class _HeadError(ValueError):
-    """The first lines of a CSV file say what is wrong with it."""
-
-
-@dataclass(frozen=True)
-class _Head:
-    """The first lines of a CSV file: what its columns are, decided once for all parts."""
-
-    header: list[str]
-    rows: list[list[str]]
-
-    @classmethod
-    def of(cls, place: str, options: Mapping[str, Any]) -> _Head:
-        """Read the first MiB of a file.
-
-        Other text than UTF-8, other separators than commas, and a line with more fields than the
-        header are refused: values would then belong to other columns.
-        """
-        import fsspec
-
-        # The first one of a pattern.
-        with fsspec.open_files(place, "rb", compression="infer", **options)[0] as file:
-            content = file.read(_HEAD)
-        whole = len(content) < _HEAD
-        try:
-            # The last line may be cut off, and so may its last letter.
-            text = (content if whole else content[: content.rindex(b"\n")]).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise _HeadError(
-                f"the byte {error.start} is no UTF-8. Convert it first, for example with iconv -f "
-                "latin1 -t utf-8"
-            ) from error
-        except ValueError:
-            raise _HeadError("its first MiB is one line") from None
-        lines = csv.reader(io.StringIO(text, newline=""))
-        header = next(lines, None)
-        if header is None:
-            raise _HeadError("it is empty; expected a header line")
-        if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-            raise _HeadError(
-                f"its header is {header[0]!r}, without commas; expected fields separated by commas"
-            )
-        rows = []
-        for row in lines:
-            if len(row) > len(header):
-                raise _HeadError(
-                    f"line {lines.line_num} has {len(row)} fields, the header {len(header)}, so "
-                    "which values belong to which columns cannot be told. Remove what is too much "
-                    "(a comma at the end of the line?), or name it in the header"
-                )
-            if row:
-                rows.append(row)
-        return cls(header, rows if whole or len(rows) < 2 else rows[:-1])
-
-    def _is_numeric(self, at: int) -> bool:
-        """Whether a column holds numbers as far as it holds anything, and one at least."""
-        import pandas
-
-        texts = (row[at].strip() for row in self.rows if at < len(row))
-        present = [text for text in texts if text not in _MISSING]
-        return bool(present) and not np.isnan(pandas.to_numeric(present, errors="coerce")).any()
-
-    def options(self, columns: Sequence[str] | None, label_column: str | None) -> dict[str, Any]:
-        """Return arguments of pandas' reader: features are float64, all others text as it is."""
-        if columns is None:
-            known = enumerate(self.header)
-            columns = [n for at, n in known if n != label_column and self._is_numeric(at)]
-        features = {name for name in columns if name in self.header}
-        return {
-            "dtype": {name: np.float64 if name in features else str for name in self.header},
-            "na_values": {name: _MISSING for name in features},
-            "keep_default_na": False,
-            # Else lines of one field too many make an index of the first column.
-            "index_col": False,
-            "encoding": "utf-8-sig",
-        }
 
 
 def _kind_of(name: str) -> str:
@@ -999,31 +760,3 @@ def _coded(part: Any, length: int, found: NDArray[Any], classes: NDArray[Any]) -
         at = (_codes_in(found, str(part.name)) if found.dtype.kind == "O" else found)[at]
     out[places] = at
     return out
-
-
-def _write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
-    for labels in columns.values():
-        if len(part) != len(labels):
-            raise ValueError(
-                f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected "
-                "the labels of table.samples."
-            )
-    if not path.parent.is_dir():
-        raise unseen(repr(str(path.parent)), who="which the client made")
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        # With its index, if that is more than the numbers of the rows.
-        table = pyarrow.Table.from_pandas(part.assign(**columns))
-    except pyarrow.ArrowException as error:
-        raise ValueError(
-            f"A column of the table cannot be written as Parquet: {error}. Leave it out of the "
-            "table, or convert it."
-        ) from error
-    # Pandas cannot read what it says itself of types of Arrow.
-    said = json.loads(table.schema.metadata[b"pandas"])
-    for column in said["columns"]:
-        if column["numpy_type"].endswith("[pyarrow]"):
-            column["numpy_type"] = "object"
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(said)}), path)
