@@ -45,8 +45,6 @@ def label_colors(count: int) -> list[str]:
     The first twelve are told apart with any color vision; further ones are spread
     over the color wheel.
 
-    Examples
-    --------
     >>> label_colors(2), len(set(label_colors(40)))
     (['#0072b2', '#e69f00'], 40)
     """
@@ -56,8 +54,6 @@ def label_colors(count: int) -> list[str]:
 def class_colors(codes: Iterable[int]) -> dict[int, str]:
     """Return the color of each code: that of the label with this number.
 
-    Examples
-    --------
     >>> class_colors([1, 0, -2])
     {1: '#e69f00', 0: '#0072b2', -2: '#1a1a1a'}
     """
@@ -120,8 +116,6 @@ class Legend:
     ) -> Legend:
         """Return the legend of ascending codes, most of which may have no name and no color.
 
-        Examples
-        --------
         >>> Legend.of([0, 7], {7: "wheat"}).names
         ('cluster_0', 'wheat')
         """

@@ -23,8 +23,6 @@ def load_defaults() -> None:
 def setting(name: str) -> Any:
     """Return what is set for ``daskclust.<name>`` at this moment.
 
-    Examples
-    --------
     >>> setting("persist")
     'auto'
     """

@@ -412,8 +412,6 @@ def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:
 def _plain(name: object) -> str:
     r"""Return a name as text for matplotlib, which else reads ``$`` as mathematics.
 
-    Examples
-    --------
     >>> print(_plain("price in $"))
     price in \$
     """

@@ -203,12 +203,8 @@ def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, 
 def places_of_rows(cube: Any, rows: Ints) -> Ints:
     """Return the places ``y * width + x`` of rows in the image.
 
-    Notes
-    -----
     Nothing is read where no pixel is masked; else the blocks that hold these rows.
 
-    Examples
-    --------
     >>> from daskclust import open_cube
     >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
     >>> places_of_rows(cube, np.arange(8)).tolist()

@@ -41,8 +41,6 @@ _TILE = 2**20
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the precision for distances: float32 where it holds the input exactly.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> working_dtype(np.dtype(np.int8)), working_dtype(np.dtype(np.int32))
     (dtype('float32'), dtype('float64'))
@@ -111,8 +109,6 @@ class LazyChunk:
 def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
     """Return a chunk as a C-contiguous matrix; masked values become NaN.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
@@ -409,12 +405,6 @@ def over_blocks(
         starts = [start for start, _ in rows.runs]
         found += [(s, results[at]) for s, at in zip(starts, rows.slices(), strict=True)]
     return found
-
-
-def in_row_order(parts: Sequence[Sequence[tuple[int, Array]]]) -> Array:
-    """Put together what :func:`over_blocks` found in each group."""
-    chunks = sorted((chunk for part in parts for chunk in part), key=lambda chunk: chunk[0])
-    return np.concatenate([results for _, results in chunks])
 
 
 #: Rows from the first to the one before the second.

@@ -245,7 +245,8 @@ class StartLog:
             return found
         for key, (shape, dtype) in shapes.items():
             part = arrays.get(key)
-            if part is None or part.dtype != dtype or not _fits(part.shape, shape):
+            alike = part is not None and part.dtype == dtype and part.ndim == len(shape)
+            if not alike or any(n not in (None, m) for m, n in zip(part.shape, shape, strict=True)):
                 raise self.checkpoint.damaged(StateError(f"{key}, which a pass of the start found"))
         self._at += 1
         return dict(arrays)
@@ -258,12 +259,6 @@ class StartLog:
 
     def keeper(self, name: str) -> LoopKeeper:
         return LoopKeeper(self, name)
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        n is None or m == n for m, n in zip(shape, declared, strict=True)
-    )
 
 
 class LoopKeeper:

@@ -401,7 +401,7 @@ def _places(X: Any) -> da.Array:
 
 
 def pair_rows(
-    X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], *, name: str
+    X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 ) -> Any:
     """Apply a function to each pair of a block of X and a block of Y.
 
@@ -431,7 +431,7 @@ def pair_rows(
         concatenate=False,
         dtype=np.dtype(np.float64),
         meta=np.empty((0, 0)),
-        token=f"daskclust-{name}",
+        token="daskclust-kernel",
     )
 
 

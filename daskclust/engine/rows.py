@@ -30,7 +30,6 @@ from daskclust.engine.blocks import (
     Range,
     collect_rows,
     fold,
-    in_row_order,
     joined_ranges,
     merge,
     over_blocks,
@@ -198,7 +197,9 @@ class OpenRows(Rows):
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         begin_pass(name, self.pass_record)
-        return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
+        found = self._executor.map(name, over_blocks, self._prepare, function)
+        chunks = sorted((chunk for part in found for chunk in part), key=itemgetter(0))
+        return np.concatenate([results for _, results in chunks])
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
         """Fetch rows by (sorted, unique) global number: values and weights.

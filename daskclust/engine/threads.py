@@ -101,8 +101,6 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     of several errors that of the first call is raised.  Helpers work in the caller's context, such
     as :func:`numpy.errstate`.
 
-    Examples
-    --------
     >>> side_by_side([lambda: 1, lambda: 2])
     [1, 2]
     """

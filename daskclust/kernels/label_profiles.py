@@ -434,8 +434,6 @@ def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
 
     Rows of infinite key and of negative index do not count.  Returned is an array (k, count).
 
-    Examples
-    --------
     >>> import numpy as np
     >>> smallest_of_each(np.array([2.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1]), 2, 2).tolist()
     [[1, 2], [3, -1]]
@@ -468,8 +466,6 @@ def _number(labels, low, table, index):  # pragma: no cover
 def label_places(labels: Ints, known: Ints) -> Ints:
     """Places of labels among known ones, which are sorted and lie close; -1 for others.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> label_places(np.array([7, 3, 4]), np.array([3, 7])).tolist()
     [1, 0, -1]

@@ -117,8 +117,8 @@ def count_label_pairs(a: Ints, b: Ints) -> Ints:
     return _label_table(a, b, None, _DENSE)
 
 
-def merge_label_pairs(tables: Sequence[Ints]) -> Ints:
-    """Merge tables of :func:`count_label_pairs`, one or more: in any order the same."""
-    joined = np.concatenate(tables)
+def merge_label_pairs(one: Ints, other: Ints) -> Ints:
+    """Merge two tables of :func:`count_label_pairs`."""
+    joined = np.concatenate([one, other])
     a, b, counts = joined.T
     return _label_table(a, b, counts, min(_DENSE, _SPARSEST * len(joined)))

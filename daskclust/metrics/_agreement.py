@@ -205,15 +205,8 @@ def adjusted_rand_score(
 
 
 def ari_of_table(table: NDArray[Any]) -> float:
-    """Return the adjusted Rand index of two labelings, from their table.
+    """Return the adjusted Rand index of two labelings, from counts (classes, clusters).
 
-    Parameters
-    ----------
-    table : ndarray of shape (classes, clusters)
-        Number of rows of each class and cluster.
-
-    Examples
-    --------
     >>> ari_of_table(np.array([[0, 3], [2, 0]]))
     1.0
     """
@@ -333,12 +326,6 @@ def agreement_scores(
 def scores_of_table(table: Counts) -> dict[str, float]:
     """Return what :func:`agreement_scores` does, from a :func:`contingency_table`.
 
-    Parameters
-    ----------
-    table : ndarray of shape (m, 3), int64
-
-    Examples
-    --------
     >>> scores_of_table(np.array([[0, 3, 2], [1, 8, 1]]))["ari"]
     1.0
     """
@@ -403,19 +390,8 @@ _Z = 1.959963984540054
 
 
 def wilson_interval(right: Any, total: Any) -> Floats:
-    """Return the Wilson score interval of shares, to 95 %.
+    """Return the Wilson score interval of shares, to 95 %: (..., 2), NaN where there are none.
 
-    Parameters
-    ----------
-    right, total : array-like of int, of one shape
-
-    Returns
-    -------
-    ndarray of shape (..., 2)
-        NaN where there is nothing to share.
-
-    Examples
-    --------
     >>> wilson_interval(8, 10).round(3)
     array([0.49 , 0.943])
     """
@@ -522,18 +498,10 @@ class AccuracyReport:
 def accuracy_of_counts(
     counts: Ints, classes: Sequence[Any], unlabeled: Ints | None = None
 ) -> AccuracyReport:
-    """Return the report of a confusion matrix.
+    """Return the report of a confusion matrix (m, m): rows of each true class by their label.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (m, m), int64
-        Rows of each true class that have each label.
-    classes : sequence of m names or codes
-    unlabeled : ndarray of shape (m,), int64, optional
-        Rows of each true class without a label.
+    `unlabeled` (m,): rows of each true class without a label.
 
-    Examples
-    --------
     >>> accuracy_of_counts(np.array([[3, 1], [0, 4]]), ["oak", "ash"])
     Overall accuracy 0.875 (0.529 to 0.978), kappa 0.750, on 8 rows of 2 classes
     """

@@ -512,7 +512,7 @@ class PCKID(
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         Y = X if Y is None else check_rows(self, Y, reset=False)
-        return pair_rows(X, Y, Kernel(self.ensemble_, self._shift), name="kernel")
+        return pair_rows(X, Y, Kernel(self.ensemble_, self._shift))
 
     @property
     def _n_features_out(self) -> int:

@@ -70,11 +70,7 @@ def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
 AGREEMENT = Reduction("agreement", _fields, _block, _finalize)
 
 
-def _add_counts(a: Ints, b: Ints) -> Ints:
-    return merge_label_pairs([a, b])
-
-
-_COUNTS = Merge("counts", np.empty, _add_counts)
+_COUNTS = Merge("counts", np.empty, merge_label_pairs)
 
 
 def _count_fields(state: None) -> Mapping[str, Field]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import combinations, pairwise, permutations
 
 import dask
@@ -57,8 +58,8 @@ def test_counts_of_pairs_are_those_of_a_loop_for_any_cut(seed, lengths, wide):
     tables = [count_label_pairs(a[s:e], b[s:e]) for s, e in pairwise(ends)]
     for found in (
         count_label_pairs(a, b),
-        merge_label_pairs(tables),
-        merge_label_pairs(tables[::-1]),
+        reduce(merge_label_pairs, tables),
+        reduce(merge_label_pairs, tables[::-1]),
     ):
         assert [(*pair, count) for pair, count in sorted(expected.items())] == [
             tuple(row) for row in found.tolist()
