@@ -154,10 +154,6 @@ class Cube:
             meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
         )
 
-    def count_valid(self, blocks: Sequence[int]) -> int:
-        """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
-        return self.survey_blocks(blocks)[0]
-
     def survey_blocks(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
         """Count the valid pixels of some blocks, and find the bands without data in any of them.
 
@@ -362,12 +358,9 @@ class Cube:
 
     # Values of rows, block by block
 
-    def _align(self, labels: Any) -> da.Array:
-        return _blocks.align(labels, self.block_counts)
-
     def _image(self, labels: Any, fill_value: float) -> da.Array:
         """Put one value per row back onto the image; lazy, (y, x)."""
-        aligned = _blocks.widened(self._align(labels), fill_value)
+        aligned = _blocks.widened(_blocks.align(labels, self.block_counts), fill_value)
         flat = self._per_block(
             _blocks.expand_block,
             aligned,

@@ -230,7 +230,7 @@ def write_labels(
     named = names or {}
     # Where they are known before anything is computed.
     check_codes([-1 if largest is None else largest, *named, (n_clusters or 0) - 1])
-    aligned = cube._align(labels)
+    aligned = _blocks.align(labels, cube.block_counts)
     if aligned.dtype.kind not in "iu":
         raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
     output = map_at(store, LABEL_MAP, overwrite=overwrite)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._blocks import CubeSource, Scaling, one_object
+from daskclust.cube._blocks import CubeSource, Scaling, align, one_object
 from daskclust.cube.bands import given_names
 from daskclust.cube.formats.vector import points_image
 from daskclust.engine import compute
@@ -385,7 +385,7 @@ def count_graph(
     starts = tuple(int(n) for n in np.cumsum((0, *cube.block_counts[:-1])))
     blocks = cube._per_block(
         _block_counts,
-        *([] if weight is None else [cube._align(weight)]),
+        *([] if weight is None else [align(weight, cube.block_counts)]),
         sizes=(1,) * grid.count,
         dtype=object,
         token="daskclust-graph",

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from daskclust._types import Array, Floats
 from daskclust.engine import Job, Rows, open_blank, run_together
 from daskclust.estimator.fitting import draw_seeds, fit_opened
 from daskclust.estimator.inputs import Data, check_data
-from daskclust.reduction import SURVEY, Survey, SurveyRequest
+from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.views import View
 
 
@@ -235,12 +236,7 @@ def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] 
 def survey_job(grid: Grid, n_picks: int = 0) -> Job:
     """Return a job that makes the first pass, and draws rows from it."""
     request = SurveyRequest(grid.data.X.shape[1], (grid.seed,), n_picks)
-
-    def survey(rows: Rows) -> Survey:
-        found: Survey = rows.reduce(SURVEY, request)
-        return found
-
-    return Job(survey)
+    return Job(methodcaller("reduce", SURVEY, request))
 
 
 def fit_references(

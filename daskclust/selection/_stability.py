@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Job, Rows, is_dask, map_rows
+from daskclust.engine import Job, is_dask, map_rows
 from daskclust.estimator.inputs import check_integer
 from daskclust.metrics import ari_of_table
 from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
@@ -81,12 +82,7 @@ def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
         AgreementRequest(Labels.of(one), tuple(Labels.of(other) for other in others), int(value))
         for value, (one, *others) in zip(values, groups, strict=True)
     ]
-
-    def count(request: AgreementRequest, rows: Rows) -> Floats:
-        tables: Floats = rows.reduce(AGREEMENT, request)
-        return tables
-
-    tables = grid.run([Job(partial(count, request)) for request in requests])
+    tables = grid.run([Job(methodcaller("reduce", AGREEMENT, one)) for one in requests])
     return [
         Halves(one, tuple(others), table)
         for (one, *others), table in zip(groups, tables, strict=True)
