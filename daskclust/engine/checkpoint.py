@@ -245,8 +245,11 @@ class StartLog:
             return found
         for key, (shape, dtype) in shapes.items():
             part = arrays.get(key)
-            alike = part is not None and part.dtype == dtype and part.ndim == len(shape)
-            if not alike or any(n not in (None, m) for m, n in zip(part.shape, shape, strict=True)):
+            if (
+                part is None
+                or (part.dtype, part.ndim) != (dtype, len(shape))
+                or any(n not in (None, m) for m, n in zip(part.shape, shape, strict=True))
+            ):
                 raise self.checkpoint.damaged(StateError(f"{key}, which a pass of the start found"))
         self._at += 1
         return dict(arrays)
