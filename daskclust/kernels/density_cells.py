@@ -210,9 +210,10 @@ def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: A
 
 
 @compiled()
-def _core_rows(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
+def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
+    """Return the weight of the neighbors of known rows, 0 of others; summed up to `least` only."""
     x, first, beside, limit = grid
-    core = np.zeros(len(x), np.bool_)
+    out = np.zeros(len(x))
     for c in range(len(first) - 1):
         own = 0.0
         for i in range(first[c], first[c + 1]):
@@ -231,8 +232,8 @@ def _core_rows(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
                             found += weight[j]
                             if found >= least:
                                 break
-            core[i] = found >= least
-    return core
+            out[i] = found
+    return out
 
 
 @compiled()
@@ -332,6 +333,36 @@ def _shifts(p: int) -> Ints:
     return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
 
 
+def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints, Ints]:
+    """Sort rows into cells; return these, the order of the rows, and the cell of each (n, p)."""
+    n, p = x.shape
+    x = np.ascontiguousarray(x, np.float64)
+    side = eps / np.sqrt(p) * (1.0 - _SLACK)
+    cells = np.floor((x - origin) / side).astype(np.int64)
+    ranks = np.empty_like(cells)
+    values, sizes = [], np.empty(p, np.int64)
+    for f in range(p):
+        found, ranks[:, f] = np.unique(cells[:, f], return_inverse=True)
+        values.append(found)
+        sizes[f] = len(found)
+    keys = np.zeros(n, np.int64)
+    for f in range(p):
+        keys = keys * sizes[f] + ranks[:, f]
+    order = np.argsort(keys, kind="stable")
+    keys, first = np.unique(keys[order], return_index=True)
+    heads = order[first]
+    first = np.append(first, n)
+    steps = np.full((p, 5, int(sizes.max())), -1)
+    for f, found in enumerate(values):
+        for step in range(-2, 3):
+            at = np.searchsorted(found, found + step)
+            there = at < len(found)
+            there[there] = found[at[there]] == found[there] + step
+            steps[f, step + 2, : len(found)][there] = at[there]
+    beside = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
+    return _Grid(x[order], first, beside, eps * eps), order, cells
+
+
 def cluster_box(
     x: Array,
     numbers: Ints,
@@ -348,40 +379,17 @@ def cluster_box(
     rows at the upper ones do not.  ``origin`` is that of the grid, the same for all boxes.
     """
     n, p = x.shape
-    x = np.ascontiguousarray(x, np.float64)
     if not n:
         none = np.empty(0, np.int64)
         return BoxClusters(none, none, none.astype(bool), none, np.empty((0, p), np.int64), none)
-    side = eps / np.sqrt(p) * (1.0 - _SLACK)
-    cells = np.floor((x - origin) / side).astype(np.int64)
-    ranks = np.empty_like(cells)
-    values, sizes = [], np.empty(p, np.int64)
-    for f in range(p):
-        found, ranks[:, f] = np.unique(cells[:, f], return_inverse=True)
-        values.append(found)
-        sizes[f] = len(found)
-    keys = np.zeros(n, np.int64)
-    for f in range(p):
-        keys = keys * sizes[f] + ranks[:, f]
-    order = np.argsort(keys, kind="stable")
-    x, numbers = x[order], numbers[order]
+    grid, order, cells = _sorted_by_cell(x, origin, eps)
+    x, first, _, _ = grid
+    heads, numbers = order[first[:-1]], numbers[order]
     mass = np.ones(n) if weight is None else weight[order]
-    keys, first = np.unique(keys[order], return_index=True)
-    heads = order[first]
-    first = np.append(first, n)
-    steps = np.full((p, 5, int(sizes.max())), -1)
-    for f, found in enumerate(values):
-        for step in range(-2, 3):
-            at = np.searchsorted(found, found + step)
-            there = at < len(found)
-            there[there] = found[at[there]] == found[there] + step
-            steps[f, step + 2, : len(found)][there] = at[there]
-    beside = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
     margin = _margin(eps, low, high)
     own = ((x >= low) & (x < high)).all(axis=1)
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
-    grid = _Grid(x, first, beside, eps * eps)
-    core = _core_rows(grid, mass, known, min_samples)
+    core = _weight_around(grid, mass, known, min_samples) >= min_samples
     owner = _join_cells(grid, core)
     rows, clusters = np.empty((2, 0), np.int64)
     rows, clusters = np.empty((2, _name_rows(grid, core, own, owner, rows, clusters)), np.int64)
@@ -404,6 +412,20 @@ def cluster_box(
         cells[heads[faces]],
         of_cell[faces],
     )
+
+
+def count_neighbors(
+    x: Array, low: Floats, high: Floats, origin: Floats, eps: float
+) -> tuple[Ints, Floats]:
+    """Return places of the rows in a box, and how many of all rows are within `eps` of each.
+
+    Arguments are those of :func:`cluster_box`.
+    """
+    if not len(x):
+        return np.empty(0, np.int64), np.empty(0)
+    grid, order, _ = _sorted_by_cell(x, origin, eps)
+    own = ((grid.x >= low) & (grid.x < high)).all(axis=1)
+    return order[own], _weight_around(grid, np.ones(len(x)), own, np.inf)[own]
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:

@@ -5,7 +5,7 @@ Rows are sorted into boxes of space, clusters of each box are found, and joined 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
@@ -23,8 +24,14 @@ from daskclust._warnings import warn
 from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit
-from daskclust.estimator.inputs import Data, check_integer, check_real
-from daskclust.kernels.density_cells import MOST_CELLS, BoxTree, cluster_box, grow_boxes
+from daskclust.estimator.inputs import Data, check_integer, check_real, check_rows
+from daskclust.kernels.density_cells import (
+    MOST_CELLS,
+    BoxTree,
+    cluster_box,
+    count_neighbors,
+    grow_boxes,
+)
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Entry, Number, Plain
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
@@ -34,6 +41,8 @@ from daskclust.storage.grouped import GroupedRows, TemporaryFolder
 _MOST_ROWS = 2**24
 #: Cluster of a row within its box, and whether it is a core row.
 _NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
+#: Number of rows near a row.
+_COUNTED = np.dtype([("row", np.int64), ("count", np.float64)])
 
 
 # Sorting
@@ -115,6 +124,16 @@ def _cluster(task: _BoxTask, box: int) -> _BoxResult:
     return _BoxResult(clusters.founders, clusters.cells, clusters.owners)
 
 
+def _count(task: _BoxTask, box: int) -> None:
+    found = task.rows.read(task.starts.tolist(), box)
+    low, high = (faces[box] for faces in task.tree.faces(found["x"].shape[1]))
+    places, counts = count_neighbors(found["x"], low, high, task.origin, task.eps)
+    records = np.empty(len(places), _COUNTED)
+    records["row"], records["count"] = found["row"][places], counts
+    parts = np.searchsorted(task.starts, records["row"], side="right") - 1
+    task.named.write(box, task.starts[parts], records)
+
+
 def _joined(results: list[_BoxResult]) -> Ints:
     """Return the number of each box's clusters, by the first core row of what they are part of."""
     sizes = [len(result.founders) for result in results]
@@ -169,6 +188,7 @@ class BoxesProblem(DataAlone):
 
     kind: ClassVar[type[BoxesState]] = BoxesState
     max_iter: ClassVar[int] = 2
+    record_of_boxes: ClassVar[np.dtype[Any]] = _NAMED
 
     X: Any
     rows: Rows
@@ -219,19 +239,22 @@ class BoxesProblem(DataAlone):
                 "eps: most rows would be one cluster. Or cluster a sample of the rows."
             )
 
-    def _cluster(self, state: BoxesState) -> BoxesState:
+    def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
+        """Do some work in each box, which writes records of its rows."""
         assert state.starts is not None
         task = _BoxTask(
             state.tree,
             self._sorted,
-            GroupedRows(self.folder.make("named"), _NAMED),
+            GroupedRows(self.folder.make("named"), self.record_of_boxes),
             state.starts,
             self.origin,
             self.eps,
             self.min_samples,
         )
-        boxes = range(len(state.tree))
-        results = map_independent(self.X, "boxes", _cluster, task, boxes)
+        return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
+
+    def _cluster(self, state: BoxesState) -> BoxesState:
+        results = self._of_boxes(state, _cluster)
         sizes = [len(result.founders) for result in results]
         first = np.cumsum([0, *sizes[:-1]])
         self.folder.drop("rows")
@@ -244,7 +267,7 @@ class BoxesProblem(DataAlone):
         assert state.starts is not None
         assert state.first is not None
         assert state.numbers is not None
-        store = GroupedRows(self.folder.make("named"), _NAMED)
+        store = GroupedRows(self.folder.make("named"), self.record_of_boxes)
         return RowClusters(self.folder, store, state.starts, state.first, state.numbers)
 
 
@@ -267,23 +290,54 @@ class RowClusters:
         """Clusters of the data."""
         return int(self.numbers.max(initial=-1)) + 1
 
+    def lasting(self) -> RowClusters:
+        """Take the folder, for lazy results: they outlive the fit.
+
+        Another may begin beside the same checkpoint.
+        """
+        folder = self.folder.take()
+        store = GroupedRows(folder.make("named"), self.store.dtype)
+        return replace(self, folder=folder, store=store)
+
+    def records(self, start: int, size: int) -> Iterator[tuple[int, Array]]:
+        """Go through the boxes, with what each tells of a run of rows."""
+        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
+        for part, box in product(self.starts[met].tolist(), range(len(self.first))):
+            named = self.store.read([box], part)
+            yield box, named[(named["row"] >= start) & (named["row"] < start + size)]
+
     def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
         """Return labels, and which are core rows, of a run of rows."""
         labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
-        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
-        for part, (box, first) in product(
-            self.starts[met].tolist(), enumerate(self.first.tolist())
-        ):
-            named = self.store.read([box], part)
+        for box, named in self.records(start, size):
             places = named["row"] - start
-            here = (places >= 0) & (places < size)
-            places = places[here]
-            numbers = self.numbers[first + named["cluster"][here]]
+            numbers = self.numbers[self.first[box] + named["cluster"]]
             # A border row is named for each cluster: it belongs to the first.
             np.minimum.at(labels, places, numbers.astype(labels.dtype))
-            core[places] |= named["core"][here]
+            core[places] |= named["core"]
         labels[labels == np.iinfo(np.int32).max] = -1
         return labels, core
+
+
+@dataclass(frozen=True)
+class _CountsProblem(BoxesProblem):
+    """The sorting of rows into boxes, and the counting of the neighbors of each."""
+
+    record_of_boxes: ClassVar[np.dtype[Any]] = _COUNTED
+
+    def _cluster(self, state: BoxesState) -> BoxesState:
+        self._of_boxes(state, _count)
+        self.folder.drop("rows")
+        boxes = np.zeros(len(state.tree), np.int64)
+        return replace(state, first=boxes, numbers=np.empty(0, np.int64))
+
+
+def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
+    """Return how many rows are near each row of a run of them."""
+    out = np.empty(len(x))
+    for _, named in clusters.records(start, len(x)):
+        out[named["row"] - start] = named["count"]
+    return out
 
 
 Metric = Literal["euclidean", "haversine"]
@@ -537,12 +591,72 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))
             problem.folder.remove()
             return
-        # Lazy labels outlive the fit, and another may begin beside the same checkpoint.
-        folder = problem.folder.take()
-        found = replace(found, folder=folder, store=GroupedRows(folder.make("named"), _NAMED))
+        found = found.lasting()
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
             of_rows = partial(_block_of, clusters=found, core=kind is np.bool_)
             self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")
+
+    def score_samples(self, X: Any) -> Any:
+        """Count the rows of X within ``eps`` of each row, itself included.
+
+        The higher, the more normal: rows of a dense place, however far from others that are.  The
+        model keeps no rows, so neighbors are sought in X, not in the rows of the fit.  For these,
+        without weights, core rows are those of ``min_samples`` or more.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n,), float64
+            The same whatever the chunks.  Lazy, and chunked like X, for Dask input.
+
+        Raises
+        ------
+        ValueError, StoreError
+            See ``fit``.
+
+        Notes
+        -----
+        Rows are sorted into boxes and counted when this is called, in the passes and the folder
+        that ``fit`` takes; a lazy result reads 16 bytes a row.  Unlike ``fit``, time grows with
+        the number of neighbors: each of them is looked at.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import daskclust
+        >>> X = np.array([[0.0, 0.0], [0.0, 0.1], [0.1, 0.0], [5.0, 5.0]])
+        >>> daskclust.DBSCAN(eps=0.2, min_samples=3).fit(X).score_samples(X)
+        array([3., 3., 3., 1.])
+        """
+        check_is_fitted(self)
+        known = {**self.get_params(deep=False), "checkpoint": None}
+        with TemporaryFolder.for_one(None):
+            return fit(_Density(**known), check_rows(self, X, reset=False)).scores_
+
+
+class _Density(DBSCAN):
+    """The same walk, at whose end stand numbers of neighbors."""
+
+    def _problem(self, data: OpenData, read: bool) -> BoxesProblem:
+        return _CountsProblem(**vars(super()._problem(data, read)))
+
+    def _finish(
+        self,
+        data: OpenData,
+        problem: BoxesProblem,
+        state: BoxesState,
+        history: list[dict[str, Any]],
+    ) -> None:
+        found, lengths = problem.clusters(state), data.rows.lengths
+        if not is_dask(data.X):
+            self.scores_: Any = _counts_of_block(np.empty((sum(lengths), 0)), 0, found)
+            problem.folder.remove()
+            return
+        of_rows = partial(_counts_of_block, clusters=found.lasting())
+        self.scores_ = make_rows(lengths, of_rows, dtype=np.float64, name="score_samples")
 
 
 def _block_of(x: Array, start: int, clusters: RowClusters, core: bool) -> Array:

@@ -143,7 +143,7 @@ REACHED = ("GaussianMixture", "KMeans", "LabelSpreading", "PCSKMeans")
         for name in sorted(registry())
     ],
 )
-def test_every_estimator_is_reached(run: Any, name: str, tmp_path: Path) -> None:
+def test_every_estimator_is_reached(run: Any, name: str, folder: Path, tmp_path: Path) -> None:
     small = {
         "n_clusters": 3,
         "n_components": 3,
@@ -155,11 +155,16 @@ def test_every_estimator_is_reached(run: Any, name: str, tmp_path: Path) -> None
     params = registry()[name]().get_params()
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in small.items() if key in params]
     if name == "DBSCAN":  # takes no more bands
-        flags += ["--bad-bands=3-11", "--eps=0.05"]
+        flags += ["--bad-bands=3-11", "--eps=0.05", "--score=s.zarr"]
     code, out, err = run(f"fit S --estimator {name.lower()} --labels F --output l.zarr", *flags)
     assert code == 0, err
     assert name in out
     assert labels_in(tmp_path / "l.zarr").max() >= 1
+    if name == "DBSCAN":
+        score = zarr.open_group(tmp_path / "s.zarr", mode="r")["values"][:]
+        X = daskclust.open_cube(folder / "scene.zarr", bad_bands=range(3, 12)).samples.compute()
+        near = ((X[:, None] - X) ** 2).sum(axis=2) <= 0.05**2
+        assert_array_equal(np.sort(score[~np.isnan(score)]), np.sort(near.sum(axis=1)))
 
 
 @pytest.mark.parametrize("kind", ["toml", "yaml"])

@@ -35,12 +35,16 @@ def fitted(kind, X):
             2, n_initializations=2, max_components=3, random_state=0
         ).fit(X[18:]),
         "spreading": lambda: daskclust.LabelSpreading(n_prototypes=30, random_state=0).fit(X, y),
+        "dbscan": lambda: daskclust.DBSCAN(3.0).fit(X),
+        "hdbscan": lambda: daskclust.HDBSCAN().fit(X),
+        "agglomerative": lambda: daskclust.AgglomerativeClustering(2).fit(X),
         "spectral": lambda: daskclust.SpectralClustering(2, n_prototypes=30, random_state=0).fit(X),
     }[kind]()
 
 
 CENTERS = ("kmeans", "cosine", "mahalanobis", "partial", "sparse", "labeled", "pairs", "hard")
-KINDS = (*CENTERS, "dpmeans", "mixture", "pckid", "spreading", "spectral")
+TREES = ("dbscan", "hdbscan", "agglomerative")
+KINDS = (*CENTERS, "dpmeans", "mixture", "pckid", "spreading", "spectral", *TREES)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

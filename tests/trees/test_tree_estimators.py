@@ -18,6 +18,7 @@ from sklearn import cluster as peers
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import haversine_distances
 
 import daskclust
 from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
@@ -358,6 +359,28 @@ def test_boxes_give_scikit_learns_labels(seed):
             assert model.n_clusters_ == expected.labels_.max() + 1
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:All rows are noise")
+def test_scores_are_numbers_of_neighbors(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(1, 500)), int(rng.integers(1, 4))
+    X, eps = [
+        (rng.normal(size=(n, p)), 0.3),
+        (rng.integers(0, 15, (n, p)).astype(float), 1.0),  # ties, and duplicates
+        (np.concatenate([rng.normal(size=(n, p)), rng.normal(scale=0.1, size=(n, p)) + 5]), 0.2),
+    ][seed % 3]
+    apart = ((X[:, None] - X) ** 2).sum(axis=2)
+    expected = (apart <= eps * eps).sum(axis=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        model = DBSCAN(eps, min_samples=4).fit(X)
+        assert_array_equal(model.score_samples(X), expected)
+        assert_array_equal(model.core_mask_, expected >= 4)
+        lazy = model.score_samples(da.from_array(X, chunks=(int(rng.integers(20, 300)), p)))
+        assert_array_equal(lazy.compute(), expected)
+
+
 def test_haversine():
     rng = np.random.default_rng(0)
     X = np.deg2rad(np.column_stack([rng.normal(48, 0.1, 2000), rng.normal(179.95, 0.1, 2000)]))
@@ -366,6 +389,8 @@ def test_haversine():
     expected = peers.DBSCAN(eps=eps, min_samples=4, metric="haversine").fit(X)
     model = DBSCAN(eps, min_samples=4, metric="haversine").fit(X)
     assert_array_equal(model.labels_, expected.labels_)
+    near = haversine_distances(X) <= eps
+    assert_array_equal(model.score_samples(X), near.sum(axis=1))
     with pytest.raises(ValueError, match="radians"):
         DBSCAN(eps, metric="haversine").fit(np.rad2deg(X))
     with pytest.raises(ValueError, match="takes 2"):
