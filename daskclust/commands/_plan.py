@@ -43,7 +43,7 @@ def make_plan(
     counting = int(source.may_be_masked)
     # Of another cluster nothing is known before it is there.
     elsewhere = options.scheduler is not None or options.scheduler_file is not None
-    workers = options.local or CPU_COUNT
+    workers = options.local or min(CPU_COUNT, blocks)
     given = getattr(options, "memory_limit", None)
     limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
     foreseen = forecast(
@@ -59,6 +59,11 @@ def make_plan(
     writes = {"write_labels": 1}
     for name in ("uncertainty", "score"):
         writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
+    told = [getattr(options, name, None) is not None for name in ("report", "truth", "labels")]
+    if hasattr(options, "uncertainty"):  # a fit or a prediction
+        # Where the map is not written, its pixels and areas are counted from the labels again.
+        writes["summary"] = 2 * int(options.output is None and any(told))
+        writes["profiles"] = 2 * int(told[0])
     of_fit = {} if params is None else passes_of(params, constrained=constrained)
     passes = {"count_valid_pixels": counting, **of_fit, **writes}
     total = sum(value for value in passes.values() if value is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
@@ -793,7 +793,7 @@ def rows_of(
     image = opened.values
     if image.dtype.kind not in "iub":
         raise no_codes("label_map", image.dtype)
-    values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
+    values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
     if not all(isinstance(value, int | np.integer) for value in values):
         raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
     values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)

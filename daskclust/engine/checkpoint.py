@@ -26,7 +26,8 @@ from dask.base import tokenize
 
 from daskclust._types import Array, named_axes
 from daskclust._version import __version__
-from daskclust.exceptions import CheckpointError
+from daskclust._warnings import warn
+from daskclust.exceptions import CheckpointError, DaskclustWarning
 from daskclust.reduction import Partial, Survey
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
@@ -442,6 +443,9 @@ class Checkpoint:
         #: Parts before this one, as stored.
         self._before: list[Packed] = []
         self._started: list[Packed] = []
+        #: The file as this fit has left it, and whether another one has taken its place.
+        self._stamp: tuple[int, int] | None = None
+        self._taken = False
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
@@ -453,6 +457,7 @@ class Checkpoint:
         """Return the same file for the next part of a fit, after one that ended like this."""
         after = Checkpoint(self.path, self.fingerprint)
         after._before = [*self._before, _pack_loop(ended)]
+        after._stamp, after._taken = self._stamp, self._taken
         return after
 
     def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
@@ -464,7 +469,7 @@ class Checkpoint:
         `sizes` are the lengths of axes that the fit knows, by their names in the annotations.
         """
         remove_stale(self.path)
-        if not self.path.exists():
+        if self._taken or not self.path.exists():
             return None
         meta, arrays = _read_checked(self.path)
         self._check_kin(meta)
@@ -535,9 +540,25 @@ class Checkpoint:
         self._write(_pack_loop(Fitted(state, history, finished, passes)))
 
     def _write(self, newest: Packed) -> None:
+        self._look_who_wrote()
+        if self._taken:
+            return
         metas, arrays = _numbered([*self._before, newest])
         _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
-        self.written = True
+        self.written, self._stamp = True, _stamp_of(self.path)
+
+    def _look_who_wrote(self) -> None:
+        """Leave the file to another fit that has written it since: who came later is refused."""
+        if self._taken or _stamp_of(self.path) in (None, self._stamp):
+            return
+        try:
+            self._check_kin(_read_checked(self.path)[0])
+        except CheckpointError as error:
+            if not self.written:
+                raise
+            self._taken = True
+            self.written = False
+            warn(f"{error} This fit goes on, and keeps nothing from here.", DaskclustWarning)
 
     def close(self) -> None:
         """Remove scratch files that killed processes left."""
@@ -562,6 +583,14 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
     text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     with new_place(path) as scratch, scratch.open("wb") as file:
         np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
+
+
+def _stamp_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _read(path: Path) -> Packed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,19 @@ _CLOCKS = 2.0
 _SILENT = 60.0
 
 
+@cache
 def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
+    """Name where numbers of processes mean something: containers of one host name have their own.
+
+    Of the host, and where the system tells them, of its start and of its numbering of processes.
+    """
+    name = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        numbering = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return name
+    return f"{name}_{hashlib.sha256(started + str(numbering).encode()).hexdigest()[:8]}"
 
 
 def hidden_sibling(path: Path, ending: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import zarr
 from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
@@ -287,16 +289,56 @@ def _marked_group(
     if not sync(store.is_empty(inner)):  # ours, as was checked
         sync(store.delete_dir(inner))
     group = zarr.open_group(store, path=inner, mode="w-", zarr_format=zarr_format)
+    mine = uuid.uuid4().hex.encode()
     try:
         group.attrs[INCOMPLETE] = True
+        # Stores of version 3 alone, such as icechunk, hold nothing else, and tell writers apart.
+        is_marked = _holds_version_2(store, inner)
+        if is_marked:
+            _put_writer(store, inner, mine)
         yield group
+        if is_marked:
+            _check_writer(group, store, inner, mine)
         _sign(group, kind)
         del group.attrs[INCOMPLETE]
         if consolidated:
             _consolidate(store, inner, zarr_format)
+    except _TwoWritersError:
+        raise
     except BaseException:
         sync(store.delete_dir(inner))
         raise
+
+
+#: Object that says who writes a group: attributes are written back whole, by whoever has read them.
+_WRITER = ".daskclust-writer"
+
+
+class _TwoWritersError(StoreError):
+    """Another process has begun to write the same group."""
+
+
+def _put_writer(store: Store, inner: str, mark: bytes) -> None:
+    value = default_buffer_prototype().buffer.from_bytes(mark)
+    sync(store.set(f"{inner}/{_WRITER}".lstrip("/"), value))
+
+
+def _check_writer(group: zarr.Group, store: Store, inner: str, mine: bytes) -> None:
+    """Refuse a group that another process has begun to write, too, and let it find out as well.
+
+    Chunks of both may be in it: it stays incomplete for readers, whoever ends last.
+    """
+    key = f"{inner}/{_WRITER}".lstrip("/")
+    found = sync(store.get(key, default_buffer_prototype()))
+    if found is not None and found.to_bytes() == mine:
+        sync(store.delete(key))
+        return
+    group.attrs[INCOMPLETE] = True
+    _put_writer(store, inner, b"two")
+    raise _TwoWritersError(
+        f"{redact(store)!r} was written by another process at the same time, so that it may hold "
+        "blocks of both; it stays incomplete. Remove it, and write it again by one."
+    )
 
 
 def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:

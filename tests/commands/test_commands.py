@@ -414,6 +414,11 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert plan["bytes_a_pass"] == 40 * 50 * 12 * 4
     assert plan["fits"] is True
     assert plan["peak_memory_a_worker"] > 300e6
+    # A report takes more: two for the profiles, and where no map is written two for its summary.
+    for more, count in (("--report r.html", 4), ("--output l.zarr --report r.html", 2)):
+        words = f"fit S --n-clusters 3 --max-iter 20 {more} --dry-run --json --local 2"
+        other = json.loads(run(words, cluster=False)[1])
+        assert other["passes_at_most"] == plan["passes_at_most"] + count
     code, out, _ = run("fit S --n-clusters 3 --dry-run --memory-limit 200MB", cluster=False)
     assert code == 0
     assert "does NOT fit" in out
@@ -425,6 +430,19 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     code, _, err = run("fit S --n-clusters 3 --memory-limit 200MB", cluster=False)
     assert code == 1
     assert "--chunks" in err
+
+
+def test_a_plan_for_another_cluster_says_nothing_of_this_machine(run: Any) -> None:
+    """Nobody is asked; of this machine, the workers are those that would start."""
+    plan = json.loads(run("fit S --n-clusters 3 --dry-run --json")[1])
+    for key in ("tasks_a_pass", "workers", "memory_a_worker", "fits"):
+        assert plan[key] is None, key
+    assert plan["kept_in_memory"] is False
+    text = run("fit S --n-clusters 3 --dry-run --scheduler tcp://nowhere:1", cluster=False)[1]
+    assert "2 a thread a pass" in text
+    assert "on this machine" not in text
+    one = "fit S --chunks 40x50 --n-clusters 3 --dry-run --json"
+    assert json.loads(run(one, cluster=False)[1])["workers"] == 1
 
 
 @pytest.mark.parametrize("dry", [True, False])

@@ -368,6 +368,9 @@ def test_the_images_versions_are_all_pinned():
     assert re.fullmatch(r"3\.11(\.\d+)?-slim-bookworm(@sha256:[0-9a-f]{64})?", base)
     stages = re.findall(r"^FROM (\S+)", image, re.MULTILINE)
     assert stages == ["python:${PYTHON}"] * 2
+    # A release gives the digest, which takes the place of the tag in both.
+    assert "--build-arg PYTHON=3.11-slim-bookworm@sha256:<" in image
+    assert "--build-arg PYTHON=3.11-slim-bookworm@sha256:<" in (FOLDER / "README.md").read_text()
 
 
 def test_what_goes_into_the_image():

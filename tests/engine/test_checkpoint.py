@@ -137,6 +137,41 @@ with daskclust.on_iteration(kill):
     assert digest(model) == digest(KMeans(**OPTIONS).fit(X))
 
 
+def test_two_fits_that_begin_at_once_with_one_checkpoint(path, monkeypatch):
+    """The one that writes first keeps it; the other learns it before it has lost anything."""
+    load, done = Checkpoint.load, []
+
+    def loading(self, *arguments):
+        found = load(self, *arguments)
+        if not done:  # the second begins before the first has written anything
+            done.append(KMeans(4, random_state=1))
+            done[0].set_params(checkpoint=path).fit(X)
+        return found
+
+    monkeypatch.setattr(Checkpoint, "load", loading)
+    with pytest.raises(CheckpointError, match=r"belongs to another fit: .*n_clusters was 4, is 5"):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    again = KMeans(4, random_state=1, checkpoint=path).fit(X)
+    assert digest(again) == digest(done[0])
+
+
+def test_a_fit_whose_checkpoint_is_taken_goes_on_and_says_so(path):
+    wanted, other = KMeans(**OPTIONS).fit(X), KMeans(4, random_state=1, checkpoint=path)
+
+    def take(record):
+        if record["iteration"] == 2 and not hasattr(other, "labels_"):
+            other.labels_ = None
+            os.remove(path)
+            other.fit(X)
+
+    with daskclust.on_iteration(take), pytest.warns(UserWarning, match="keeps nothing from here"):
+        found = KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert digest(found) == digest(wanted)
+    # It is the other one's.
+    again = KMeans(4, random_state=1, checkpoint=path).fit(X)
+    assert digest(again) == digest(other)
+
+
 def test_a_finished_fit_is_only_looked_up(path, passes):
     first = KMeans(**OPTIONS, checkpoint=path).fit(X)
     passes.clear()

@@ -100,6 +100,32 @@ def test_files_of_others_stay(path, name):
     assert other.exists()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/ns/pid"), reason="needs Linux")
+def test_a_container_of_the_same_host_name_has_processes_of_its_own(path, monkeypatch):
+    """Number 17 of another container is no number of ours: whether it lives is not known here."""
+    with monkeypatch.context() as patch:
+        real = os.stat
+
+        def other(place, *args, **kwargs):
+            found = real(place, *args, **kwargs)
+            return os.stat_result((*found[:1], found.st_ino + 1, *found[2:]))
+
+        patch.setattr(os, "stat", other)
+        atomic._host.cache_clear()
+        theirs = atomic._host()
+    atomic._host.cache_clear()
+    assert theirs != atomic._host() == HOST
+    writing = leftover(path, f"{theirs}-{ended_process()}-0123abcd")
+    mine = leftover(path, f"{HOST}-{ended_process()}-0123abcd")
+    remove_stale(path)
+    assert writing.exists()
+    assert not mine.exists()
+    # After a minute beside a newer file, it is of the past wherever it came from.
+    os.utime(writing, (time.time() - 100,) * 2)
+    remove_stale(path)
+    assert not writing.exists()
+
+
 def test_what_a_task_writes_after_a_failure_goes_too(tmp_path):
     def cut_off() -> None:
         with new_place(tmp_path / "map.zarr") as partial:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import socket
 import warnings
 import zipfile
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from daskclust.cube._georeference import PixelGrid  # noqa: E402
 from daskclust.cube.formats.geotiff import GeoTiff, write_cog  # noqa: E402
 from daskclust.cube.formats.opening import kind_of, open_file, open_files  # noqa: E402
 from daskclust.cube.formats.vector import rasterize_file, read_points  # noqa: E402
+from daskclust.storage import atomic  # noqa: E402
 
 SHAPE = 6, 40, 50
 GRID = PixelGrid((40, 50), (30.0, 0.0, 600_000.0, 0.0, -30.0, 5_200_000.0), "EPSG:32632")
@@ -567,7 +566,7 @@ def test_a_map_that_a_full_disk_cuts_off_is_an_error(size, tmp_path):
 
 
 def test_what_a_killed_writer_of_a_map_left_goes_with_the_next(tmp_path):
-    owner = f"{re.sub('[^A-Za-z0-9]', '_', socket.gethostname())}-{2**22 + 1}-0123abcd"
+    owner = f"{atomic._host()}-{2**22 + 1}-0123abcd"
     for name in (f".map.tif.{owner}.partial", f".map.tif.{owner}.partial.aux.xml"):
         (tmp_path / name).write_bytes(b"half")
     image = np.zeros((40, 50), "uint8")
