@@ -12,7 +12,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
-from daskclust.commands.console import counted
+from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError
 from daskclust.starts.sampled import passes_of_start
@@ -43,7 +43,7 @@ def make_plan(
     counting = int(source.may_be_masked)
     # Of another cluster nothing is known before it is there.
     elsewhere = options.scheduler is not None or options.scheduler_file is not None
-    workers = options.local or min(CPU_COUNT, blocks)
+    workers = local_workers(options, blocks)
     given = getattr(options, "memory_limit", None)
     limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
     foreseen = forecast(

@@ -221,6 +221,13 @@ def _size(text: str) -> str:
     return text
 
 
+def local_workers(options: argparse.Namespace, useful: int) -> int:
+    """Return the workers of a local cluster: as many as are asked for, or one a core, if useful."""
+    from dask.system import CPU_COUNT
+
+    return int(options.local or max(1, min(CPU_COUNT, useful)))
+
+
 @contextmanager
 def open_client(
     options: argparse.Namespace, *, useful_workers: int, progress: Progress
@@ -232,7 +239,6 @@ def open_client(
     worker within ``daskclust.worker-timeout`` is a ClusterError.
     """
     import dask
-    from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
     from daskclust.engine import await_workers, on_notice
@@ -253,7 +259,7 @@ def open_client(
         # The usual port is taken: another is, and the link names it.
         warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
         cluster = LocalCluster(
-            n_workers=options.local or max(1, min(CPU_COUNT, useful_workers)),
+            n_workers=local_workers(options, useful_workers),
             threads_per_worker=1,
             memory_limit=options.memory_limit or "auto",
             processes=True,

