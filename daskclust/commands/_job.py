@@ -516,9 +516,11 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             progress.task(type(model).__name__, rows=n),
             daskclust.on_iteration(progress.iteration),
         ):
+            started = time.perf_counter()
             model.fit(job.data, **arguments)
+            spent = {"fit_seconds": time.perf_counter() - started}
         flags = flags_of(options).keys() - {"checkpoint"}
-        found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model)}
+        found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model), **spent}
         job.name(model)
         if options.colors is not None:
             for problem in paint(model, options.colors):

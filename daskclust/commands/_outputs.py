@@ -382,7 +382,7 @@ def numbers_of(model: Any) -> dict[str, Any]:
     history = getattr(model, "history_", None)
     if history:
         found["passes"] = history[-1].get("passes")
-        found["fit_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
+        found["iteration_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
         for name in ("mixing_weights", "left_out_log_loss", "advice"):
             # No number where too few labels are given: JSON has no NaN.
             value = history[-1].get(name)

@@ -222,3 +222,14 @@ def test_a_map_of_changes_says_what_it_compares(said: Said, scene: Path, address
         assert code == 0, err
         assert 'classes: ["unchanged", "cluster_0 -> cluster_1"]\n' in out
         assert out.endswith("job: compare of a.tif and b.zarr\n")
+
+
+def test_seconds_of_a_fit_hold_its_start(said: Said, scene: Path, address: str) -> None:
+    words = ("--n-clusters", 3, "--model", "m.zarr", "--json", "--scheduler", address)
+    code, out, err = said("fit", scene, *words)
+    assert code == 0, err
+    found = json.loads(out)
+    model = daskclust.load("m.zarr")
+    of_iterations = sum(record["seconds"] for record in model.history_)
+    assert found["iteration_seconds"] == pytest.approx(of_iterations)
+    assert of_iterations < found["fit_seconds"] < found["seconds"]

@@ -215,6 +215,8 @@ def test_wavelength_units(group):
 
     assert centers(wavelength=[1, 2, 3, 4], wavelength_units="µm").tolist() == [1e3, 2e3, 3e3, 4e3]
     assert centers(wavelengths=[1, 2, 3, 4], wavelength_units="nm").tolist() == [1, 2, 3, 4]
+    found = centers(wavelength=[20_000, 10_000, 5_000, 2_500], wavelength_units="cm-1")
+    assert found.tolist() == [500, 1000, 2000, 4000]
     assert centers(wavelength=[1, 2, 3]) is None
     assert centers(wavelength="red green blue nir") is None
 
