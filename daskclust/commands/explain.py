@@ -139,6 +139,7 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
             {
                 "label": int(found.labels[at]),
                 "name": name,
+                "class": found.classes[at],
                 "size": float(found.sizes[at]),
                 "share": float(found.shares[at]),
                 "what": found.describe(int(found.labels[at])),
@@ -180,4 +181,6 @@ def _as_text(found: Any, told: Any) -> list[str]:
         )
     if found.values_are not in (None, "value"):
         lines += ["", f"Values    {found.values_are}"]
+    if found.told_apart:
+        lines += ["", f"Classes   {found.told_apart}"]
     return [*lines, "", "Rules     " + str(told).replace("\n", "\n          "), ""]

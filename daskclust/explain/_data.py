@@ -71,6 +71,10 @@ class Labeled:
             usual = str(self.classes[label])
         return usual if self.model is None else _name_of(self.model, label, usual)
 
+    def classes_of(self, labels: Ints) -> list[str | None]:
+        """Return the class of each cluster; None where clusters are of no classes."""
+        return [_class_of(self.model, label) for label in labels.tolist()]
+
     def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
         """Make a pass; blocks keep the labels that they find where there is memory for them."""
         keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
@@ -105,12 +109,20 @@ class Labeled:
 
 def _name_of(model: Any, label: int, usual: str) -> str:
     """Return what a model calls one of its labels, or what it is called otherwise."""
-    names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
-    if owners is None:
-        is_noise = label == NONE and getattr(model, "_finds_noise", False)
-        return NOISE if is_noise else names.get(label, usual)
-    if not 0 <= label < len(owners):
+    of_class = _class_of(model, label)
+    if of_class is not None:
+        return f"{of_class} ({label})"
+    if hasattr(model, "cluster_classes_"):
         return usual
+    is_noise = label == NONE and getattr(model, "_finds_noise", False)
+    return NOISE if is_noise else class_names_of(model)[0].get(label, usual)
+
+
+def _class_of(model: Any, label: int) -> str | None:
+    """Return what a model calls the class of a cluster; None where clusters are of no classes."""
+    names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
+    if owners is None or not 0 <= label < len(owners):
+        return None
     classes = model.classes_
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
     if owners[label] < 0:  # of no class: in maps it has a code beyond those of the classes
@@ -118,7 +130,7 @@ def _name_of(model: Any, label: int, usual: str) -> str:
         usual = f"cluster_{code}"
     else:
         code, usual = int(codes[owners[label]]), str(classes[owners[label]])
-    return f"{names.get(merged_classes_of(model).get(code, code), usual)} ({label})"
+    return names.get(merged_classes_of(model).get(code, code), usual)
 
 
 def model_input(model: Any, X: Any) -> Any:
@@ -247,10 +259,12 @@ def open_labeled(
     y: Any = None,
     features: Sequence[str] | None = None,
     found: Any = None,
+    keep: bool = False,
 ) -> Labeled:
     """Bind rows with the labels that a model gives them, or with labels that are given.
 
-    `found` are labels of the model where they are known already: a fit keeps given labels.
+    `found` are labels of the model where they are known already: a fit keeps given labels. With
+    `keep`, those of rows in memory are predicted here, once, for who asks for them again.
     """
     if model is None and y is None:
         raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
@@ -293,7 +307,8 @@ def open_labeled(
         features = [f"x{j}" for j in range(data.shape[1])]
     owner, ignored = (model, None) if y is None else (None, NONE)
     of_rows: LabelsOfRows = None
-    if y is None and found is None and not merged_classes_of(model) and not hasattr(X, "columns"):
+    plain = y is None and found is None and not hasattr(X, "columns")
+    if plain and not merged_classes_of(model) and not (keep and not is_dask(data)):
         function = label_function(model, data.dtype)
         of_rows = None if function is None else function.labeled
     if of_rows is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -202,6 +203,8 @@ class Profiles:
         Of a sparse model.
     values_are : str or None
         What the values of a cube are, with their unit, as the fit has scaled them.
+    classes : list of (str or None), or None
+        Class of each cluster, of models whose clusters are of classes.
     """
 
     labels: Ints
@@ -226,6 +229,7 @@ class Profiles:
     wavelengths: Floats | None
     feature_weights: Floats | None
     values_are: str | None = None
+    classes: list[str | None] | None = None
 
     def __repr__(self) -> str:
         return f"Profiles of {self.n_clusters} clusters in {len(self.features)} features"
@@ -445,10 +449,18 @@ class Profiles:
         note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."
         if self.values_are not in (None, "value"):
             note += f" Values: {escape(str(self.values_are))}."
+        note += f" {escape(self.told_apart)}" if self.told_apart else ""
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
             f"<p>{note}</p>"
         )
+
+    @property
+    def told_apart(self) -> str:
+        """Name the classes of several clusters, in a sentence; nothing where there are none."""
+        counts = Counter(name for name in self.classes or () if name is not None)
+        several = [f"{name} has {count}" for name, count in counts.items() if count > 1]
+        return f"Clusters of one class are told apart: {', '.join(several)}." if several else ""
 
     def _there(self, at: int, i: int) -> bool:
         return bool(self.nearest_rows[at, i] >= 0)
@@ -580,6 +592,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
         wavelengths=data.wavelengths,
         feature_weights=_weights(data.model, p),
         values_are=data.values_are,
+        classes=data.classes_of(sample.labels),
     )
 
 

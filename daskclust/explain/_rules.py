@@ -192,7 +192,8 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     -----
     *Passes*: 2; the first draws rows, from which scikit-learn grows the tree, each weighted by
     the rows it stands for; the second counts over all rows how often the tree is right.
-    Thresholds are compared in float32, as scikit-learn does.
+    Thresholds are compared in float32, as scikit-learn does. Labels of a lazy X are predicted in
+    both passes, those of an array once.
 
     A leaf stands for the cluster of most of its drawn rows, so that a cluster that overlaps with
     larger ones may have none; the result says so. More leaves may find it a rule.
@@ -211,7 +212,7 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     >>> found.fidelity, sorted(str(rule) for rule in found.rules)
     (1.0, ['x0 <= 5', 'x0 > 5'])
     """
-    data = open_labeled(model, X)
+    data = open_labeled(model, X, keep=True)
     if max_leaves is not None:
         check_integer(max_leaves, "max_leaves", 2)
     return rules_of(data, sample_labeled(data), max_leaves)

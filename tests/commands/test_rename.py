@@ -87,6 +87,24 @@ def test_predict_and_explain_obey(run: Callable[..., Any], tmp_path: Path) -> No
     assert len({int(codes[of[v]]) for v in (1.0, 5.0, 40.0)}) == 1
 
 
+def test_clusters_of_one_class_are_told_apart(run: Callable[..., Any], tmp_path: Path) -> None:
+    cube, _, _ = _model(tmp_path)
+    truth = np.searchsorted([1, 5, 20, 40], SCENE).ravel()
+    rows = np.asarray(cube.rows_of(np.arange(SCENE.size).reshape(SCENE.shape))[1])
+    y = np.array(["a", "b", "c", "d"])[truth[rows]]
+    model = daskclust.SemiSupervisedKMeans(4, random_state=0).fit(cube, (np.arange(len(y)), y))
+    model.save(tmp_path / "m.zarr", overwrite=True)
+    assert "Clusters of one class" not in run("explain", "m.zarr", "s.zarr")[1]
+    (tmp_path / "n.csv").write_text("a,land\nb,land\n")
+    assert run("rename", "m.zarr", "n.csv")[0] == 0
+    code, out, err = run("explain", "m.zarr", "s.zarr", "--output", "e.html")
+    assert code == 0, err
+    assert "Clusters of one class are told apart: land has 2." in out
+    assert "Clusters of one class are told apart: land has 2." in (tmp_path / "e.html").read_text()
+    found = json.loads(run("explain", "m.zarr", "s.zarr", "--json")[1])["clusters"]
+    assert sorted(item["class"] for item in found) == ["c", "d", "land", "land"]
+
+
 def test_names_can_be_exchanged_and_smoothed(run: Callable[..., Any], tmp_path: Path) -> None:
     cube, _, _ = _model(tmp_path)
     few = np.full(SCENE.shape, -1, dtype=object)

@@ -9,8 +9,10 @@ import pytest
 from sklearn.datasets import load_wine
 
 import daskclust
+from daskclust.estimator import base
 from daskclust.exceptions import PerformanceWarning
 from daskclust.explain import explained, rules
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.report.sections import explained_page
 
 
@@ -114,3 +116,17 @@ def test_one_cluster_has_no_rules():
         rules(model, X)
     with pytest.raises(ValueError, match="max_leaves"):
         rules(model, X, max_leaves=1)
+
+
+def test_rows_in_memory_are_labeled_once(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    model = daskclust.KMeans(3, random_state=0).fit(X)
+    labeled = []
+
+    def counting(x, *args, **kwargs):
+        labeled.append(len(x))
+        return nearest(x, *args, **kwargs)
+
+    monkeypatch.setattr(base, "nearest", counting)
+    rules(model, X)
+    assert sum(labeled) == len(X)
