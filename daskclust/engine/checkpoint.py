@@ -259,7 +259,8 @@ class StartLog:
         """Add a record, and forget those after it."""
         self.records[self._at :] = [(meta, arrays)]
         self._at += 1
-        self.checkpoint.save_start(self.records)
+        metas, own = _numbered(self.records)
+        self.checkpoint._write(({"start": metas}, own))
 
     def keeper(self, name: str) -> LoopKeeper:
         return LoopKeeper(self, name)
@@ -521,11 +522,6 @@ class Checkpoint:
     def start_log(self) -> StartLog:
         """Return the record of the start, up to the point that an earlier process reached."""
         return StartLog(self, self._started)
-
-    def save_start(self, records: list[Packed]) -> None:
-        """Replace the file by the record of a start that is not done yet."""
-        metas, arrays = _numbered(records)
-        self._write(({"start": metas}, arrays))
 
     def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
         """Return a loop inside the start as it was kept."""

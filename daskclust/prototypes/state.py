@@ -171,16 +171,13 @@ class PrototypeProblem:
 
     @property
     def sizes(self) -> Mapping[str, int]:
+        features = self.rows.n_features
         return {
             "v": len(self.views),
-            "p": self.n_columns,
+            # Columns of the rows that views turn, the most of all views.
+            "p": max(features if gap is None else gap.n_columns for gap in self.gaps),
             "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
-
-    @property
-    def n_columns(self) -> int:
-        """Columns of the rows that views turn, the most of all views."""
-        return max(self.rows.n_features if gap is None else gap.n_columns for gap in self.gaps)
 
     # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
     # instances while it is found, and fits that share passes wait for each other inside.
