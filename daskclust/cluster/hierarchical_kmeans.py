@@ -446,6 +446,33 @@ MetricName = Literal["euclidean", "cosine", "sam"]
 _TWO_LEVELS = 1000
 
 
+def totals_of(n_clusters: Any) -> tuple[int, ...]:
+    """Return the centers of each level that are asked for; two levels at least.
+
+    >>> totals_of(20), totals_of(2000), totals_of((5, 20, 20))
+    ((20, 20), (11, 2000), (5, 100, 2000))
+    """
+    if isinstance(n_clusters, tuple | list):
+        totals = np.cumprod(n_clusters, dtype=object).tolist()
+    else:
+        k = int(n_clusters)
+        totals = [k if k < _TWO_LEVELS else choose_parents(k), k]
+    return tuple(map(int, totals if len(totals) > 1 else 2 * totals))
+
+
+def passes_of_levels(params: Mapping[str, Any]) -> int:
+    """Return the passes over all rows at most, after those of the first level.
+
+    One for each further level, and one that counts the rows of the leaves: of leaves that are too
+    large again after each division, which is a pass, too.
+    """
+    totals = totals_of(params["n_clusters"])
+    divides = params.get("max_cluster_size") is not None
+    if totals[0] == totals[-1] and not divides:
+        return 0
+    return len(totals) + 2 * _ROUNDS * divides
+
+
 @dataclass(frozen=True)
 class LeafFunction:
     """Handles a block's rows in ``predict``; travels to workers, once."""
@@ -654,12 +681,7 @@ class HierarchicalKMeans(BaseClusterer):
     @property
     def _totals(self) -> tuple[int, ...]:
         """Centers of each level; two levels at least."""
-        if isinstance(self.n_clusters, tuple | list):
-            totals = np.cumprod(self.n_clusters, dtype=object).tolist()
-        else:
-            k = int(self.n_clusters)
-            totals = [k if k < _TWO_LEVELS else choose_parents(k), k]
-        return tuple(map(int, totals if len(totals) > 1 else 2 * totals))
+        return totals_of(self.n_clusters)
 
     @property
     def _is_one_level(self) -> bool:

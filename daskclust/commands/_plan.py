@@ -12,6 +12,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
+from daskclust.cluster.hierarchical_kmeans import passes_of_levels, totals_of
 from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError
@@ -21,11 +22,18 @@ from daskclust.starts.sampled import passes_of_start
 def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
     """Return the passes of a fit by what they are for, as upper limits; None if unknown."""
     inner = int(params.get("max_iter", params.get("em_iter", 1)))
+    levels = 0
+    if "n_probe" in params:
+        levels = passes_of_levels(params)
+        # Its first level is that of KMeans with its defaults.
+        first = totals_of(params["n_clusters"])[0]
+        params = {**params, "n_clusters": first, "init": "k-means||", "algorithm": "auto"}
     return {
         "survey": 1,
         "fetch_labeled_rows": int(constrained),
         "start": passes_of_start(params),
         "iterations_at_most": inner * int(params.get("max_outer_iter", 1)),
+        "levels_below": levels,
         "last_assignment": 1,
     }
 

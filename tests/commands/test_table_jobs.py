@@ -12,7 +12,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import daskclust
-from daskclust import KMeans, LabelSpreading
+from daskclust import HierarchicalKMeans, KMeans, LabelSpreading
+from daskclust.commands._plan import passes_of
 from daskclust.tables import open_table, written_labels
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
@@ -276,6 +277,25 @@ def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
     plan = json.loads(said(*words, "--json")[1])
     assert plan["passes"]["iterations_at_most"] == 7
     assert not [p for p in parts.parent.iterdir() if p != parts]
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "more", "below"),
+    [(8, {}, 0), ((5, 6), {}, 2), ((4, 2, 3), {}, 3), ((5, 6), {"max_cluster_size": 60}, 50)],
+)
+def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below: int) -> None:
+    """The start of the first level and the passes after it were left out."""
+    x = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    model = HierarchicalKMeans(n_clusters, max_iter=4, random_state=0, **more).fit(x)
+    plan = passes_of(model.get_params(), constrained=False)
+    assert plan["levels_below"] == below
+    made = model.history_[-1]["passes"]
+    assert plan["start"] > 0
+    assert made <= sum(filter(None, plan.values()))
+    if not more:
+        other = plan["iterations_at_most"] - model.n_iter_
+        # A start may take fewer, and KMeans measures once more.
+        assert made >= sum(filter(None, plan.values())) - other - plan["start"] - 1
 
 
 @pytest.mark.parametrize(
