@@ -233,3 +233,19 @@ def test_seconds_of_a_fit_hold_its_start(said: Said, scene: Path, address: str) 
     of_iterations = sum(record["seconds"] for record in model.history_)
     assert found["iteration_seconds"] == pytest.approx(of_iterations)
     assert of_iterations < found["fit_seconds"] < found["seconds"]
+
+
+def test_a_map_of_margins_says_what_it_is_in_other_programs(
+    said: Said, scene: Path, address: str
+) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    words = ("--n-clusters", 3, "--uncertainty", "u.tif", "--scheduler", address)
+    code, _, err = said("fit", scene, *words)
+    assert code == 0, err
+    with rasterio.open("u.tif") as file:
+        tags = file.tags()
+        assert file.descriptions == ("margin",)
+    assert tags["long_name"] == "margin"
+    assert tags["description"].startswith("1 less the distance to the nearest center")
+    # What is no text is JSON.
+    assert json.loads(tags["daskclust_job"])["estimator"] == "KMeans"

@@ -98,7 +98,8 @@ def write_cog(
     `blocks` are disjoint windows (rows, columns, values) that together cover the image, values of
     shape (rows, columns) or (bands, rows, columns). `legend` is called when all blocks are written,
     `check` before the file gets its name: it raises where the map must not be kept. `attributes`
-    are JSON values, kept as tags, without the credentials of URLs.
+    are JSON values, kept as tags, without the credentials of URLs; texts as they are. Of one band
+    of numbers, their ``long_name`` is its name.
 
     Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is written beside the
     target first, then copied by GDAL's COG driver, which adds overviews (nearest
@@ -133,7 +134,10 @@ def write_cog(
         # Where pixels lie is known without the system in which it is told.
         profile["transform"] = Affine(*grid.transform)
     said = redact_all(dict(attributes or {}))
-    tags = {_MARK: output.kind, **{key: json.dumps(value) for key, value in said.items()}}
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in said.items()}
+    tags = {_MARK: output.kind, **texts}
+    if band_names is None and legend is None and count == 1 and "long_name" in texts:
+        band_names = [texts["long_name"]]
     with output.new() as whole:
         try:
             with _errors_of_writing(target), maybe_unplaced():
