@@ -249,3 +249,28 @@ def test_a_map_of_margins_says_what_it_is_in_other_programs(
     assert tags["description"].startswith("1 less the distance to the nearest center")
     # What is no text is JSON.
     assert json.loads(tags["daskclust_job"])["estimator"] == "KMeans"
+
+
+def test_units_of_bands_of_rasters_are_known(tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    size = {"height": 12, "width": 20, "dtype": "float32", "driver": "GTiff"}
+
+    def write(name: str, bands: np.ndarray, units: tuple[str, ...]) -> Path:
+        with rasterio.open(tmp_path / name, "w", count=len(bands), **size) as file:
+            file.write(bands)
+            file.units = units
+        return tmp_path / name
+
+    cube = daskclust.open_cube(write("s.tif", image(), ("percent",) * 3))
+    model = daskclust.KMeans(2, random_state=0).fit(cube)
+    assert profiles(model, cube).values_are == "value (percent)"
+    # They are compared, as those of any other format.
+    other = daskclust.open_cube(write("other.tif", image() / 100, ("1",) * 3))
+    with pytest.raises(ValueError, match=r"The cube is in '1', .* data in 'percent'"):
+        model.predict(other)
+    mixed = write("mixed.tif", image(), ("percent", "percent", "K"))
+    assert "units" not in daskclust.open_cube(mixed).attributes
+    files = [write(f"{n}.tif", image()[n : n + 1], ("percent",)) for n in range(3)]
+    assert daskclust.open_cube(files).attributes["units"] == "percent"
+    files[1] = write("1.tif", image()[1:2], ("K",))
+    assert "units" not in daskclust.open_cube(files).attributes

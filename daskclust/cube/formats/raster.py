@@ -231,6 +231,8 @@ def _attributes(file: Any) -> dict[str, Any]:
     good = truth_values(file.tags(ns="ENVI").get("bbl"), n)
     if good is not None:
         found[BAD_BANDS] = (~good).tolist()
+    if file.units[0] and len(set(file.units)) == 1:
+        found["units"] = file.units[0]
     if any(file.descriptions):
         found[BAND_NAMES] = [name or "" for name in file.descriptions]
     if n == 1:
@@ -492,7 +494,8 @@ def _joined_attributes(parts: Sequence[Described]) -> dict[str, Any]:
         found[key] = values if key == BAD_BANDS else _one_or_all(values)
     if "_FillValue" in parts[0].attributes:
         found["_FillValue"] = parts[0].attributes["_FillValue"]
-    return found
+    units = {part.attributes.get("units") for part in parts}
+    return found if len(units) > 1 or None in units else {**found, "units": units.pop()}
 
 
 def _check_same_grid(first_path: str, first: Described, path: str, part: Described) -> None:
