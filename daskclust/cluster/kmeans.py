@@ -52,10 +52,10 @@ from daskclust.starts.sampled import (
     Candidates,
     Sample,
     draw_sample,
+    drawn_at_once,
     filled,
     first_rows,
     grows,
-    is_large,
     large_starts,
     n_candidates,
     n_survey_picks,
@@ -333,10 +333,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
         candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
         and clusters the candidates, each weighted by the number of rows nearest to it.  Where
-        ``k p`` is 16 384 or more (embeddings), that would take as long as dozens of iterations:
-        as many candidates are drawn uniformly then, with the 1024 rows farthest from some of
-        them, and centers are chosen from these by greedy k-means++ [1]_, in up to three times
-        the multiplications of an iteration (more where there are fewer than 7 rows a cluster).
+        ``k p`` is 16 384 or more (embeddings), or k 256 or more and rows fewer than 160 a cluster,
+        that would take as long as dozens of iterations: as many candidates are drawn uniformly
+        then, with the 1024 rows farthest from some of them, and centers are chosen from these by
+        greedy k-means++ [1]_, in about the time of up to three iterations (five where there are
+        fewer than 7 rows a cluster).
         ``"k-means++"`` draws one center a pass [1]_.  ``"random"`` draws rows.  The next three
         are deterministic: ``"maximin"`` takes the row of the largest norm, then always the row
         farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the largest local
@@ -440,9 +441,9 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``, or 2 where ``k p`` is
-    16 384 or more; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
-    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers stood still.
+    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``, or 2 where candidates
+    are drawn uniformly; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others),
+    1 an iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers stood still.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
     that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
@@ -661,7 +662,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if not (isinstance(self.init, str) and self.init == "k-means||"):
             given = problem.start()
             return start(lambda _: list(given[:, None]), lambda: given)
-        if is_large(k, rows.n_features):
+        if drawn_at_once(rows, k):
             count = n_candidates(rows, k, self.oversampling_factor, self.init_rounds)
             return start(
                 lambda sample: _alone(large_starts(sample, k, seeds, survey.mean, count)),

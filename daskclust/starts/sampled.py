@@ -19,7 +19,13 @@ from daskclust.engine import Carry, Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
 from daskclust.kernels.nearest.assign import cluster_points
 from daskclust.kernels.rng import draw_numbers
-from daskclust.kernels.starts.draws import draw_apart, draw_in_batches, n_draws
+from daskclust.kernels.starts.draws import (
+    draw_apart,
+    draw_greedy,
+    draw_in_batches,
+    in_tiles,
+    n_draws,
+)
 from daskclust.reduction import (
     ATTRACTED,
     CANDIDATES,
@@ -55,6 +61,12 @@ _LARGE = 2**14
 _GROWN_EACH, _LARGE_USUAL, _LARGE_FAR = 64, 256, 1024
 #: Passes over all rows that greedy draws from the sample may take, by multiplications.
 _DRAW_PASSES = 3
+#: Features below which draws are compared one center after another, in registers: better centers,
+#: in so many times the time of a pass of as many multiplications.
+_NARROW, _SLOWER = 64, 1.5
+#: Clusters from which rounds of k-means|| are left out, too, where rows for each are fewer than
+#: that: rounds would take many passes, to draw much of the data.
+_MANY, _ROUNDS_EACH = 256, 160
 #: Draws of their own, beside those of the rounds of k-means||.
 _OF_ROWS, _OF_LARGE = 2**33, 2**33 + 2
 
@@ -62,6 +74,11 @@ _OF_ROWS, _OF_LARGE = 2**33, 2**33 + 2
 def is_large(k: int, p: int) -> bool:
     """Whether centers are so many, and so wide, that drawing them costs many passes."""
     return k * p >= _LARGE
+
+
+def drawn_at_once(rows: Rows, k: int) -> bool:
+    """Whether centers are drawn from one sample of the rows, and not in rounds over all rows."""
+    return is_large(k, rows.n_features) or (k >= _MANY and rows.n_rows < _ROUNDS_EACH * k)
 
 
 def first_rows(k: int) -> int:
@@ -157,7 +174,7 @@ def draw_sample(
     order = rng.permutation(len(x))
     order = order[weight[order] > 0]
     # Drawn rows lie where most rows are: what is far from all of them is rare.
-    large = is_large(k, rows.n_features)
+    large = drawn_at_once(rows, k)
     usual = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
     if not len(usual):
         return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
@@ -193,18 +210,24 @@ def large_starts(
 
     Returns (k, p): None where the part has fewer than k distinct rows.
 
-    Three times the multiplications of a pass over all rows, for each start; two draws for each
-    center are made even so.
+    The time of three passes over all rows, as far as multiplications tell, for each start; two
+    draws for each center are made even so.
     """
     if sample.total <= 0 or sample.size < k:
         return None
     part, weight, _ = sample.part(n_candidates)
     points = filled(part, mean) if np.isnan(part).any() else part
-    draws = min(n_draws(k), max(2, _DRAW_PASSES * sample.n_rows // len(points)))
+    m, p = points.shape
+    tiles = in_tiles(points, weight) if p < _NARROW else None
+    times = 1.0 if tiles is None else _SLOWER
+    draws = min(n_draws(k), max(2, int(_DRAW_PASSES * sample.n_rows / (times * m))))
     found = []
     for seed in seeds:
         rng = np.random.default_rng([seed, _OF_LARGE])
-        places = draw_in_batches(points, weight, k, draws, rng, side_by_side)
+        if tiles is not None:
+            places = draw_greedy(tiles, k, rng.random((k, draws)))
+        else:
+            places = draw_in_batches(points, weight, k, draws, rng, side_by_side)
         if len(places) < k:
             return None
         found.append(points[places].astype(np.float64))
@@ -214,9 +237,12 @@ def large_starts(
 def n_candidates(rows: Rows, k: int, factor: float, n_rounds: int) -> int:
     """Return how many rows such starts are drawn from: as many as k-means|| would draw.
 
-    No more than fit the client, but for twice the clusters.
+    No more than fit the client, but for twice the clusters; half the rows where that leaves four a
+    cluster and features are few.
     """
     wanted = max(_FIRST, n_rounds * round(factor * k))
+    if rows.n_features < _NARROW:
+        wanted = min(wanted, max(rows.n_rows // 2, 4 * k))
     return min(rows.n_rows, max(2 * k, min(wanted, _fit(rows))))
 
 
@@ -271,7 +297,7 @@ def sample_centers(
 
     Passes: 0 more for ``"random"``, one for each center but the first for
     ``"k-means++"``, one for each center for ``"maximin"``, at most 1 for ``"dkm++"`` and
-    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"`` (2 for many wide centers),
+    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"`` (2 for many centers),
     however many restarts there are; with ``fixed`` centers one for each other center, and
     none if there are no others.
     """
@@ -289,7 +315,7 @@ def sample_centers(
     if init == "random":
         return _padded([np.concatenate([known, p])[:n_clusters] for p in picks], n_clusters)
     first = [known] * len(seeds) if len(known) else picks
-    if init == "k-means||" and not len(known) and is_large(n_clusters, rows.n_features):
+    if init == "k-means||" and not len(known) and drawn_at_once(rows, n_clusters):
         count = n_candidates(rows, n_clusters, oversampling_factor, init_rounds)
         sample = draw_sample(
             rows,

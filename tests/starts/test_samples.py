@@ -10,9 +10,17 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from daskclust import KMeans
+from daskclust.cluster import kmeans
 from daskclust.engine import open_rows
 from daskclust.starts import sampled
-from daskclust.starts.sampled import Sample, grows, is_large, large_starts, n_candidates
+from daskclust.starts.sampled import (
+    Sample,
+    first_rows,
+    grows,
+    is_large,
+    large_starts,
+    n_candidates,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -83,7 +91,7 @@ def test_parts_of_a_large_sample_are_iterated() -> None:
 
 @pytest.mark.parametrize("n", [1000, 20_000, 300_000, 1_000_000])
 @pytest.mark.parametrize("p", [2, 16, 100, 768, 1536])
-def test_starts_of_many_wide_centers_take_less_than_five_passes(monkeypatch, n, p) -> None:
+def test_starts_of_many_centers_take_less_than_five_passes(monkeypatch, n, p) -> None:
     made: list[float] = []
 
     def draw(points, weight, k, draws, rng, run):
@@ -91,15 +99,49 @@ def test_starts_of_many_wide_centers_take_less_than_five_passes(monkeypatch, n, 
         made.append(draws * len(points) / n)
         return np.zeros(k, np.intp)
 
+    def draw_one_by_one(tiles, k, uniforms):
+        made.append(sampled._SLOWER * uniforms.shape[1] * tiles.mass.size / n)
+        return np.zeros(k, np.intp)
+
     monkeypatch.setattr(sampled, "draw_in_batches", draw)
+    monkeypatch.setattr(sampled, "draw_greedy", draw_one_by_one)
+    monkeypatch.setattr(kmeans, "draw_greedy", draw_one_by_one)
+    if p >= sampled._NARROW:
+        # Rows of one feature stand for them.
+        monkeypatch.setattr(sampled, "_NARROW", 0)
     rows = SimpleNamespace(n_rows=n, n_features=p, dtype=np.dtype("f4"))
-    shapes = [k for k in (2, 11, 100, 300, 1000, 2048, 10_000, 100_000) if k <= n]
-    for k in (k for k in shapes if sampled.is_large(k, p)):
-        count = sampled.n_candidates(rows, k, 2.0, 5)
-        part = np.zeros((min(n, count + min(sampled._LARGE_FAR, n // 8)), 1))
+    shapes = [k for k in (2, 11, 100, 300, 1000, 2048, 3000, 10_000, 100_000) if k <= n]
+    for k in (k for k in shapes if k >= sampled._MANY or is_large(k, p)):
+        count = n_candidates(rows, k, 2.0, 5)
+        far = min(first_rows(k) // 4, n // 8)
+        at_once = sampled.drawn_at_once(rows, k)
+        size = count + min(far, sampled._LARGE_FAR) if at_once else first_rows(k) + far
+        part = np.zeros((min(n, size), 1))
         sample = SimpleNamespace(
             total=1.0, size=n, n_rows=n, part=lambda _, part=part: (part, np.ones(len(part)), 0.0)
         )
-        assert sampled.large_starts(sample, k, [0], np.zeros(1), count) is not None
-        # The farthest rows are measured against a few of the others.
-        assert made.pop() + min(k, sampled._LARGE_USUAL) / k < 5
+        if at_once:
+            assert large_starts(sample, k, [0], np.zeros(1), count) is not None
+        else:
+            monkeypatch.setattr(kmeans, "filled", lambda x, mean: x)
+            kmeans.greedy_tries(sample, np.zeros((10 * k, 1)), k, 0, np.zeros(1))
+        # The farthest rows are measured against some of the others.
+        usual = min(k, sampled._LARGE_USUAL) if at_once else k
+        assert sum(made) + usual / k < 5
+        made.clear()
+
+
+def test_many_centers_of_few_rows_each_need_no_rounds() -> None:
+    X = np.random.default_rng(0).random((20_000, 2), np.float32)
+    model = KMeans(300, random_state=0, max_iter=1).fit(X)
+    # The survey, the drawn rows, the farthest ones, an iteration, and the last assignment.
+    assert model.history_[0]["passes"] <= 4
+    greedy = KMeans(300, init="k-means++", algorithm="lloyd", random_state=0, max_iter=1).fit(X)
+    assert model.inertia_ < 0.9 * greedy.inertia_
+
+
+def test_many_narrow_centers_find_small_clusters_far_away() -> None:
+    X = np.random.default_rng(0).random((20_000, 2), np.float32)
+    X[::2500] += 100 * np.arange(1, 9, dtype=np.float32)[:, None]
+    model = KMeans(300, random_state=0, max_iter=2).fit(X)
+    assert len(np.unique(model.labels_[::2500])) == 8
