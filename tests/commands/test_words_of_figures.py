@@ -14,7 +14,7 @@ import pytest
 
 import daskclust
 from daskclust.cube.pixels import questions_of
-from daskclust.explain import profiles, rules
+from daskclust.explain import drift, profiles, rules
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
@@ -60,6 +60,7 @@ def test_noise_is_no_cluster(said: Said, scene: Path, address: str) -> None:
     assert found.names == ["noise", "0", "1"]
     assert (-1, "480 nm") in found.to_frame().index
     assert str(found).startswith("Profiles of 2 clusters")
+    assert str(drift(model, daskclust.open_cube(scene))).startswith("Drift of 2 clusters")
     noise = int((np.asarray(model.predict(daskclust.open_cube(scene))) < 0).sum())
     assert 3 <= noise <= (labels < 0).sum() + 3
     code, out, err = said("predict", scene, "--model", "m.zarr", "--output", "p.zarr", *cluster)
@@ -274,3 +275,12 @@ def test_units_of_bands_of_rasters_are_known(tmp_path: Path) -> None:
     assert daskclust.open_cube(files).attributes["units"] == "percent"
     files[1] = write("1.tif", image()[1:2], ("K",))
     assert "units" not in daskclust.open_cube(files).attributes
+
+
+def test_means_are_called_means(said: Said, scene: Path, address: str) -> None:
+    words = ("--estimator", "gaussianmixture", "--n-components", 2, "--report", "r.html")
+    code, out, err = said("fit", scene, *words, "--uncertainty", "u.zarr", "--scheduler", address)
+    assert code == 0, err
+    assert re.search(r"^Bound +-?[\d.]+ of the log-likelihood a row$", out, flags=re.MULTILINE)
+    assert " area " not in (text := text_of(Path("r.html").read_text()))
+    assert " share mean margin " in text
