@@ -8,7 +8,7 @@ a model needs no pickle and predicts the same bits wherever it is.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -38,6 +38,9 @@ from daskclust.persistence.schema import Entry, Fields, Number, OneOf
 #: Squared widths, as multiples of the median squared distance, and ridges that are tried.
 _WIDTHS = 2.0 ** np.arange(-5, 3)
 _RIDGES = 10.0 ** np.arange(-4, 2)
+#: What any two points have in common, however far they are from each other, beside the bump of
+#: height 1: rows that are far from all labels look like a class that is spread out.
+_LEVEL = 0.75
 #: Errors that differ by less, relatively, are the same: the first pair counts.
 _RELATIVE_GAIN = 1e-9
 
@@ -51,19 +54,25 @@ def squared_distances(a: Array, b: Array) -> Floats:
 
 @dataclass(frozen=True)
 class KernelRidge:
-    """Scores of classes as sums of Gaussian bumps ``exp(-d^2 / width)`` of points."""
+    """Scores of classes as sums of Gaussian bumps ``level + exp(-d^2 / width)`` of points."""
 
     points: Floats
     width: float
     weights: Floats
+    level: float = _LEVEL
     ridge: float = 0.0
 
     def __call__(self, z: Floats) -> Floats:
-        """Scores of rows, in [0, 1]: near 0 for all classes far from every labeled row."""
-        bumps = squared_distances(z, self.points)
-        bumps /= -self.width
-        scores: Floats = np.exp(bumps, out=bumps) @ self.weights
+        """Scores of rows, in [0, 1]: the same far from every labeled row."""
+        scores: Floats = _bumps(squared_distances(z, self.points), self.width) @ self.weights
+        scores += self.level * self.weights.sum(axis=0)
         return np.clip(scores, 0.0, 1.0, out=scores)
+
+
+def _bumps(distances: Floats, width: float) -> Floats:
+    """Turn squared distances into bumps, in place."""
+    distances /= -width
+    return np.exp(distances, out=distances)
 
 
 def fit_again(
@@ -74,12 +83,13 @@ def fit_again(
     Also return scores of each point without it.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
-    system = root * np.exp(-squared_distances(points, points) / chosen.width) * root.T
+    bumps = _bumps(squared_distances(points, points), chosen.width)
+    system = root * (bumps + chosen.level) * root.T
     system[np.diag_indices_from(system)] += chosen.ridge
     inverse = cho_solve(cho_factor(system), np.eye(len(system)))
     solved = inverse @ (root * targets)
     left_out = solved / np.diag(inverse)[:, None]
-    fitted = KernelRidge(points, chosen.width, root * solved, chosen.ridge)
+    fitted = replace(chosen, points=points, weights=root * solved)
     return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 
@@ -97,7 +107,8 @@ def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRi
     unit = float(np.median(apart)) if len(apart) else 1.0
     best: tuple[float, float, float, Floats, Floats] | None = None
     for factor in _WIDTHS:
-        values, vectors = eigh(root * np.exp(-distances / (factor * unit)) * root.T)
+        kernel = _bumps(distances.copy(), factor * unit) + _LEVEL
+        values, vectors = eigh(root * kernel * root.T)
         turned, squares = vectors.T @ (root * targets), vectors**2
         for ridge in _RIDGES:
             inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
@@ -108,7 +119,8 @@ def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRi
                 best = error, factor * unit, float(ridge), root * solved, left_out
     assert best is not None
     _, width, chosen, weights, left_out = best
-    return KernelRidge(points, width, weights, chosen), np.clip(targets - left_out / root, 0.0, 1.0)
+    fitted = KernelRidge(points, width, weights, ridge=chosen)
+    return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 
 #: Labeled neighbors that vote, and cells in which they are looked for.

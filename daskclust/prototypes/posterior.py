@@ -226,6 +226,8 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Stored("v", low=0),
     "_ridge_weights": Stored("v l c"),
+    # Models of earlier versions have none.
+    "_ridge_level": Number(low=0, optional=True),
     "_reference_points": Stored("v r q", optional=True),
     "_reference_shares": Stored("r c", low=0, optional=True),
     "_ridge_share": Number(low=0),
@@ -249,6 +251,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_n_labeled": len(spaces[0].nodes) - spaces[0].n_prototypes,
         "_ridge_widths": np.array([one.ridge.width for one in spaces]),
         "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
+        "_ridge_level": spaces[0].ridge.level,
         "_ridge_share": balance.ridge_share,
         "_spread_power": balance.spread_power,
         "_ridge_power": balance.ridge_power,
@@ -304,7 +307,10 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
         nodes, size = sets[0].nodes, sets[0].n_prototypes
         ridge = KernelRidge(
-            nodes[size:], float(stored["_ridge_widths"][v]), stored["_ridge_weights"][v]
+            nodes[size:],
+            float(stored["_ridge_widths"][v]),
+            stored["_ridge_weights"][v],
+            stored.get("_ridge_level", 0.0),
         )
         references = None
         if points is not None and known is not None:

@@ -10,6 +10,7 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 from daskclust.kernels.projection import noise_whitening
 from daskclust.prototypes.graph import Spreader, embed, normalized, propagate_pairs, unreached
 from daskclust.prototypes.learners import (
+    _LEVEL,
     References,
     best_share,
     fit_again,
@@ -110,7 +111,10 @@ def test_ridge_errors_left_out_are_those_of_refits() -> None:
     best, scores, alone = np.inf, None, targets
     for factor in 2.0 ** np.arange(-5, 3):
         for ridge in 10.0 ** np.arange(-4, 2):
-            model = ReferenceRidge(alpha=ridge, kernel="rbf", gamma=1 / (factor * unit))
+            model = ReferenceRidge(
+                alpha=ridge,
+                kernel=lambda a, b, w=factor * unit: _LEVEL + np.exp(-((a - b) ** 2).sum() / w),
+            )
             error, others = 0.0, np.empty_like(targets)
             for i in range(12):
                 rest = np.arange(12) != i
@@ -156,9 +160,16 @@ def test_the_ridge_leans_but_is_never_alone() -> None:
     assert balanced_loss(np.full((2, 2), 0.5), np.eye(2)) == 0.0
 
 
-def test_far_from_all_labels_the_ridge_says_nothing() -> None:
+def test_far_from_all_labels_the_ridge_names_the_class_that_is_spread_out() -> None:
     found, _ = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2))
-    assert_array_equal(found(np.array([[1e6]])), [[0.0, 0.0]])
+    one, other = found(np.array([[1e6]]))[0]
+    assert one == pytest.approx(other)
+    dense, wide = np.linspace(-0.1, 0.1, 6), np.array([-9.0, -5.0, -2.0, 2.0, 5.0, 9.0])
+    points = np.concatenate([dense, wide])[:, None]
+    found, _ = fit_ridge(points, np.eye(2)[np.repeat([0, 1], 6)], np.ones(12))
+    dense_far, wide_far = found(np.array([[-1e3], [1e3], [40.0]])).T
+    assert (wide_far > 0.7).all()
+    assert (dense_far < 0.3).all()
 
 
 def test_shares_and_weights_of_neighbors() -> None:

@@ -415,3 +415,12 @@ def test_a_range_beyond_float32_is_a_range() -> None:
         warnings.simplefilter("error")
         model = LabelSpreading(4, random_state=0).fit(x, np.array([0, -1, -1]))
     assert np.asarray(model.labels_).tolist() == [0, 0, 0]
+
+
+def test_a_ridge_of_an_earlier_version_has_no_level() -> None:
+    X, truth = moons()
+    model = LabelSpreading(random_state=0).fit(X, few(truth, 3))
+    far = np.full((1, model._posterior().spaces[0].ridge.points.shape[1]), 1e6)
+    assert model._posterior().spaces[0].ridge(far).min() > 0.1
+    del model._ridge_level
+    assert model._posterior().spaces[0].ridge(far).tolist() == [[0.0, 0.0]]
