@@ -240,7 +240,7 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
                 "the bands in reports."
             )
             if found["format"] == "zarr"
-            else "No wavelengths: reports number the bands."
+            else "No wavelengths: reports name the bands as the file does, or number them."
         )
     if not found["nodata"] and not found["nan_is_nodata"]:
         out.append(

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: The cells of tutorials, too; lines that begin with a colon are options.
 FENCE = re.compile(
-    r"^```(python|console|\{code-cell\})[^\n]*\n(?::[^\n]*\n)*(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```(python|console|text|\{code-cell\})[^\n]*\n(?::[^\n]*\n)*(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 #: Commands that find their own cluster, or need none.
 ALONE = ("inspect", "doctor", "warmup", "demo", "--help", "--version")
@@ -28,6 +29,11 @@ ALONE = ("inspect", "doctor", "warmup", "demo", "--help", "--version")
 
 def blocks(path: Path) -> list[tuple[str, str]]:
     """Return language and text of the blocks of a page that users may run."""
+    return [block for block in fences(path) if block[0] != "text"]
+
+
+def fences(path: Path) -> list[tuple[str, str]]:
+    """Return language and text of all blocks of a page, those that show an output among them."""
     return [(match[1], match[2]) for match in FENCE.finditer(path.read_text())]
 
 
@@ -40,6 +46,8 @@ def commands(text: str) -> list[list[str]]:
 
 #: Of 200 000 rows, read on a cluster of its own; of the fits of "from a scene to what changed".
 SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
+#: Pages whose figures are those of the commands before them.
+FIGURES = ("tutorials/first-map.md", "tutorials/scene-to-change.md")
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in DOCS.rglob("*.md")
@@ -91,13 +99,26 @@ def test_blocks_run(
     shutil.copytree(material, folder)
     monkeypatch.chdir(folder)
     names: dict[str, object] = {"__name__": "__main__"}
-    for number, (language, text) in enumerate(blocks(DOCS / page), 1):
-        if language != "console":
+    said = ""
+    for number, (language, text) in enumerate(fences(DOCS / page), 1):
+        if language == "text":
+            if page in FIGURES:
+                assert_shown(text, said)
+        elif language != "console":
             exec(compile(text, f"{page}, block {number}", "exec"), names)
         else:
             for words in commands(text):
                 run_command(words, address)
+            said = capsys.readouterr().out
     capsys.readouterr()
+
+
+def assert_shown(text: str, said: str) -> None:
+    """Check that a command has printed each line that a page shows, but for breaks and files."""
+    printed = " ".join(said.split())
+    for line in map(str.split, text.splitlines()):
+        if line and line[0] != "Written":
+            assert " ".join(line) in printed, f"{' '.join(line)!r} is not in\n{said}"
 
 
 def test_commands_of_the_readme_run(
