@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import re
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,10 @@ from daskclust.commands.console import Progress, counted, did_you_mean, number, 
 from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint, compute
+from daskclust.report.page import Report, marked_page
 from daskclust.report.summary import legend_of, n_clusters_of
 from daskclust.storage.atomic import remove_stale
+from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
@@ -265,6 +269,11 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
     )
     group.add_argument("--json", action="store_true", help="print results as JSON")
     group.add_argument(
+        "--performance",
+        metavar="FILE",
+        help="Dask's report on where the time of the cluster went, one HTML file",
+    )
+    group.add_argument(
         "--overwrite", action="store_true", help="replace earlier outputs of this command"
     )
     return group
@@ -468,6 +477,37 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
             remove_stale(item)
 
 
+def _has_bokeh() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
+
+
+@contextmanager
+def _observed(client: Any, job: Any) -> Iterator[None]:
+    """Write Dask's report on what is done, if it was asked for; of a job that fails there is none.
+
+    The scheduler draws it.
+    """
+    place = job.options.performance
+    if place is None:
+        yield
+        return
+    if not client.run_on_scheduler(_has_bokeh):
+        raise ValueError(
+            "--performance needs bokeh where the scheduler runs, and it is not installed there."
+        )
+    from distributed import performance_report
+
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "report.html"
+        report = performance_report(str(drawn), mode="inline")
+        report.__enter__()
+        yield
+        report.__exit__(None, None, None)
+        page = marked_page(drawn.read_text(encoding="utf-8"), job.mark)
+    output = Report(place, overwrite=job.replace["--performance"])
+    write_whole(place, page.encode("utf-8"), check=output.check)
+
+
 def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
     """Do a job on a cluster, and return what became of it as JSON values.
 
@@ -478,6 +518,7 @@ def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any
     with (
         keeping([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
         open_client(options, useful_workers=job.parts, progress=progress) as client,
+        _observed(client, job),
     ):
         if job.fits:
             return fit_by(client, model, job, progress, began)

@@ -35,7 +35,10 @@ from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 
 #: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
-OUTPUTS = ("output", "model", "report", "uncertainty", "score")
+OUTPUTS = ("output", "model", "report", "uncertainty", "score", "performance")
+
+#: Pages, the libraries that draw them, and the extras that bring these.
+_DRAWN_BY = (("report", "matplotlib", "plot"), ("performance", "bokeh", "dashboard"))
 
 
 def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
@@ -44,7 +47,7 @@ def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
         place = getattr(options, name, None)
         if place is None:
             continue
-        if name == "report":
+        if name in ("report", "performance"):
             output: Output = Report(place)
         elif name == "model":
             output = Group(place, "model")
@@ -87,10 +90,12 @@ def check_outputs(
     (`mark`) has written, and with ``--overwrite`` one that this program has written. `outputs` are
     by default those of the options that are no inputs.
     """
-    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        )
+    for name, needed, extra in _DRAWN_BY:
+        if getattr(options, name, None) is not None and importlib.util.find_spec(needed) is None:
+            raise ImportError(
+                f"--{name} needs {needed}, which is not installed. Use: "
+                f"pip install 'daskclust[{extra}]'"
+            )
     if outputs is None:
         outputs = {k: v for k, v in outputs_of(options).items() if k not in inputs}
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}

@@ -31,6 +31,15 @@ START = (
 _MARK = re.compile(r'<meta name="daskclust-job" content="([0-9a-f]*)">\n')
 
 
+def _start(job: str) -> str:
+    return f'{START}<meta name="daskclust-job" content="{job}">\n'
+
+
+def marked_page(page: str, job: str) -> str:
+    """Return a page of another program with the marks of a report of ours."""
+    return _start(job) + page.partition("<head>")[2]
+
+
 class Report(Output):
     """One HTML file; its head says that it is ours, and of which job."""
 
@@ -221,7 +230,7 @@ class Page:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
         scripts = "\n".join(self._data) + (f"\n<script>{script}</script>\n" if script else "")
         return (
-            f'{START}<meta name="daskclust-job" content="{job}">\n'
+            f"{_start(job)}"
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(hash=digest)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"

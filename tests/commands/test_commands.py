@@ -24,6 +24,7 @@ from test_cli import Run
 
 import daskclust
 from daskclust import cli
+from daskclust.commands import _job, _outputs
 from daskclust.commands._cubes import parse_bands, store_and_variable
 from daskclust.commands._plan import check_memory
 from daskclust.commands.console import Progress
@@ -40,6 +41,7 @@ from daskclust.commands.doctor import (
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
 from daskclust.persistence.models import registry
+from daskclust.report.page import Report
 from daskclust.storage.atomic import reserved
 from daskclust.storage.seen import StoredArray
 
@@ -513,6 +515,7 @@ def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: P
         ("--memory-limit", "1GB"),
         ("--title", "T"),
         ("--report", "r.html"),
+        ("--performance", "p.html"),
         ("--json",),
         ("--overwrite",),
         ("--model", "m.zarr"),
@@ -542,6 +545,33 @@ def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: P
     assert "--output" in err
     assert run(f"{words} --seed 1 --overwrite")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "m.zarr", "r.html"]
+
+
+def test_where_the_time_went(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "fit S --n-clusters 3 --output l.zarr --performance p.html"
+    code, out, err = run(words)
+    assert code == 0, err
+    assert "p.html" in out
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "Dask Performance Report" in page
+    assert Report(tmp_path / "p.html").written() is not None
+    assert "cdn.bokeh.org" not in page
+    # The same job replaces its own, another one does not, and nothing replaces a foreign page.
+    (tmp_path / "foreign.html").write_text("<html><head></head></html>", encoding="utf-8")
+    assert run(words)[0] == 0
+    assert "--performance 'p.html'" in run(f"{words} --output m.zarr --seed 1")[2]
+    code, _, err = run(words.replace("p.html", "foreign.html") + " --overwrite")
+    assert code == 1
+    assert "was not written by daskclust" in err
+    assert "same place" in run(f"{words} --report p.html")[2]
+    monkeypatch.setattr(_job, "_has_bokeh", lambda: False)
+    code, _, err = run(words.replace("p.html", "q.html"))
+    assert code == 1
+    assert "--performance needs bokeh where the scheduler runs" in err
+    monkeypatch.setattr(_outputs, "_DRAWN_BY", [("performance", "no_such_module", "dashboard")])
+    assert "pip install 'daskclust[dashboard]'" in run(words)[2]
+    left = ["foreign.html", "l.zarr", "p.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
