@@ -267,8 +267,8 @@ def test_a_setting_of_persist_that_means_nothing_is_refused():
 
 
 def is_chunk(key):
-    """Whether a key of Zarr v2 or v3 is no metadata."""
-    return not key.rpartition("/")[2].startswith((".z", "zarr.json"))
+    """Whether a key of Zarr v2 or v3 is no metadata, nor the mark of who writes."""
+    return not key.rpartition("/")[2].startswith((".", "zarr.json"))
 
 
 class FailingWrites(LocalStore):
