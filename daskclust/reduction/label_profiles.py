@@ -156,6 +156,8 @@ def _split(
         of_rows(rows.x[part], start)
         for (start, _), part in zip(rows.runs, rows.slices(), strict=True)
     ]
+    if len(found) == 1:
+        return rows, found[0]
     labels, squared = zip(*found, strict=True)
     return rows, (np.concatenate(labels), np.concatenate(squared))
 

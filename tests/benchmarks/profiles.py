@@ -7,8 +7,8 @@ iteration of a fit; ``predict`` labels all rows once; reading them is a sum.
 Two cores of an AVX-512 EPYC, float64, idle, five runs: reading 12 to 14 ms, a pass 80 to 90 ms,
 predict 75 to 90 ms, profiles of an array 241 to 253 ms (2.8 to 3.0 passes), of Dask 247 to 259 ms
 (2.8 to 3.1).  Before rows were read ahead and distances carried: 296 to 343 and 320 to 352 ms.
-Since rows are counted label by label, at a load of 9: an array 208 to 216 ms (2.6 to 2.7 passes),
-Dask 256 to 258 ms (3.2).
+Since rows are counted label by label, idle, six runs: a pass 79 to 89 ms, an array 203 to 270 ms
+(2.6 to 3.2 passes, on the mean 2.9), Dask 239 to 277 ms (2.9 to 3.2, on the mean 3.05).
 """
 
 from __future__ import annotations
