@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from daskclust.commands.signals import Stopped, handled
+from daskclust.commands.signals import Stopped, asked_to_end, handled
 from daskclust.exceptions import DaskclustError
 from daskclust.storage.urls import redact
 
@@ -118,6 +118,9 @@ def _run(arguments: list[str], is_program: bool) -> int:
     except KeyboardInterrupt as stop:
         return _stopped(stop)
     except BaseException as error:  # CancelledError is no Exception
+        asked = asked_to_end()
+        if asked is not None:  # modules in C that are being imported make another error of it
+            return _stopped(asked)
         if not _is_expected(error):
             if not is_program:
                 raise

@@ -58,7 +58,7 @@ def add_estimator_arguments(parser: Parser) -> None:
         metavar="NAME",
         help="(default: kmeans)",
     )
-    shown = {"n_clusters": ("K", "number of clusters; needed by all that have such a parameter")}
+    shown = {"n_clusters": ("K", "number of clusters; needed where it is a parameter")}
     for param in sorted({param for kind in classes.values() for param in kind().get_params(False)}):
         if param in (*_RENAMED, "checkpoint"):
             continue

@@ -271,7 +271,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
     group.add_argument(
         "--performance",
         metavar="FILE",
-        help="Dask's report on where the time of the cluster went, one HTML file",
+        help="Dask's report on the cluster's time, one HTML file",
     )
     group.add_argument(
         "--overwrite", action="store_true", help="replace earlier outputs of this command"

@@ -54,6 +54,11 @@ class _State:
 _state = _State()
 
 
+def asked_to_end() -> Stopped | None:
+    """Return the end that a signal asked the present command for; None if there was none."""
+    return None if _state.received is None else Stopped(_state.received)
+
+
 def _on_signal(signum: int, frame: FrameType | None) -> None:
     if _state.received is not None:  # already on the way out
         return

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,6 +23,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import cli
+from daskclust.commands import warmup
 from daskclust.commands.demo import LABELS, PICTURE, REPORT, SCENE
 from daskclust.storage.outputs import Output, Written
 
@@ -250,6 +253,20 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     captured = capsys.readouterr()
     assert captured.err.startswith("usage: daskclust")
     assert not captured.out
+
+
+def test_ctrl_c_that_a_library_makes_another_error_of(
+    said: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(options: Any) -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as stop:  # as a module in C that is being imported
+            raise ImportError("initialization failed") from stop
+        return 0
+
+    monkeypatch.setattr(warmup, "_run", run)
+    assert said("warmup") == (130, "", "daskclust: interrupted\n")
 
 
 def test_the_version_is_said_without_loading_what_commands_need() -> None:
