@@ -249,7 +249,9 @@ def _sum(x, row_weights, centers, ends, stats, first, labels, room, sums, totals
         add_tile(x, start, m, lines, centers, tile, sums, ())
         for t in range(m):
             i = start + t
-            move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
+            # Most rows stay, and a call with all that is known of a tile takes as long as ten.
+            if labels[i] != tile.nearest[t]:
+                move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
         add_totals(tile, m, totals)
         start += m
         if start == ends[segment]:
