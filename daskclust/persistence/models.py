@@ -283,7 +283,7 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     try:
         meta = group.attrs.asdict().get(_MARK)
         incomplete = group.attrs.get(INCOMPLETE)
-        members = dict(group.members())
+        members = {} if incomplete else dict(group.members())
     except OSError:
         raise
     except Exception as error:

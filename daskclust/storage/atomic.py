@@ -35,7 +35,7 @@ _SILENT = 60.0
 
 
 @cache
-def _host() -> str:
+def host() -> str:
     """Name where numbers of processes mean something: containers of one host name have their own.
 
     Of the host, and where the system tells them, of its start and of its numbering of processes.
@@ -55,7 +55,7 @@ def hidden_sibling(path: Path, ending: str) -> Path:
     It names this process, so that :func:`remove_stale` knows whether a process still
     writes there.
     """
-    owner = f"{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    owner = f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".{path.name}.{owner}.{ending}")
 
 
@@ -126,11 +126,11 @@ def remove_stale(path: Path) -> None:
             item.unlink(missing_ok=True)
 
 
-def _is_abandoned(item: Path, host: str, pid: int, path: Path) -> bool:
+def _is_abandoned(item: Path, owner: str, pid: int, path: Path) -> bool:
     try:
         changed = item.stat().st_mtime
-        if host == _host():
-            return _is_gone(pid, changed)
+        if owner == host():
+            return is_gone(pid, changed)
         # A folder's own time does not tell what is written deep in it.
         newest = max([changed, *(inner.lstat().st_mtime for inner in item.rglob("*"))])
         return newest + _SILENT < path.stat().st_mtime
@@ -139,7 +139,7 @@ def _is_abandoned(item: Path, host: str, pid: int, path: Path) -> bool:
         return False
 
 
-def _is_gone(pid: int, changed: float) -> bool:
+def is_gone(pid: int, changed: float) -> bool:
     """Whether the process has ended; another may have its number by now."""
     try:
         return psutil.Process(pid).create_time() > changed + _CLOCKS

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import new_place, remove_stale, reserved
+from daskclust.storage.claims import (
+    CLAIM,
+    LostClaimError,
+    being_written,
+    claimed,
+    holder,
+)
 from daskclust.storage.seen import stored_chunks
 from daskclust.storage.stores import (
     INCOMPLETE,
     check_protocol,
+    holds_version_2,
     local_path,
     opening_errors,
     retrying,
@@ -104,6 +110,10 @@ class Output:
     def check(self) -> None:
         """Refuse a place that cannot be written to, or holds what must not be replaced."""
         self.check_place()
+        self.check_content()
+
+    def check_content(self) -> None:
+        """Refuse a place that holds what must not be replaced."""
         if not self.exists():
             return
         if not self.overwrite:
@@ -190,25 +200,40 @@ class Group(Output):
                 "Write a folder (for example .zarr) and zip it afterwards."
             )
 
+    def check(self) -> None:
+        """Refuse, too, a place that somebody else writes to; what is left of one is nothing."""
+        self.check_place()
+        held = None if self.path is not None else holder(*resolve(self.place))
+        if held is not None and not (self.overwrite or held.is_gone):
+            raise being_written(self.place, held)
+        if held is None or not held.has_begun:
+            self.check_content()
+
     def exists(self) -> bool:
-        if self.path is not None:
-            return super().exists()
-        store, inner = resolve(self.place)
-        return not sync(store.is_empty(inner))
+        return super().exists() if self.path is not None else bool(self.names())
 
     def names(self) -> set[str]:
         if self.path is not None:
             return super().names()
         return set(sync(_names(*resolve(self.place))))
 
-    def written(self) -> Written | None:
-        """Return the attributes of the group, and the names of its arrays."""
+    def problem(self) -> str | None:
+        # Left by a writer without a claim.
+        left = self.path is None and self._attributes().keys() & {INCOMPLETE, _WRITTEN}
+        return None if left == {INCOMPLETE} else super().problem()
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes of the group that lies there; none of anything else."""
         try:
             store, inner = resolve(self.place) if self.path is None else (str(self.path), "")
             group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
-            attributes = group.attrs.asdict()
+            return group.attrs.asdict()
         except Exception:  # whatever it is, it is not ours
-            return None
+            return {}
+
+    def written(self) -> Written | None:
+        """Return the attributes of the group, and the names of its arrays."""
+        attributes = self._attributes()
         mark = attributes.get(_WRITTEN)
         if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
             return None
@@ -216,7 +241,8 @@ class Group(Output):
 
 
 async def _names(store: Store, inner: str) -> list[str]:
-    return [name.rstrip("/") async for name in store.list_dir(inner)]
+    names = [name.rstrip("/") async for name in store.list_dir(inner)]
+    return sorted(name for name in names if not name.startswith(CLAIM))
 
 
 def resolve(target: Any) -> tuple[Store, str]:
@@ -235,15 +261,6 @@ def resolve(target: Any) -> tuple[Store, str]:
     )
 
 
-def _holds_version_2(store: Store, inner: str) -> bool:
-    """Whether a store can hold version 2 of Zarr: icechunk has 3 alone."""
-    try:
-        sync(store.exists(f"{inner}/.zgroup".lstrip("/")))
-    except KeyError:
-        return False
-    return True
-
-
 @contextmanager
 def new_group(
     target: Any,
@@ -259,19 +276,27 @@ def new_group(
     the sibling is removed, after a crash it is left under its hidden name until the next write to
     this target. Other stores cannot rename: there an attribute marks the group as incomplete until
     the end, and :func:`daskclust.storage.stores.open_store` refuses it; after an exception it is
-    removed. With `overwrite` a group that daskclust has written of the same kind is replaced.
-    Metadata that are `consolidated` are kept at the group, too, where xarray looks for them. A
-    store that can hold version 3 of Zarr alone gets that, and keeps metadata in its own way.
+    removed, after a crash by the next writer, and of two writers one is refused
+    (:mod:`daskclust.storage.claims`). With `overwrite` a group that daskclust has written of the
+    same kind is replaced. Metadata that are `consolidated` are kept at the group, too, where xarray
+    looks for them. A store that can hold version 3 of Zarr alone gets that, and keeps metadata in
+    its own way.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
         output.check()
         store, inner = resolve(target)
-        if zarr_format == 2 and not _holds_version_2(store, inner):
+        held: AbstractContextManager[Store] = nullcontext(store)
+        if holds_version_2(store, inner):
+            held = claimed(store, inner, target, overwrite=overwrite, check=output.check_content)
+        elif zarr_format == 2:
             zarr_format, consolidated = 3, False
-        with _marked_group(
-            store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
-        ) as group:
+        with (
+            held as store,
+            _marked_group(
+                store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
+            ) as group,
+        ):
             yield group
         return
     with output.new() as partial:
@@ -286,59 +311,28 @@ def new_group(
 def _marked_group(
     store: Store, inner: str, *, kind: str, consolidated: bool, zarr_format: Literal[2, 3]
 ) -> Iterator[zarr.Group]:
-    if not sync(store.is_empty(inner)):  # ours, as was checked
-        sync(store.delete_dir(inner))
-    group = zarr.open_group(store, path=inner, mode="w-", zarr_format=zarr_format)
-    mine = uuid.uuid4().hex.encode()
     try:
-        group.attrs[INCOMPLETE] = True
-        # Stores of version 3 alone, such as icechunk, hold nothing else, and tell writers apart.
-        is_marked = _holds_version_2(store, inner)
-        if is_marked:
-            _put_writer(store, inner, mine)
+        _remove_all(store, inner)
+        group = zarr.create_group(
+            store, path=inner, zarr_format=zarr_format, attributes={INCOMPLETE: True}
+        )
         yield group
-        if is_marked:
-            _check_writer(group, store, inner, mine)
         _sign(group, kind)
         del group.attrs[INCOMPLETE]
         if consolidated:
             _consolidate(store, inner, zarr_format)
-    except _TwoWritersError:
-        raise
     except BaseException:
-        sync(store.delete_dir(inner))
+        # What another has taken over is the other's.
+        with suppress(LostClaimError):
+            _remove_all(store, inner)
         raise
 
 
-#: Object that says who writes a group: attributes are written back whole, by whoever has read them.
-_WRITER = ".daskclust-writer"
-
-
-class _TwoWritersError(StoreError):
-    """Another process has begun to write the same group."""
-
-
-def _put_writer(store: Store, inner: str, mark: bytes) -> None:
-    value = default_buffer_prototype().buffer.from_bytes(mark)
-    sync(store.set(f"{inner}/{_WRITER}".lstrip("/"), value))
-
-
-def _check_writer(group: zarr.Group, store: Store, inner: str, mine: bytes) -> None:
-    """Refuse a group that another process has begun to write, too, and let it find out as well.
-
-    Chunks of both may be in it: it stays incomplete for readers, whoever ends last.
-    """
-    key = f"{inner}/{_WRITER}".lstrip("/")
-    found = sync(store.get(key, default_buffer_prototype()))
-    if found is not None and found.to_bytes() == mine:
-        sync(store.delete(key))
-        return
-    group.attrs[INCOMPLETE] = True
-    _put_writer(store, inner, b"two")
-    raise _TwoWritersError(
-        f"{redact(store)!r} was written by another process at the same time, so that it may hold "
-        "blocks of both; it stays incomplete. Remove it, and write it again by one."
-    )
+def _remove_all(store: Store, inner: str) -> None:
+    """Remove all but claims: ours, as was checked."""
+    for name in sync(_names(store, inner)):
+        key = f"{inner}/{name}".lstrip("/")
+        sync(store.delete(key) if name in _METADATA else store.delete_dir(key))
 
 
 def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
@@ -349,7 +343,12 @@ def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
 
 
 def _sign(group: zarr.Group, kind: str) -> None:
-    group.attrs[_WRITTEN] = {"kind": kind, "members": sorted(group.keys())}
+    group.attrs[_WRITTEN] = {
+        "kind": kind,
+        "members": [
+            name for name in sync(_names(group.store, group.path)) if name not in _METADATA
+        ],
+    }
 
 
 def check_written(array: zarr.Array) -> None:

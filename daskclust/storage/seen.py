@@ -426,9 +426,10 @@ class StoredArray:
 
     Opening costs one read of metadata on the client and one in each process that
     reads, whatever the number of blocks; a block that holds nothing but the fill
-    value, and every block written, cost one more each.  An array in a local folder
-    that travels to other processes costs a list of the folder's files and a look into 16, once,
-    and each chunk without a file one look; each process looks into these 16, too.
+    value, and every block written, cost one more each; a block written where a writer holds a claim
+    three.  An array in a local folder that travels to other processes costs a list of the folder's
+    files and a look into 16, once, and each chunk without a file one look; each process looks into
+    these 16, too.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 import struct
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +25,10 @@ from zipfile import BadZipFile
 import numpy as np
 import zarr
 from dask.utils import format_time
+from fsspec import AbstractFileSystem
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from daskclust.exceptions import ReadError
@@ -109,6 +113,8 @@ class RetryingStore(WrapperStore[Store]):
             raise TimeoutError(f"no answer within {format_time(self.retries.timeout)}") from None
 
     async def _write(self, request: Callable[[], Awaitable[T]], key: str, done: str) -> T:
+        if done == "removed":
+            self._forget_listings()
         # A whole folder may be removed: as many requests as there are objects.
         return await self._again(request, key, unwritten, done, timed=done == "written")
 
@@ -116,8 +122,14 @@ class RetryingStore(WrapperStore[Store]):
         async def found() -> list[str]:
             return [name async for name in names()]
 
+        self._forget_listings()
         # A long listing is many requests; libraries have time limits for each.
         return await self._again(found, prefix, done="listed", timed=False)
+
+    def _forget_listings(self) -> None:
+        """Let file systems list anew: others may have written since."""
+        if isinstance(self._store, FsspecStore):
+            self._store.fs.invalidate_cache()
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -152,7 +164,7 @@ class RetryingStore(WrapperStore[Store]):
         await self._write(lambda: self._store.set(key, value), key, "written")
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        await self._write(lambda: self._store.set_if_not_exists(key, value), key, "written")
+        await self._write(lambda: _create(self._store, key, value), key, "written")
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
         await asyncio.gather(*(self.set(key, value) for key, value in values))
@@ -177,6 +189,40 @@ class RetryingStore(WrapperStore[Store]):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         for name in await self._all(lambda: self._store.list_dir(prefix), prefix):
             yield name
+
+
+def holds_version_2(store: Store, inner: str) -> bool:
+    """Whether a store can hold version 2 of Zarr: icechunk has 3 alone, and no other objects."""
+    try:
+        sync(store.exists(f"{inner}/.zgroup".lstrip("/")))
+    except KeyError:
+        return False
+    return True
+
+
+def creates_alone(store: Store) -> bool:
+    """Whether of several requests for one new object only the first writes it.
+
+    >>> creates_alone(MemoryStore())
+    True
+    """
+    store = underlying(store)
+    if not isinstance(store, FsspecStore):
+        return type(store).set_if_not_exists is not Store.set_if_not_exists
+    files = getattr(store.fs, "sync_fs", None)
+    if files is not None:
+        return type(files).pipe_file is not AbstractFileSystem.pipe_file
+    return "mode" in signature(store.fs._pipe_file).parameters
+
+
+async def _create(store: Store, key: str, value: Buffer) -> None:
+    if not isinstance(store, FsspecStore) or not creates_alone(store):
+        await store.set_if_not_exists(key, value)
+        return
+    # Zarr looks first, and then writes.
+    with contextlib.suppress(FileExistsError):
+        place = f"{store.path.rstrip('/')}/{key}"
+        await store.fs._pipe_file(place, value.to_bytes(), mode="create")
 
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.

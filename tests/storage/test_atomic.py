@@ -14,7 +14,7 @@ import pytest
 from daskclust.storage import atomic
 from daskclust.storage.atomic import new_place, remove_stale, reserved
 
-HOST = atomic._host()
+HOST = atomic.host()
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_a_container_of_the_same_host_name_has_processes_of_its_own(path, monkey
             return os.stat_result((*found[:1], found.st_ino + 1, *found[2:]))
 
         patch.setattr(os, "stat", other)
-        atomic._host.cache_clear()
-        theirs = atomic._host()
-    atomic._host.cache_clear()
-    assert theirs != atomic._host() == HOST
+        atomic.host.cache_clear()
+        theirs = atomic.host()
+    atomic.host.cache_clear()
+    assert theirs != atomic.host() == HOST
     writing = leftover(path, f"{theirs}-{ended_process()}-0123abcd")
     mine = leftover(path, f"{HOST}-{ended_process()}-0123abcd")
     remove_stale(path)

@@ -73,7 +73,7 @@ def test_nothing_is_left_after_an_error(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    left = tmp_path / f".daskclust-rows.{atomic._host()}-999999999-0123abcd.partial"
+    left = tmp_path / f".daskclust-rows.{atomic.host()}-999999999-0123abcd.partial"
     left.mkdir()
     mine = tmp_path / ".daskclust-rows"
     mine.mkdir()

@@ -17,10 +17,9 @@ from fsspec import AbstractFileSystem
 
 import daskclust
 from daskclust.cube import area_table
-from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import hidden_sibling, new_place, put_in_place, remove_stale
-from daskclust.storage.outputs import _WRITER, Group, new_group
-from daskclust.storage.stores import open_store, underlying
+from daskclust.storage.outputs import Group, new_group
+from daskclust.storage.stores import underlying
 
 DIMS = ("y", "x", "band")
 
@@ -133,46 +132,6 @@ def test_a_failure_leaves_nothing(place: Any) -> None:
         write()
     assert digest(place("x.zarr")) == {}
     Group(place("x.zarr"), "label map").check()
-
-
-@pytest.mark.parametrize("last", ["first", "second"])
-@pytest.mark.parametrize("kind", ["url", "store"])
-def test_two_writers_of_one_object_store_are_both_refused(kind: str, last: str) -> None:
-    """Neither can know whose blocks are the later ones, whoever ends last."""
-    target: Any = zarr.storage.MemoryStore()
-    if kind == "url":
-        target = f"memory://{uuid.uuid4().hex}/x.zarr"
-
-    def begin(value: float) -> tuple[Any, Any]:
-        writing = new_group(target, kind="label map", overwrite=True)
-        group = writing.__enter__()
-        array = group.create_array("labels", shape=(4,), chunks=(1,), dtype="f8")
-        array[: 2 if value == 1 else 4] = value
-        return writing, array
-
-    first, old = begin(1)
-    # As a killed writer leaves it: ours, and incomplete.
-    place = old.path.rpartition("/")[0]
-    group = zarr.open_group(underlying(old.store), path=place, zarr_format=3)
-    group.attrs["daskclust_written"] = {"kind": "label map", "members": ["labels", _WRITER]}
-    second, _ = begin(2)
-    old[2:] = 1
-    if last == "first":
-        second.__exit__(None, None, None)  # nobody can know yet
-    for writing in (first, second)[: 1 if last == "first" else 2]:
-        with pytest.raises(StoreError, match="at the same time"):
-            writing.__exit__(None, None, None)
-    with pytest.raises(ValueError, match="incomplete"):
-        open_store(target)
-
-
-def test_a_single_writer_leaves_no_mark(place: Any) -> None:
-    with new_group(place("x.zarr"), kind="label map") as group:
-        group.create_array("labels", data=np.ones(3))
-    assert not [key for key in digest(place("x.zarr")) if _WRITER in str(key)]
-    with new_group(place("x.zarr"), kind="label map", overwrite=True) as group:
-        group.create_array("labels", data=np.zeros(3))
-    assert open_store(place("x.zarr"))["labels"][0] == 0
 
 
 def test_what_killed_writers_left_goes_with_the_next(

@@ -566,7 +566,7 @@ def test_a_map_that_a_full_disk_cuts_off_is_an_error(size, tmp_path):
 
 
 def test_what_a_killed_writer_of_a_map_left_goes_with_the_next(tmp_path):
-    owner = f"{atomic._host()}-{2**22 + 1}-0123abcd"
+    owner = f"{atomic.host()}-{2**22 + 1}-0123abcd"
     for name in (f".map.tif.{owner}.partial", f".map.tif.{owner}.partial.aux.xml"):
         (tmp_path / name).write_bytes(b"half")
     image = np.zeros((40, 50), "uint8")
