@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ __all__ = [
     "chunks_of",
     "counts_of",
     "moons",
+    "nearly",
     "small_scene",
     "values",
     "within",
@@ -33,6 +35,8 @@ __all__ = [
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
+#: A number that is no part of a name, such as that of ``x2`` or ``EPSG:32633``.
+NUMBER = re.compile(r"(?<![\w:.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def chunks_of(default: int) -> Callable[..., da.Array]:
@@ -48,6 +52,22 @@ def chunks_of(default: int) -> Callable[..., da.Array]:
 def values(array: Any) -> np.ndarray:
     """Return the values of an array, lazy or not."""
     return array if isinstance(array, np.ndarray) else array.compute()
+
+
+def nearly(shown: str, printed: str) -> bool:
+    """Whether a text is the same, its numbers within 2 % or a thousandth.
+
+    In the last bits processors differ, and so does a pixel or two.
+
+    >>> nearly("97.5%", "97.4%"), nearly("97.5%", "95.0%"), nearly("forest", "built")
+    (True, False, False)
+    >>> nearly("(x2: 0.500)", "(x2: 0.501)"), nearly("x100", "x101"), nearly("1-NN", "2-NN")
+    (True, False, False)
+    """
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=False)
+    return NUMBER.split(shown) == NUMBER.split(printed) and all(
+        abs(float(one) - float(other)) <= 0.02 * abs(float(other)) + 1e-3 for one, other in pairs
+    )
 
 
 def moons(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from helpers import nearly
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,21 +91,76 @@ def _runs(path):
     return pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("path", [_runs(path) for path in NOTEBOOKS])
-@pytest.mark.usefixtures("kernel_environment")
-def test_runs(path, tmp_path):
+def executed(path, folder):
+    """The notebook, run from top to bottom in a folder; errors in cells raise."""
     notebook = nbformat.read(path, as_version=4)
-    # Errors in cells raise.  The limits are for cells that hang, not for slow machines.
+    # The limits are for cells that hang, not for slow machines.
     client = NotebookClient(
         notebook,
         timeout=1000,
         startup_timeout=600,
         kernel_name="python3",
-        resources={"metadata": {"path": tmp_path}},
+        resources={"metadata": {"path": folder}},
     )
     client.execute()
     assert complaints(notebook) == []
     keep = os.environ.get("DASKCLUST_KEEP_NOTEBOOKS")
     if keep:
         nbformat.write(notebook, Path(keep) / path.name)
+    return notebook
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("path", [_runs(path) for path in NOTEBOOKS])
+@pytest.mark.usefixtures("kernel_environment")
+def test_runs(path, tmp_path):
+    executed(path, tmp_path)
+
+
+#: What is of a machine, not of the code: seconds, bytes, processes, and where an object lies.
+OF_THE_MACHINE = re.compile(r"^(Time|Memory|Tasks|Reads) .*|\d+ [kM]B$|0x[0-9a-f]+")
+
+
+def shown(notebook):
+    """Lines of text that a notebook shows, cell by cell, but for what is of the machine."""
+    texts = [
+        "".join(
+            output.text if output.output_type == "stream" else output.data.get("text/plain", "")
+            for output in cell.outputs
+        )
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    return [
+        [OF_THE_MACHINE.sub("", " ".join(line.split())) for line in text.splitlines()]
+        for text in texts
+    ]
+
+
+def test_lines_of_the_machine_are_left_out_and_others_compared():
+    texts = ["Time      90.8 s\nARI 0.500, of 5348", "Time      3 s\nARI 0.501, of 5348"]
+    cells = [
+        nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text)])
+        for text in texts
+    ]
+    one, other = (shown(nbformat.v4.new_notebook(cells=[cell])) for cell in cells)
+    assert one == [["", "ARI 0.500, of 5348"]]
+    assert all(map(nearly, one[0], other[0]))
+    assert not nearly(one[0][1], "ARI 0.551, of 5348")
+
+
+@pytest.mark.slow  # as large as they are committed: five minutes some of them
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("kernel_environment")
+def test_committed_outputs_are_those_of_a_run(path, tmp_path, data_dir, monkeypatch):
+    monkeypatch.delenv("DASKCLUST_NOTEBOOKS")
+    monkeypatch.setenv("DASKCLUST_TEST_DATA", str(data_dir))
+    committed, found = shown(nbformat.read(path, as_version=4)), shown(executed(path, tmp_path))
+    differing = [
+        f"cell {number}:\n- {one}\n+ {other}"
+        for number, cells in enumerate(zip(committed, found, strict=True), 1)
+        for one, other in itertools.zip_longest(*cells, fillvalue="(no line)")
+        if not nearly(one, other)
+    ]
+    assert not differing, "\n".join(differing)

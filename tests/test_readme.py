@@ -8,7 +8,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import dask.config
 import pytest
 
 import daskclust
@@ -69,13 +68,6 @@ def test_examples_run_and_print_what_is_shown(
     assert capsys.readouterr().out == "".join(blocks("text"))
     assert (tmp_path / "labels.zarr").is_dir()
     assert os.listdir(tmp_path / "scene.zarr")
-
-
-@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no docs here, as in a source release")
-def test_configuration_keys_are_those_of_the_package() -> None:
-    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
-    keys = set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
-    assert keys == set(dask.config.get("daskclust"))
 
 
 @pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no docs here, as in a source release")

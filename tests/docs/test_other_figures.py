@@ -1,0 +1,99 @@
+"""Figures of pages that no block of code shows are those of fits, code and other pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import daskclust
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = {"must_link": [[0, 1]]}
+#: Estimators of the table of passes, by what they are given.
+GIVEN = {
+    "KMeans": {},
+    "SparseKMeans": {},
+    "PCSKMeans": {},
+    "PCKMeans": PAIRS,
+    "MPCKMeans": PAIRS,
+    "COPKMeans": PAIRS,
+    "SemiSupervisedKMeans": {"y": ([0], [1])},
+    "LabelSpreading": {"y": (np.arange(30), np.arange(30) % 3)},
+}
+
+
+def table_of_passes() -> dict[str, str]:
+    """What "Which estimator?" tells of passes, by name."""
+    page = (ROOT / "docs" / "which-estimator.md").read_text()
+    lines = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]*) \|", page, re.MULTILINE)
+    return {name: told for names, told in lines for name in re.findall(r"\w+", names)}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", GIVEN)
+def test_passes_are_those_of_the_table(name: str) -> None:
+    X, truth = daskclust.datasets.make_sparse_blobs(
+        2000, n_informative=4, n_uninformative=2, random_state=0
+    )
+    # Two rows of a cluster come first.
+    order = np.argsort(truth, kind="stable")
+    options = {} if name == "LabelSpreading" else {"n_clusters": 3}
+    model = getattr(daskclust, name)(**options, random_state=0)
+    model.fit(da.from_array(X[order], chunks=(500, -1)), **GIVEN[name])
+    told = re.match(r"(\d+)( \+ (?:inner )?iterations)?", table_of_passes()[name])
+    assert told is not None
+    iterations = len(model.history_) if told[2] else 0
+    assert model.history_[-1]["passes"] == int(told[1]) + iterations
+    if name == "PCSKMeans":
+        paired = model.fit(da.from_array(X[order], chunks=(500, -1)), **PAIRS)
+        assert f", {paired.history_[0]['passes'] - 1} with pairs" in table_of_passes()[name]
+
+
+def test_keys_and_defaults_of_the_configuration() -> None:
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    told = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    assert set(told) == set(dask.config.get("daskclust"))
+    for key, value in dask.config.get("daskclust").items():
+        shown = {None: "null", True: "true", False: "false"}.get(value, str(value))
+        assert told[key] == shown, key
+
+
+def test_pages_tell_the_same() -> None:
+    """What one page takes from another; of the source run and file see the tests of that page."""
+
+    def figures(page: str, pattern: str) -> tuple[str, ...]:
+        found = re.search(pattern, (ROOT / page).read_text(), re.DOTALL)
+        assert found is not None, (page, pattern)
+        return found.groups()
+
+    first = "docs/tutorials/first-map.md"
+    held = figures(first, r"accuracy ([\d.]+) .*?1-NN, standardized: ([\d.]+) .*?: ([\d.]+) on")
+    told = figures(
+        "docs/gallery.md", r"accuracy of ([\d.]+), 1-NN ([\d.]+), a random forest ([\d.]+)\.\n"
+    )
+    assert told == tuple(f"{float(value):.2f}" for value in held)
+    assert figures(first, r"labels of (\d+) of (\d+) fields") == figures(
+        "docs/gallery.md", r"With (\d+) of (\d+) fields"
+    )
+    assert figures(first, r"\n +built +(\d+)") == figures(first, r"of built only (\d+) labels")
+    # Of the table of iterations the least and the most; of whole fits those of one machine.
+    speeds = figures(
+        "docs/benchmarks.md",
+        r"\(([\d.]+)x\) \| 1\.3.*?\(([\d.]+)x\) \| 3\.8.*?EPYC: ([\d.]+)x, .*?, ([\d.]+)x and",
+    )
+    assert figures(
+        "README.md", r"takes ([\d.]+) to ([\d.]+) times .*? ([\d.]+) to ([\d.]+) times"
+    ) == (
+        *(f"{float(value):.1f}" for value in speeds[:2]),
+        *speeds[2:],
+    )
+    assert (
+        figures("README.md", r"at most (\d+) MiB")
+        == figures("docs/benchmarks.md", r"at most (\d+) MiB a worker")
+        == figures("docs/explanation/memory.md", r"at most (\d+) MiB a worker")
+    )
