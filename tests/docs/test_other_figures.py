@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from helpers import nearly
 
 import daskclust
 
@@ -97,3 +98,25 @@ def test_pages_tell_the_same() -> None:
         == figures("docs/benchmarks.md", r"at most (\d+) MiB a worker")
         == figures("docs/explanation/memory.md", r"at most (\d+) MiB a worker")
     )
+
+
+def test_kmeans_of_jasper_ridge(data_dir: Path) -> None:
+    path = data_dir / "data" / "hsi_jasper_ridge.npz"
+    if not path.is_file():
+        pytest.skip("the data are not here")
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    told = re.search(
+        r"reaches ([\d.]+) on.*?, ([\d.]+) on .*?([\d.]+) to ([\d.]+)", page, re.DOTALL
+    )
+    assert told is not None
+    with np.load(path) as arrays:
+        image, truth = arrays["cube"], arrays["gt"].ravel()
+
+    def score(scale: str, seed: int) -> float:
+        cube = daskclust.open_cube(image, dims=("y", "x", "band"), scale=scale)
+        model = daskclust.KMeans(4, random_state=seed).fit(cube)
+        return daskclust.metrics.adjusted_rand_score(truth, model.labels_.compute())
+
+    whitened = [score("whitened", seed) for seed in range(3)]
+    found = (score("none", 0), score("angle", 0), min(whitened), max(whitened))
+    assert all(map(nearly, told.groups(), map(str, found)))
