@@ -7,7 +7,8 @@ adds classifiers of scikit-learn on the same labels, the graph of LabelSpreading
 (``classifier=None``), and calibration; ``--parts`` leaves out one part of LabelSpreading after
 another.  ``--scale`` measures time and memory instead, ``--cost`` those with and without trees on
 Salinas-A, repeated to ``--rows`` pixels.  All pixels of a scene are data; it is judged where the
-class is known, on 5000 drawn rows at most.
+class is known, on 5000 drawn rows at most.  ``"1 %"`` is drawn from all rows whose class is known,
+so that a small class may have no label; ``"1 % of each class"`` from each class.
 """
 
 from __future__ import annotations
