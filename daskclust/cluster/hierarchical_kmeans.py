@@ -17,6 +17,7 @@ from daskclust._types import Bools, Floats, Ints
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.engine import (
+    PART,
     Grouping,
     Rows,
     as_matrix,
@@ -471,6 +472,33 @@ def passes_of_levels(params: Mapping[str, Any]) -> int:
     if totals[0] == totals[-1] and not divides:
         return 0
     return len(totals) + 2 * _ROUNDS * divides
+
+
+def bytes_of_levels(
+    params: Mapping[str, Any], shape: tuple[int, int], dtype: np.dtype[Any], block_rows: int
+) -> tuple[int, int]:
+    """Return the bytes that levels put into temporary files, and those of their largest task.
+
+    Parents are taken to have twice as many rows as on average, and rows to meet the leaves of
+    `n_probe` parents.  `dtype`: as rows are stored.
+    """
+    (n, p), totals = shape, totals_of(params["n_clusters"])
+    divides = params.get("max_cluster_size") is not None
+    if totals[0] == totals[-1] and not divides:
+        return 0, 0
+    k, m = totals[-1], totals[-2]
+    record, values = row_record(dtype, p).itemsize, p * dtype.itemsize
+    # Records are sorted before they are written; a parent's are read, and a start copies some.
+    written = 2 * block_rows * values + 2 * min(PART, block_rows * record)
+    rows = min(n, -(-2 * n // totals[0]))
+    parent = rows * values + max(rows * record, 8 * p * min(rows, 10 * -(-k // m)))
+    # Sums of leaves, once more while they grow, beside all leaves.
+    probe = m if params["n_probe"] == "all" else min(m, int(params["n_probe"]))
+    met = min(k, -(-m // min(m, _SPANS)) * probe * -(-k // m))
+    refined = parent + 2 * met * p * 8 if params["refine"] else 0
+    sums = min(n, probe * k) * row_record(np.dtype(np.float64), p).itemsize
+    spill = n * record * (1 + divides) + (sums if params["refine"] else 0)
+    return spill, max(written, parent, refined) + 4 * k * p
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
-from daskclust.cluster.hierarchical_kmeans import passes_of_levels, totals_of
+from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError
@@ -38,6 +38,49 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
     }
 
 
+def memory_of(
+    options: argparse.Namespace,
+    params: Mapping[str, Any] | None,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    *,
+    block_rows: int,
+    n_blocks: int,
+    read: int,
+) -> dict[str, Any]:
+    """Foresee the memory of a worker and the bytes of temporary files, as JSON values.
+
+    `params` as in :func:`make_plan`; `dtype` of the rows, `read` the bytes read for a block.
+    """
+    # Of another cluster nothing is known before it is there.
+    elsewhere = options.scheduler is not None or options.scheduler_file is not None
+    workers = local_workers(options, n_blocks)
+    given = getattr(options, "memory_limit", None)
+    limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
+    spill, task = 0, 0
+    if params is not None and "n_probe" in params:
+        spill, task = bytes_of_levels(params, shape, dtype, block_rows)
+    foreseen = forecast(
+        shape,
+        dtype,
+        block_rows=block_rows,
+        n_blocks=n_blocks,
+        read=read,
+        n_workers=workers,
+        limit=limit,
+        task=task,
+    )
+    return {
+        "tasks_a_pass": None if elsewhere else foreseen.tasks,
+        "kept_in_memory": foreseen.kept and not elsewhere,
+        "workers": None if elsewhere else workers,
+        "memory_a_worker": None if elsewhere else limit,
+        "peak_memory_a_worker": foreseen.peak,
+        "temporary_bytes": spill,
+        "fits": None if elsewhere else foreseen.fits,
+    }
+
+
 def make_plan(
     cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
 ) -> dict[str, Any]:
@@ -49,21 +92,15 @@ def make_plan(
     source, blocks = cube.stored, cube.blocks.count
     block_pixels = cube.chunks[0][0] * cube.chunks[1][0]
     counting = int(source.may_be_masked)
-    # Of another cluster nothing is known before it is there.
-    elsewhere = options.scheduler is not None or options.scheduler_file is not None
-    workers = local_workers(options, blocks)
-    given = getattr(options, "memory_limit", None)
-    limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
-    foreseen = forecast(
+    memory = memory_of(
+        options,
+        params,
         (height * width, n_bands),
         np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64),
         block_rows=block_pixels,
         n_blocks=blocks,
         read=block_pixels * source.shape[2] * source.dtype.itemsize,
-        n_workers=workers,
-        limit=limit,
     )
-    kept = foreseen.kept and not elsewhere
     writes = {"write_labels": 1}
     for name in ("uncertainty", "score"):
         writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
@@ -75,7 +112,7 @@ def make_plan(
     of_fit = {} if params is None else passes_of(params, constrained=constrained)
     passes = {"count_valid_pixels": counting, **of_fit, **writes}
     total = sum(value for value in passes.values() if value is not None)
-    kept_rows = kept and params is not None
+    kept_rows = memory["kept_in_memory"] and params is not None
     reads = counting + 1 + sum(writes.values()) if kept_rows else total
     return {
         "pixels": height * width,
@@ -83,15 +120,10 @@ def make_plan(
         "blocks": blocks,
         "passes": passes,
         "passes_at_most": total,
-        "tasks_a_pass": None if elsewhere else foreseen.tasks,
         "tasks_to_write_labels": 3 * blocks,
         "bytes_a_pass": source.nbytes,
-        "kept_in_memory": kept,
         "bytes_read_at_most": reads * source.nbytes,
-        "workers": None if elsewhere else workers,
-        "memory_a_worker": None if elsewhere else limit,
-        "peak_memory_a_worker": foreseen.peak,
-        "fits": None if elsewhere else foreseen.fits,
+        **memory,
     }
 
 
@@ -130,6 +162,7 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
                 f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
                 + ("" if label is None else f"; labels {label}"),
                 f"Passes    at most {plan['passes_at_most']}: {passes}",
+                *_memory_as_text(plan),
             ]
         )
     lines = [
@@ -142,6 +175,12 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
         f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
         + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
     ]
+    return "\n".join([*lines, *_memory_as_text(plan)])
+
+
+def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:
+    if plan["peak_memory_a_worker"] is None:
+        return ["Memory    not known before the rows are counted"]
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
     if plan["workers"]:
         fits = "fits" if plan["fits"] else "does NOT fit"
@@ -150,4 +189,6 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
             f"; {workers} of {format_bytes(plan['memory_a_worker'])} on this machine: {fits}. "
             "For another cluster give its --local and --memory-limit"
         )
-    return "\n".join([*lines, memory])
+    if not plan["temporary_bytes"]:
+        return [memory]
+    return [memory, f"Disk      about {format_bytes(plan['temporary_bytes'])} in temporary files"]

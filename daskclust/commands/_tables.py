@@ -21,7 +21,7 @@ from daskclust.commands import _outputs
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import check_count, takes_labels
 from daskclust.commands._job import Job, check_resumable, job_mark
-from daskclust.commands._plan import passes_of
+from daskclust.commands._plan import memory_of, passes_of
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
@@ -290,6 +290,19 @@ def open_table_job(
             check_count(params, most, "rows")
         passes = passes_of(params, constrained=bool(pairs) or label_column is not None)
     passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
+    found = table.largest_part
+    memory = None
+    if found is not None:
+        n_rows, largest, read = found
+        memory = memory_of(
+            options,
+            params if fits else None,
+            (n_rows, table.n_features),
+            table.dtype,
+            block_rows=largest,
+            n_blocks=table.frame.npartitions,
+            read=read,
+        )
     plan = {
         "columns": list(table.columns),
         "label_column": table.label_column,
@@ -298,6 +311,7 @@ def open_table_job(
         "bytes_of_files": table.bytes_of_files,
         "passes": passes,
         "passes_at_most": sum(count for count in passes.values() if count is not None),
+        **(memory or {"peak_memory_a_worker": None, "temporary_bytes": None, "fits": None}),
     }
     return TableJob(options, fits, plan, pairs or {}, mark, replace, table)
 

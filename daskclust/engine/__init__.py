@@ -12,6 +12,7 @@ from daskclust.engine.binding import (
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, Fitted, check_checkpoint
 from daskclust.engine.computing import (
+    PART,
     Grouping,
     compute,
     decide_within_groups,
@@ -32,6 +33,7 @@ from daskclust.engine.threads import side_by_side
 from daskclust.engine.workers import on_notice
 
 __all__ = [
+    "PART",
     "Carry",
     "Checkpoint",
     "Fingerprint",

@@ -183,10 +183,11 @@ def forecast(
     read: int,
     n_workers: int,
     limit: float,
+    task: int = 0,
 ) -> Forecast:
     """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes.
 
-    `read` are the bytes that are read for a block.
+    `read` are the bytes that are read for a block, `task` those of the largest task beside passes.
     """
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
@@ -194,6 +195,7 @@ def forecast(
     worker = planned(limit, n_bytes / n_workers if kept else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
+    need = max(need, task)
     fits = not worker.stuck and need <= worker.free
     return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 

@@ -92,7 +92,7 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
 
 
 #: Bytes of a part, about: of so many rows there are two more copies while they are written.
-_PART = 2**26
+PART = 2**26
 
 
 class Grouping(NamedTuple):
@@ -134,7 +134,7 @@ def _put(
         ends = [high for _, high in tiles_of(held.start, held.size, width)]
         low = 0
         for high in ends:
-            if high < held.size and (high - low) * store.dtype.itemsize < _PART:
+            if high < held.size and (high - low) * store.dtype.itemsize < PART:
                 continue
             piece = held.part(low, high)
             records = np.empty(piece.size, store.dtype)

@@ -114,6 +114,34 @@ class Table:
         texts = [file.read_bytes().rstrip() for file in self.files]
         return sum(max(text.count(b"\n"), text.count(b"\r")) for text in texts)
 
+    @property
+    def largest_part(self) -> tuple[int, int, int] | None:
+        """Rows in all, rows of the largest part, and bytes that are read for it, told by metadata.
+
+        Of CSV about so many, by the length of the first lines; None where there are no local files.
+        """
+        n_parts, size = self.frame.npartitions, self.bytes_of_files
+        width = self.n_features * self.dtype.itemsize
+        if self.array is not None:
+            largest = max(self.array.chunks[0], default=0)
+            return len(self.array), largest, largest * width
+        if size is None or any(file.suffix.lower() == ".gz" for file in self.files):
+            return None
+        if self.is_text:
+            with self.files[0].open("rb") as file:
+                head = file.read(HEAD_BYTES)
+            n_rows = round(size * head.count(b"\n") / max(1, len(head)))
+            largest = -(-n_rows // n_parts)
+        else:
+            import pyarrow.parquet
+
+            of_files = [pyarrow.parquet.read_metadata(file).num_rows for file in self.files]
+            n_rows = sum(of_files)
+            largest = max(of_files) if n_parts == len(of_files) else -(-n_rows // n_parts)
+        # Bytes of the file, its columns, and the values.
+        share = largest / max(1, n_rows)
+        return n_rows, largest, round(share * size) + 2 * largest * width
+
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Number of rows of each partition; counted once, by one pass over a single column."""

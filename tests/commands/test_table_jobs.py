@@ -279,6 +279,45 @@ def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
     assert not [p for p in parts.parent.iterdir() if p != parts]
 
 
+def vectors_in(folder: Path, n: int, p: int) -> None:
+    """Write a table of vectors, four files."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(4):
+        rows = rng.normal(size=(n // 4, p)) + 3 * rng.integers(9, size=(n // 4, 1))
+        flat = pyarrow.array(rows.astype(np.float32).ravel())
+        lists = pyarrow.FixedSizeListArray.from_arrays(flat, p)
+        table = pyarrow.table({"embedding": lists})
+        pyarrow.parquet.write_table(table, folder / f"{k}.parquet")
+
+
+def test_a_dry_run_tells_memory_and_temporary_files(said: Said, tmp_path: Path) -> None:
+    vectors_in(tmp_path / "t", 4000, 64)
+    words = ("fit", tmp_path / "t", "--n-clusters", 1600, "--local", 2, "--dry-run")
+    one = json.loads(said(*words, "--json")[1])
+    assert one["temporary_bytes"] == 0
+    assert one["workers"] == 2
+    assert one["fits"] is True
+    levels = (*words, "--estimator", "hierarchical-kmeans")
+    two = json.loads(said(*levels, "--json", "--refine", 0)[1])
+    # A record is a row, its number and its weight.
+    assert two["temporary_bytes"] == 4000 * (64 * 4 + 16)
+    assert json.loads(said(*levels, "--json")[1])["temporary_bytes"] > two["temporary_bytes"]
+    assert two["peak_memory_a_worker"] >= one["peak_memory_a_worker"] > 350e6
+    text = said(*levels)[1]
+    assert "Memory    about" in text
+    assert "in temporary files" in text
+    text = said(*words, "--memory-limit", "200MB")[1]
+    assert "does NOT fit" in text
+    assert "Disk" not in text
+    (tmp_path / "t.csv").write_text("a,b\n" + "1.5,2.5\n" * 1000)
+    csv = ("fit", tmp_path / "t.csv", "--n-clusters", 3, "--dry-run", "--json")
+    assert json.loads(said(*csv)[1])["peak_memory_a_worker"] > 350e6
+
+
 @pytest.mark.parametrize(
     ("n_clusters", "more", "below"),
     [(8, {}, 0), ((5, 6), {}, 2), ((4, 2, 3), {}, 3), ((5, 6), {"max_cluster_size": 60}, 50)],
