@@ -108,6 +108,8 @@ def test_series_under_clouds() -> None:
             case += "clouds:0.0" if hidden == "real clouds" else "complete:0.0"
         for cell, method in zip(cells, CLOUDY, strict=True):
             check(cell, [measured[case, method]])
+        # "`LabelSpreading` has the highest score in each line."
+        assert max(cells, key=float) == cells[-1]
     said = re.search(r'`missing="partial"`\) has ([\d.]+) on', page("docs/missing-values.md"))
     assert said is not None
     check(said[1], [measured["ts_samples_modis_ndvi:dates:0.4", "k-means, partial"]])
