@@ -98,6 +98,9 @@ def test_pages_tell_the_same() -> None:
         == figures("docs/benchmarks.md", r"at most (\d+) MiB a worker")
         == figures("docs/explanation/memory.md", r"at most (\d+) MiB a worker")
     )
+    assert figures(
+        "docs/benchmarks.md", r"\| 1e5 \| (\d+) and (\d+) .*?\n\| 1e6 \| (\d+)"
+    ) == figures("notebooks/04_pckid_paper.ipynb", r"take (\d+) to (\d+) seconds, 1e6 rows (\d+)")
 
 
 def test_kmeans_of_jasper_ridge(data_dir: Path) -> None:
