@@ -110,14 +110,18 @@ def graph_behind(array: Any) -> ArrayGraph:
             key = graph[key]
         keys[at] = key
     values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
-    # Zarr arrays that nodes hold, each of them looked at once.
-    looked: dict[int, SeenStore] = {}
+    # Zarr arrays that nodes hold and files that they read, each of them looked at once.
+    looked: dict[int | str, Seen] = {}
     seen: dict[Key, list[Seen]] = {}
     for key, node in graph.items():
         for array in arrays_in(node):
             if id(array) not in looked:
                 looked[id(array)] = SeenStore(array)
             seen.setdefault(key, []).append(looked[id(array)])
+        for file in files_in({key: node}):
+            if file not in looked:
+                looked[file] = SeenFiles([file])
+            seen.setdefault(key, []).append(looked[file])
     return ArrayGraph(keys, graph, inputs, leaves, seen, values)
 
 

@@ -145,10 +145,10 @@ class Retries:
 NEVER_AGAIN = Retries()
 
 
-def _places(value: Any, depth: int = 7) -> Iterable[tuple[str, str | None]]:
-    """Find what is read among what a task is given: arrays with a store, and parts of tables.
+def _places(value: Any, depth: int = 12) -> Iterable[tuple[str, str | None]]:
+    """Find what is read among what a task is given: arrays with a store, files, parts of tables.
 
-    Yields what a message may show, and of tables the name of the file.
+    Yields what a message may show, and the name of the file, if it is one.
     """
     store = getattr(value, "store", None)
     if store is not None and hasattr(value, "shape"):
@@ -157,6 +157,8 @@ def _places(value: Any, depth: int = 7) -> Iterable[tuple[str, str | None]]:
         yield f"{place}/{name}" if name else place, None
     elif _is_open_file(value):
         yield redact(value.path), value.path
+    elif (file := _file_of_xarray(value)) is not None:
+        yield repr(redact(file)), file
     elif depth and isinstance(value, Mapping):
         if isinstance(value.get("piece"), tuple):
             # Of Dask's Parquet: a file, and the numbers of its row groups.
@@ -170,15 +172,15 @@ def _places(value: Any, depth: int = 7) -> Iterable[tuple[str, str | None]]:
         for item in value:
             yield from _places(item, depth - 1)
     elif depth:
-        # Task objects of Dask; where they have none of these, the key must do.
-        for name in ("args", "kwargs", "value"):
+        # Tasks of Dask, and layers of xarray; where they have none of these, the key must do.
+        for name in ("args", "kwargs", "value", "array"):
             inner = getattr(value, name, None)
             if inner is not None and not callable(inner):
                 yield from _places(inner, depth - 1)
 
 
 def files_in(graph: Mapping[Any, Any]) -> list[str]:
-    """Return the files of tables that tasks read."""
+    """Return the files of tables, and those that xarray opened, that tasks read."""
     return sorted({file for _, file in _places(graph) if file is not None})
 
 
@@ -190,6 +192,15 @@ def _piece(path: object, groups: Any = None, *_: object) -> str:
 def _is_open_file(value: Any) -> bool:
     """Whether it is a file of fsspec, to be opened."""
     return hasattr(value, "fs") and isinstance(getattr(value, "path", None), str)
+
+
+def _file_of_xarray(value: Any) -> str | None:
+    """Return the file that an array of a backend is read from (NetCDF, HDF5; of rioxarray)."""
+    manager = getattr(getattr(value, "datastore", value), "_manager", None)
+    opened = getattr(manager or getattr(value, "manager", None), "_args", None)
+    return (
+        opened[0] if isinstance(opened, tuple) and opened and isinstance(opened[0], str) else None
+    )
 
 
 def _what(key: Any, graph: Mapping[Any, Any]) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import dask.array as da
 import numcodecs
 import numpy as np
@@ -433,8 +435,8 @@ class StoredArray:
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
-        self.array = array
-        self.store, self.path = array.store, array.path
+        self.__dict__["array"] = array
+        self.path = array.path
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
         self.ndim: int = array.ndim
@@ -446,15 +448,30 @@ class StoredArray:
         self.retries = Retries.configured() if retries is None else retries
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
+        self._pickled: bytes
         #: In a process that it travelled to: which chunks the client saw, packed.
         self._listed: bytes | None = None
         archive = getattr(array.store, "path", "")
         self._files = SeenFiles([archive] if type(array.store) is zarr.storage.ZipStore else [])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_list", "_sample"}
+        own = {"array", "_list", "_sample"}
         state = {name: value for name, value in self.__dict__.items() if name not in own}
+        # Where the archive or a package is missing, a worker that was sent the array would end.
+        state.setdefault("_pickled", cloudpickle.dumps(self.array))
         return {**state, "_listed": self._list, "_files": self._sample}
+
+    @cached_property
+    def array(self) -> zarr.Array:
+        """The array, opened by the first task of a process that asks for it."""
+        self._files.check(whole=False)
+        found: zarr.Array = pickle.loads(self._pickled)
+        return found
+
+    @property
+    def store(self) -> Any:
+        """Where the array lies."""
+        return self.array.store
 
     @cached_property
     def _list(self) -> bytes | None:

@@ -26,6 +26,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust import cli
+from daskclust.engine.graphs import read_again
 from daskclust.exceptions import StoreError
 from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
 from daskclust.tables import open_table
@@ -181,6 +182,55 @@ def test_a_store_that_others_opened(half_blind: Client, place: Path, how: str, c
     for persist in (False, True):
         with dask.config.set({"daskclust.persist": persist}):
             refused_or_right(lambda: inertia(X), missing)
+
+
+def own_file(how: str, path: Path, values: np.ndarray) -> da.Array:
+    """Write a file, and return a lazy array of it that others opened, but for an archive."""
+    if how == "zip":
+        with zarr.storage.ZipStore(path, mode="w") as store:
+            zarr.create_array(store, data=values, chunks=(50, 4), compressors=None)
+        return as_dask(zarr.open_array(zarr.storage.ZipStore(path, mode="r")))
+    if how == "xarray":
+        xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+        pytest.importorskip("h5netcdf", reason="needs the extra `raster`")
+        xarray.Dataset({"rows": (("y", "x"), values)}).to_netcdf(path, engine="h5netcdf")
+        return xarray.open_dataset(path, engine="h5netcdf", chunks={"y": 50})["rows"].data
+    pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+    frames = pytest.importorskip("dask.dataframe", reason="needs the extra `dataframe`")
+    table = pandas.DataFrame(values, columns=list("abcd"))
+    if how == "csv":
+        table.to_csv(path, index=False)
+        return frames.read_csv(path).to_dask_array(lengths=[len(values)])
+    table.to_parquet(path, index=False)
+    return frames.read_parquet(path).to_dask_array(lengths=[len(values)])
+
+
+@pytest.mark.parametrize("how", ["zip", "xarray", "parquet", "csv"])
+def test_files_that_others_opened(half_blind: Client, place: Path, how: str) -> None:
+    """Other values were taken for the client's; a worker without an archive ended."""
+    values = (np.arange(400 * 4).reshape(400, 4) % 89 + 10).astype(np.int16)
+
+    def read_there(copied: str) -> np.ndarray:
+        path = place / f"{copied}-{time.monotonic_ns()}.{'zip' if how == 'zip' else 'file'}"
+        with dask.config.set(scheduler="synchronous"):
+            own_file(how, path, values[::-1])
+            other = path.read_bytes()
+            path.unlink()
+            X = own_file(how, path, values)
+        whole = path.read_bytes()
+        content = {"whole": whole, "other": other, "shorter": whole[: len(whole) * 3 // 4]}
+        if copied in content:
+            copy_there(half_blind, {str(path): content[copied]})
+        return np.asarray(half_blind.compute(read_again(X), workers=["blind"]).result(120))
+
+    assert_array_equal(read_there("whole"), values)
+    for copied, said in (
+        ("nothing", r"does not see .*nothing-"),
+        ("shorter", r"sees \d+ bytes at '.*shorter-"),
+        ("other", r"sees .* '.*other-"),
+    ):
+        with pytest.raises(StoreError, match=rf"worker tcp://.* {said}"):
+            read_there(copied)
 
 
 ROWS = np.random.default_rng(0).normal(size=(900, 3))
