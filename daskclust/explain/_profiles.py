@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Floats, Ints
 from daskclust.cube.pixels import questions_of
 from daskclust.engine import Carry
 from daskclust.exceptions import MemoryPlanError
 from daskclust.explain._data import NOISE, NONE, Labeled, open_labeled
-from daskclust.kernels.label_profiles import choose_bins
+from daskclust.kernels.label_profiles import choose_bins, histogram_quantiles, rank_areas
 from daskclust.kernels.moments import merge_moments
 from daskclust.plotting import draw_profiles, draw_spectra, label_colors, new_figure
 from daskclust.reduction.label_profiles import (
@@ -37,8 +37,6 @@ _MANY_ROWS, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
 _ROWS_OF_BIN = 8
 #: Rows that are drawn, at most and at least, values of these at most, and rows of each cluster.
 _ROWS, _FEWEST_ROWS, _VALUES, _EACH = 16384, 4096, 2**22, 64
-#: Cells of histograms that are looked at at a time.
-_TILE = 2**17
 #: Nearest rows.
 _NEAREST = 5
 #: Seed of the sample: profiles are the same each time.
@@ -95,72 +93,6 @@ def _difference(own: Floats, rest: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         out = np.where(own[1] == rest[1], 0.0, (own[1] - rest[1]) / width)
     return np.where((own[0] > 0) & (rest[0] > 0), out, np.nan)
-
-
-def _areas(counts: Floats, single: Array) -> tuple[Floats, Floats]:
-    """AUC of each label against the rest, for some features, and how far off it may be.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (p, k, bins)
-    single : ndarray of shape (p, bins), bool
-        Bins of one value: what is in them is tied.
-
-    Returns
-    -------
-    areas, errors : ndarray of shape (p, k)
-    """
-    rest = counts.sum(axis=1, keepdims=True) - counts
-    below = np.cumsum(rest, axis=2) - rest
-    pairs = counts.sum(axis=2) * rest.sum(axis=2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        area = (counts * (below + rest / 2)).sum(axis=2) / pairs
-        error = (counts * rest * ~single[:, None]).sum(axis=2) / 2 / pairs
-    return area, error
-
-
-def _quantiles(counts: Floats, bounds: Floats, edges: Floats, single: Array) -> Floats:
-    """Quantiles of each label, for some features, between the values of the nearest ranks.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (p, k, bins)
-    bounds : ndarray of shape (2, p, k)
-        Least and largest value.
-    edges : ndarray of shape (p, bins - 1)
-    single : ndarray of shape (p, bins), bool
-
-    Returns
-    -------
-    ndarray of shape (p, k, 5)
-    """
-    p, k, n_bins = counts.shape
-    ends = np.cumsum(counts, axis=2)
-    total = ends[..., -1:]
-    low, high = bounds[..., None]
-    rank = np.array(QUANTILES) * np.maximum(total - 1, 0)
-    lower = np.floor(rank)
-    # All labels of all features in one ascending line, each beyond the last.
-    number, feature = np.arange(p * k).reshape(p, k, 1), np.arange(p)[:, None, None]
-    beyond = number * (total.max() + 1)
-    line = (ends + beyond).ravel()
-    ends_of_bins = np.pad(edges, ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
-
-    def value(rank: Floats) -> Floats:
-        places = np.searchsorted(line, rank + beyond, side="right")
-        at = np.clip(places - number * n_bins, 0, n_bins - 1)
-        right = np.minimum(ends_of_bins[feature, at + 1], high)
-        left = np.where(single[feature, at], right, np.maximum(ends_of_bins[feature, at], low))
-        inside = np.take_along_axis(counts, at, axis=2)
-        before = np.take_along_axis(ends, at, axis=2) - inside
-        part = np.divide(rank - before + 0.5, inside, out=np.zeros_like(rank), where=inside > 0)
-        found = left + np.clip(part, 0.0, 1.0) * (right - left)
-        return np.where(rank <= 0, low, np.where(rank >= total - 1, high, found))
-
-    with np.errstate(invalid="ignore"):
-        first, second = np.split(value(np.concatenate([lower, np.ceil(rank)], axis=2)), 2, axis=2)
-        found = first + (rank - lower) * (second - first)
-    return np.where((total > 0) & (n_bins > 1), found, np.nan)
 
 
 @dataclass(frozen=True, repr=False)
@@ -554,17 +486,11 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
         total = merge_moments(total, sample.moments[:, c])
     means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
     place = data.place(sample.labels, means, _deviations(total))
-    request = HistogramsRequest(sample.labels, bins, place, _NEAREST, data.of_rows)
+    weight = float(sample.weights.sum())
+    request = HistogramsRequest(sample.labels, bins, place, _NEAREST, weight, data.of_rows)
     found: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
-    areas, errors, quantiles = np.empty((k, p)), np.empty((k, p)), np.empty((k, p, len(QUANTILES)))
-    single, bounds = bins.single(), sample.bounds.transpose(0, 2, 1)
-    step = max(1, _TILE // found.counts[0].size)
-    for start in range(0, p, step):
-        own = slice(start, start + step)
-        counts, edges = found.counts[own], bins.edges[own].astype(np.float64)
-        areas.T[own], errors.T[own] = _areas(counts, single[own])
-        of_labels = _quantiles(counts, bounds[:, own], edges, single[own])
-        quantiles[:, own] = of_labels.transpose(1, 0, 2)
+    areas, errors = rank_areas(found.counts, bins.single())
+    quantiles = histogram_quantiles(found.counts, bins, sample.bounds, QUANTILES)
     rest = _rest(sample.moments)
     nearest = found.nearest
     pixels, coordinates = _pixels(data.cube, nearest["row"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -179,7 +180,9 @@ def _spreads(columns: Array, count: int) -> Array | list[Array]:
 
 
 def _distinct(ordered: Array) -> Array:
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def _edges(drawn: Array, fine: Array, values: Array, most: int) -> Array:
@@ -194,12 +197,12 @@ def _edges(drawn: Array, fine: Array, values: Array, most: int) -> Array:
     if 2 * len(distinct) <= most:
         # Each value alone, so that ties are seen as ties.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
-    fine = np.unique(fine)
+    fine = _distinct(np.sort(fine))
     # A value that many rows share has a bin of its own.
     rough = _spread(drawn, (most - len(fine)) // 2 * 2)
     heavy = _distinct(rough[1:][rough[1:] == rough[:-1]])
-    edges = np.unique(np.concatenate([fine, rough, np.nextafter(heavy, below)]))
-    return edges if len(edges) <= most else np.unique(_spread(edges, most))
+    edges = _distinct(np.sort(np.concatenate([fine, rough, np.nextafter(heavy, below)])))
+    return edges if len(edges) <= most else _distinct(_spread(edges, most))
 
 
 def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
@@ -220,16 +223,8 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     chosen = [_edges(*own, most - 1) for own in zip(drawn, fine, columns, strict=True)]
     # A part of the sample, with all of small clusters, tells what moved edges would hide.
     told = np.flatnonzero(~uniform | (order % 4 == 0))
-    columns, owners = columns[:, told], place[told]
-    for i, j in pairwise(np.searchsorted(owners, np.arange(len(found) + 1))):
-        # Found sooner in order.
-        columns[:, i:j].sort(axis=1)
-    gaps = np.isnan(columns).any(axis=1)
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
-    # Bins of the cells; a last one is for what is missing.
-    starts, stops = np.zeros((2, p, _CELLS + 1), np.uint16)
-    starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
     for j, own in enumerate(chosen):
         edges[j, : len(own)] = own
         if len(own):
@@ -237,44 +232,90 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
             with np.errstate(over="ignore", divide="ignore"):
                 found_scale = np.float64(_CELLS) / width if width > 0 else 0.0
             scale[j] = found_scale if np.isfinite(found_scale) else 0.0
-            cells = _cells(own.astype(np.float64), low[j], scale[j])
-            inside = np.bincount(cells, minlength=_CELLS)
-            stops[j, :-1] = np.cumsum(inside)
-            starts[j, :-1] = stops[j, :-1] - inside
-            if len(own) <= _FEW:
+    with np.errstate(invalid="ignore", over="ignore"):
+        alone = np.diff(edges, axis=1, prepend=-np.inf) <= np.spacing(np.abs(edges))
+    # Bins of the cells; a last one is for what is missing.
+    starts, stops = np.zeros((2, p, _CELLS + 1), np.uint16)
+    starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
+    grid = edges, low, scale, starts, stops, plain
+    lengths = np.array([len(own) for own in chosen])
+    _move_edges(grid, lengths, alone, columns[:, told], place[told], len(found))
+    return Bins(*grid)
+
+
+@compiled()
+def _move_edges(grid, lengths, alone, columns, owners, n_labels):  # pragma: no cover
+    """Find the bins of all cells, and move edges to the ends of cells where this hides little."""
+    edges, low, scale, starts, stops, plain = grid
+    p, n_cells, n = starts.shape[0], starts.shape[1] - 1, owners.size
+    inside, moved = np.empty(n_cells, np.int64), np.empty(n_cells, np.int64)
+    bins, counts = np.empty(n, np.int64), np.empty(edges.shape[1] + 1)
+    table = np.empty((n_labels, counts.size))
+    for j in range(p):
+        inside[:] = 0
+        for e in range(lengths[j]):
+            inside[_cell(edges[j, e], low[j], scale[j])] += 1
+        first = n_moved = 0
+        for cell in range(n_cells):
+            starts[j, cell], moved[cell] = first, n_moved
+            first += inside[cell]
+            n_moved += inside[cell] > 0
+            stops[j, cell] = first
+        if lengths[j] <= _FEW or scale[j] == 0.0:
+            continue
+        counts[:] = 1.0
+        for i in range(n):
+            v = columns[j, i]
+            bins[i] = moved[_cell(v, low[j], scale[j])] if v == v else -1
+        hidden = _hidden(bins, owners, counts, table)
+        if hidden > _SMALL_ERROR:
+            for i in range(n):
+                v = columns[j, i]
+                if v == v:
+                    cell = _cell(v, low[j], scale[j])
+                    bins[i] = starts[j, cell]
+                    while bins[i] < stops[j, cell] and edges[j, bins[i]] < v:
+                        bins[i] += 1
+            for e in range(lengths[j]):
+                counts[e] = 0.0 if alone[j, e] else 1.0
+            if hidden > _GROWTH * _hidden(bins, owners, counts, table):
                 continue
-            column, at_rows = columns[j], owners
-            if gaps[j]:
-                there = ~np.isnan(column)
-                column, at_rows = column[there], owners[there]
-            moved: Ints = np.cumsum(inside > 0) - (inside > 0)
-            of_rows = _cells(column.astype(np.float64), low[j], scale[j])
-            hidden = _hidden(at_rows, moved[of_rows])
-            if hidden > _SMALL_ERROR:
-                at = np.searchsorted(own, column)
-                alone = np.append(np.diff(own, prepend=-np.inf) <= np.spacing(np.abs(own)), False)
-                if hidden > _GROWTH * _hidden(at_rows, at, ~alone[at]):
-                    continue
-            ends = np.flatnonzero(inside)
-            plain[j] = True
-            edges[j], starts[j, :-1], stops[j, :-1] = np.inf, moved, moved
-            edges[j, : len(ends)] = low[j] + (ends + 1.0) / scale[j]
-    return Bins(edges, low, scale, starts, stops, plain)
+        plain[j] = True
+        edges[j] = np.inf
+        for cell in range(n_cells):
+            starts[j, cell] = stops[j, cell] = moved[cell]
+            if inside[cell]:
+                edges[j, moved[cell]] = low[j] + (cell + 1.0) / scale[j]
 
 
-def _hidden(place: Ints, bins: Ints, counts: Any = None) -> float:
-    """Estimate the largest error of an AUC: half the pairs of a row and any other in one bin."""
-    if not len(bins):
-        return 0.0
-    m, width = int(place.max()) + 1, int(bins.max()) + 1
-    table = np.bincount(place * width + bins, counts, m * width).reshape(m, width)
-    sizes = np.maximum(np.bincount(place, minlength=m), 1)
-    return float((table @ table.sum(axis=0) / sizes).max() / len(bins) / 2)
+@compiled()
+def _cell(value, low, scale):  # pragma: no cover
+    """Cell of a value, computed as :func:`_fill` computes it."""
+    return np.int64(min(max((np.float64(value) - low) * scale, 0.0), _CELLS - 1.0))
 
 
-def _cells(values: Floats, low: float, scale: float) -> Ints:
-    """Cells of values, computed as :func:`_fill` computes them."""
-    return np.clip((values - low) * scale, 0.0, _CELLS - 1.0).astype(np.int64)
+@compiled()
+def _hidden(bins, owners, counts, table):  # pragma: no cover
+    """Estimate the largest error of an AUC: half the pairs of a row and any other in one bin.
+
+    A row in bin b counts ``counts[b]``; what is in none, of negative number, is left out.
+    """
+    sizes, totals = np.zeros(table.shape[0]), np.zeros(table.shape[1])
+    n, worst = 0, 0.0
+    table[:] = 0.0
+    for i in range(bins.size):
+        b = bins[i]
+        if b >= 0:
+            table[owners[i], b] += counts[b]
+            totals[b] += counts[b]
+            sizes[owners[i]] += 1.0
+            n += 1
+    for c in range(sizes.size):
+        pairs = 0.0
+        for b in range(totals.size):
+            pairs += table[c, b] * totals[b]
+        worst = max(worst, pairs / max(sizes[c], 1.0))
+    return worst / max(n, 1) / 2.0
 
 
 @compiled()
@@ -294,11 +335,11 @@ def _distances(x, index, centers, weights, p, out):  # pragma: no cover
                     total += square
                     seen += 1
             total = total * p / seen if seen else np.inf
-        out[i] = np.sqrt(total)
+        out[i] = total
 
 
-def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
-    """Distances of rows to their own centers, over what they observe.
+def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
+    """Squared distances of rows to their own centers, over what they observe.
 
     Columns beyond those of the centers do not count; weights are those of the squared distance.
     Rows of negative index are infinitely far.
@@ -387,7 +428,9 @@ def _move(counts, total):  # pragma: no cover
         counts[i] = 0
 
 
-def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins) -> Floats:
+def fill_histograms(
+    x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins, dtype: Any = np.float64
+) -> Array:
     """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
     # One more label for rows that do not count, one more bin for what is missing.
@@ -405,14 +448,100 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
         part = slice(start, start + _PART)
         more = label_counts(index[part], -1, k - 1)
         if not weighted and (counted + more).max() > _MOST_COUNTED:
-            out = np.zeros(shape) if out is counts else out
+            out = np.zeros(shape, dtype) if out is counts else out
             _move(counts.reshape(-1), out.reshape(-1))
             counted[:] = 0
         counted += more
         _fill(x[part], index[part], weights[part], weighted, grid, held, counts)
     if out is not counts:
         _move(counts.reshape(-1), out.reshape(-1))
-    return out[:, :k, :n_bins].astype(np.float64)
+    return out[:, :k, :n_bins].astype(dtype)
+
+
+@compiled()
+def _areas(counts, single, areas, errors):  # pragma: no cover
+    p, k, n_bins = counts.shape
+    for j in range(p):
+        totals = np.zeros(n_bins)
+        for c in range(k):
+            totals += counts[j, c]
+        for c in range(k):
+            size = below = area = error = 0.0
+            for b in range(n_bins):
+                own = counts[j, c, b]
+                rest = totals[b] - own
+                area += own * (below + rest / 2)
+                error += 0.0 if single[j, b] else own * rest
+                size += own
+                below += rest
+            pairs = size * below
+            if pairs > 0:
+                areas[c, j], errors[c, j] = area / pairs, error / 2 / pairs
+
+
+def rank_areas(counts: Floats, single: Bools) -> tuple[Floats, Floats]:
+    """AUC of each label against the rest, and how far off it may be.
+
+    ``counts`` (p, k, bins) by feature, label and bin; what is in a bin of one value, ``single``
+    (p, bins), is tied.  Returned are two arrays (k, p), NaN where nothing is compared.
+
+    >>> import numpy as np
+    >>> areas, errors = rank_areas(np.array([[[2.0, 1.0], [0.0, 1.0]]]), np.zeros((1, 2), bool))
+    >>> areas.round(3).tolist(), errors.round(3).tolist()
+    ([[0.167], [0.833]], [[0.167], [0.167]])
+    """
+    areas, errors = np.full((2, counts.shape[1], counts.shape[0]), np.nan)
+    _areas(counts, single, areas, errors)
+    return areas, errors
+
+
+@compiled()
+def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
+    p, k, n_bins = counts.shape
+    for j in range(p):
+        for c in range(k):
+            own, low, high = counts[j, c], bounds[0, c, j], bounds[1, c, j]
+            total = own.sum()
+            if total <= 0.0:
+                continue
+            # The values of the ranks below, then of those above.
+            for side in range(2):
+                b, before = 0, 0.0
+                for q in range(shares.size):
+                    exact = shares[q] * max(total - 1.0, 0.0)
+                    rank = np.ceil(exact) if side else np.floor(exact)
+                    while b < n_bins - 1 and before + own[b] <= rank:
+                        before += own[b]
+                        b += 1
+                    if rank <= 0.0:
+                        found = low
+                    elif rank >= total - 1.0:
+                        found = high
+                    else:
+                        found = high if b == n_bins - 1 else min(edges[j, b], high)
+                        if not single[j, b] and own[b] > 0.0:
+                            left = max(edges[j, b - 1], low) if b else low
+                            part = min(max((rank - before + 0.5) / own[b], 0.0), 1.0)
+                            found = left + part * (found - left)
+                    if side:
+                        out[c, j, q] += (exact - np.floor(exact)) * (found - out[c, j, q])
+                    else:
+                        out[c, j, q] = found
+
+
+def histogram_quantiles(
+    counts: Floats, bins: Bins, bounds: Floats, shares: Sequence[float]
+) -> Floats:
+    """Quantiles of each label and feature, between the values of the nearest ranks.
+
+    ``counts`` (p, k, bins), ``bounds`` (2, k, p) are the least and the largest value.  Returned is
+    an array (k, p, len(shares)); NaN where there is no value, or but one bin.
+    """
+    out = np.full((counts.shape[1], counts.shape[0], len(shares)), np.nan)
+    if bins.count > 1:
+        edges = bins.edges.astype(np.float64)
+        _quantiles(counts, edges, bins.single(), bounds, np.array(shares), out)
+    return out
 
 
 @compiled()
@@ -444,6 +573,43 @@ def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
 
 
 @compiled()
+def _merge(labels, keys, rows, n_first, share, each, kept):  # pragma: no cover
+    i, j, count, rank, last = 0, n_first, 0, 0, -1
+    while i < n_first or j < labels.size:
+        if i == n_first or j == labels.size:
+            first = i < n_first
+        elif labels[i] != labels[j]:
+            first = labels[i] < labels[j]
+        else:
+            first = keys[i] < keys[j] or (keys[i] == keys[j] and rows[i] < rows[j])
+        at = i if first else j
+        i, j = i + first, j + (not first)
+        rank = rank + 1 if last >= 0 and labels[at] == labels[last] else 0
+        last = at
+        if rank < each or keys[at] <= share:
+            kept[count] = at
+            count += 1
+    return count
+
+
+def merged_order(
+    labels: Ints, keys: Floats, rows: Ints, n_first: int, share: float, each: int
+) -> Ints:
+    """Merge two samples, ``n_first`` rows and the others, each by label, key and number.
+
+    Returned are the places of the rows that are kept: those of keys of at most the ``share``, and
+    of each label those of the ``each`` smallest keys.
+
+    >>> import numpy as np
+    >>> keys = np.array([0.1, 0.5, 0.6, 0.2, 0.3, 0.9])
+    >>> merged_order(np.array([0, 0, 2, 0, 1, 2]), keys, np.arange(6), 3, 0.0, 2).tolist()
+    [0, 3, 4, 2, 5]
+    """
+    kept = np.empty(len(labels), np.int64)
+    return kept[: _merge(labels, keys, rows, n_first, share, each, kept)]
+
+
+@compiled()
 def _count(labels, low, counts):  # pragma: no cover
     for i in range(labels.size):
         counts[np.int64(labels[i]) - low] += 1
@@ -463,8 +629,8 @@ def _number(labels, low, table, index):  # pragma: no cover
         index[i] = table[at] if 0 <= at < table.size else -1
 
 
-def label_places(labels: Ints, known: Ints) -> Ints:
-    """Places of labels among known ones, which are sorted and lie close; -1 for others.
+def label_places(labels: Ints, known: Ints) -> Array:
+    """Places of labels among known ones, which are sorted and lie close, int32; -1 for others.
 
     >>> import numpy as np
     >>> label_places(np.array([7, 3, 4]), np.array([3, 7])).tolist()
@@ -472,6 +638,6 @@ def label_places(labels: Ints, known: Ints) -> Ints:
     """
     table = np.full(int(known[-1] - known[0]) + 1, -1)
     table[known - known[0]] = np.arange(len(known))
-    index = np.empty(len(labels), np.int64)
+    index = np.empty(len(labels), np.int32)
     _number(labels, int(known[0]), table, index)
     return index

@@ -8,6 +8,7 @@ functions, too, of (seed, i) and of a small table: they are never stored, and re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,35 @@ def _fill_uniform(low, width, key, start, out):
             word = _mix(key + (counter + np.uint64(j) + _ONE) * _GOLDEN)
             share = np.float64(word >> np.uint64(11)) * (1.0 / 9007199254740992.0)
             out[i, j] = low[j] + width[j] * share
+
+
+@compiled()
+def _draw(starts, sizes, index, limits, key, places, draws):
+    count = at = 0
+    for run in range(starts.size):
+        state = key + np.uint64(starts[run]) * _GOLDEN
+        for _ in range(sizes[run]):
+            state += _GOLDEN
+            share = np.float64(_mix(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+            if share <= limits[index[at]]:
+                places[count], draws[count] = at, share
+                count += 1
+            at += 1
+    return count
+
+
+def low_draws(
+    seed: int, runs: Sequence[tuple[int, int]], index: Ints, limits: Floats
+) -> tuple[Ints, Floats]:
+    """Rows whose uniform draw is at most ``limits[index]``: their places, and the draws.
+
+    ``runs`` are the number of the first row and the length of each run of rows.  Cheaper than
+    :func:`row_uniforms` where few are: the others are written nowhere.
+    """
+    starts, sizes = np.array(runs, np.int64).reshape(-1, 2).T
+    places, draws = np.empty(len(index), np.int64), np.empty(len(index))
+    count = _draw(starts, sizes, index, limits, _key(seed, 0), places, draws)
+    return places[:count].copy(), draws[:count].copy()
 
 
 def uniform_rows(

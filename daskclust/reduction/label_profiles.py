@@ -15,12 +15,14 @@ from daskclust.kernels.label_profiles import (
     fill_histograms,
     label_counts,
     label_places,
-    own_distances,
+    merged_order,
+    own_squared,
     smallest_of_each,
     value_moments,
 )
 from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
+from daskclust.kernels.rng import low_draws
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
 
 #: Labels that are further apart are sorted, not counted.
@@ -110,19 +112,11 @@ def _merge_facts(a: Array, b: Array) -> Array:
     return out
 
 
-def _kept_rows(labels: Ints, keys: Floats, rows: Ints, share: float, each: int) -> Ints:
-    """Places of the rows that are kept, by label, key and number."""
-    order = np.lexsort((rows, keys, labels))
-    labels, keys = labels[order], keys[order]
-    rank = np.arange(len(order)) - np.searchsorted(labels, labels)
-    return order[(rank < each) | (keys <= share)]
-
-
 def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
     labels, keys, rows = (np.concatenate([a[name], b[name]]) for name in ("label", "key", "row"))
-    kept = _kept_rows(labels, keys, rows, share, each)
+    kept = merged_order(labels, keys, rows, len(a), share, each)
     # Rows are wide: they are moved once.
     out, first = np.empty(len(kept), a.dtype), kept < len(a)
     out[first], out[~first] = a[kept[first]], b[kept[~first] - len(a)]
@@ -174,13 +168,13 @@ def _occurring(labels: Ints) -> Ints:
     return np.flatnonzero(label_counts(labels, low, high)) + low
 
 
-def _places(labels: Ints, known: Ints) -> Ints:
-    """Places of labels among known ones, which are sorted; -1 for others."""
+def _places(labels: Ints, known: Ints) -> Array:
+    """Places of labels among known ones, which are sorted, int32; -1 for others."""
     if not len(known):
-        return np.full(len(labels), -1)
+        return np.full(len(labels), -1, np.int32)
     if known[-1] - known[0] >= _FAR:
         index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-        return np.where(known[index] == labels, index, -1)
+        return np.where(known[index] == labels, index, -1).astype(np.int32)
     return label_places(labels, known)
 
 
@@ -197,17 +191,17 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
         )
 
 
-def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Array:
-    """Places of rows that may be among those drawn: all of them, and few others."""
+def _drawn(rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest) -> tuple[Ints, Floats]:
+    """Places and keys of rows that may be among those drawn: all of them, and few others."""
     counts = label_counts(index, -1, k - 1)[1:]
     # Twice as many as are wanted, mostly enough of each label; else all of it.
-    limit = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
-    near = np.flatnonzero(keys <= limit.max())
-    near = near[keys[near] <= limit[index[near]]]
+    limits = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
+    near, keys = low_draws(state.seed, rows.runs, index, limits)
     short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
     if short.any():
-        near = np.union1d(near, np.flatnonzero(np.append(short, False)[index]))
-    return near
+        limits[:-1][short] = 1.0
+        near, keys = low_draws(state.seed, rows.runs, index, limits)
+    return near, keys
 
 
 def _sample_block(
@@ -242,13 +236,15 @@ def _sample_block(
                 "data, else rescale X."
             )
         facts = _merge_facts(facts, made[made["weight"] > 0])
-    keys = rows.uniforms(state.seed, 0)
-    chosen = _drawn(keys, index, len(found), state)
-    numbers = rows.numbers(chosen)
-    kept = _kept_rows(labels[chosen], keys[chosen], numbers, state.share, state.each)
+    chosen, keys = _drawn(rows, index, len(found), state)
+    # Rows are drawn in their order: equal keys stay in it.
+    order = np.lexsort((keys, labels[chosen]))
+    chosen, keys = chosen[order], keys[order]
+    kept = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
     chosen = chosen[kept]
     sample = np.empty(len(chosen), _sample_dtype(p))
-    sample["label"], sample["key"], sample["row"] = labels[chosen], keys[chosen], numbers[kept]
+    sample["label"], sample["key"] = labels[chosen], keys[kept]
+    sample["row"] = rows.numbers(chosen)
     sample["x"] = whole.x[chosen]
     return {"facts": facts, "sample": sample}, _kept(labeled, state.of_rows)
 
@@ -286,15 +282,15 @@ class Place:
     metric: Callable[[Array], Array] | None = None
     is_of_labels: bool = False
 
-    def distances(self, x: Array, index: Ints, n_features: int) -> Floats:
-        """Distances of rows to their own centers, over what they observe of the features."""
+    def squared(self, x: Array, index: Ints, n_features: int) -> Floats:
+        """Squared distances of rows to their own centers, over what they observe of features."""
         if self.metric is None:
-            return own_distances(x, index, self.centers, self.weights)
+            return own_squared(x, index, self.centers, self.weights)
         out = np.empty(len(x))
         for start in range(0, len(x), SEGMENT):
             part = slice(start, start + SEGMENT)
             z = np.ascontiguousarray(self.metric(x[part, :n_features]))
-            out[part] = own_distances(z, index[part], self.centers, self.weights)
+            out[part] = own_squared(z, index[part], self.centers, self.weights)
         return out
 
 
@@ -302,14 +298,15 @@ class Place:
 class HistogramsRequest:
     """Ask for the histograms of each label, and for its rows nearest to its center.
 
-    `labels` (k,), int64: sorted; rows of other labels do not count. `of_rows`: see
-    :class:`LabelSampleRequest`.
+    `labels` (k,), int64: sorted; rows of other labels do not count. `total`: at least the weight of
+    all rows, whose weights are whole numbers. `of_rows`: see :class:`LabelSampleRequest`.
     """
 
     labels: Ints
     bins: Bins
     place: Place
     n_nearest: int
+    total: float
     of_rows: LabelsOfRows = None
 
 
@@ -324,14 +321,30 @@ class Histograms(NamedTuple):
     nearest: Array
 
 
+def _nothing(shape: tuple[int, ...], dtype: Any) -> Array:
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def _add(a: Array, b: Array) -> Array:
+    # Histograms are long: a sum with nothing, which has no strides, is spared.
+    if not any(a.strides):
+        return b
+    return a + b if any(b.strides) else a
+
+
 #: Weights of rows: whole numbers are summed exactly in any order.
-_TALLY = Merge("tally", np.zeros, np.add)
+_TALLY = Merge("tally", _nothing, _add)
+
+
+def _count_dtype(state: HistogramsRequest) -> Any:
+    # Half as long where they suffice: histograms are added for each block.
+    return np.uint32 if state.total < 2**32 else np.float64
 
 
 def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
     k, p = len(state.labels), len(state.bins.edges)
     return {
-        "counts": Field((p, k, state.bins.count), _TALLY),
+        "counts": Field((p, k, state.bins.count), _TALLY, _count_dtype(state)),
         "nearest": Field((k, state.n_nearest), "top", top_dtype(0)),
     }
 
@@ -346,19 +359,20 @@ def _histogram_block(
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
-    if squared is not None and state.place.is_of_labels:
-        keys = np.sqrt(squared)
-    else:
-        keys = state.place.distances(rows.x, index, whole.x.shape[1])
-    places = smallest_of_each(keys, index, k, state.n_nearest)
+    if squared is None or not state.place.is_of_labels:
+        squared = state.place.squared(rows.x, index, whole.x.shape[1])
+    places = smallest_of_each(squared, index, k, state.n_nearest)
     there = places >= 0
-    nearest["key"][there], nearest["row"][there] = keys[places[there]], rows.numbers(places[there])
-    counts = fill_histograms(rows.x, index, rows.weight, k, state.bins)
+    nearest["key"][there] = squared[places[there]]
+    nearest["row"][there] = rows.numbers(places[there])
+    counts = fill_histograms(rows.x, index, rows.weight, k, state.bins, _count_dtype(state))
     return {"counts": counts, "nearest": nearest}, _kept(labeled, state.of_rows)
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:
-    return Histograms(partial["counts"], partial["nearest"])
+    nearest = partial["nearest"].copy()
+    nearest["key"] = np.sqrt(nearest["key"])
+    return Histograms(partial["counts"].astype(np.float64), nearest)
 
 
 #: Histograms of every feature by label, and the rows nearest to the center of each.

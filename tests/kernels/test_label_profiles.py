@@ -6,8 +6,11 @@ import pytest
 from daskclust.kernels.label_profiles import (
     choose_bins,
     fill_histograms,
+    histogram_quantiles,
     label_counts,
     label_places,
+    merged_order,
+    rank_areas,
     value_moments,
 )
 
@@ -101,3 +104,77 @@ def test_a_value_that_many_share_has_a_bin_of_its_own():
     bins = choose_bins(x, np.zeros(5000, int), np.ones(5000, bool), 128)
     counts = fill_histograms(x, np.zeros(5000, np.int64), None, 1, bins)[0, 0]
     assert counts[bins.single()[0]].sum() == (x == 0).sum()
+
+
+def counted(seed):
+    """Rows of few whole values with gaps, their labels, and histograms of a bin a value."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 9, (400, 3)).astype(float)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    index = rng.integers(-1, 4, 400)
+    bins = choose_bins(x, index, np.ones(400, bool), 64)
+    return x, index, bins, fill_histograms(x, index, None, 5, bins)
+
+
+def test_areas_are_shares_of_pairs():
+    x, index, bins, counts = counted(3)
+    areas, errors = rank_areas(counts, bins.single())
+    assert np.isnan(areas[4]).all()  # of no rows
+    for c in range(4):
+        for j in range(3):
+            own, rest = x[index == c, j], x[(index >= 0) & (index != c), j]
+            own, rest = own[~np.isnan(own)][:, None], rest[~np.isnan(rest)]
+            expected = ((own > rest) + 0.5 * (own == rest)).mean()
+            np.testing.assert_allclose(areas[c, j], expected, rtol=1e-12)
+    assert (errors[:4] == 0).all()
+    _, errors = rank_areas(counts, np.zeros_like(bins.single()))
+    own, rest = counts[0, 0], counts[0].sum(axis=0) - counts[0, 0]
+    np.testing.assert_allclose(errors[0, 0], own @ rest / 2 / own.sum() / rest.sum())
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_quantiles_of_bins_of_one_value_are_those_of_the_values(seed):
+    x, index, bins, counts = counted(seed)
+    bounds = value_moments(x, index, None, 5)[2]
+    shares = [0.0, 0.05, 0.25, 0.5, 0.95, 1.0]
+    found = histogram_quantiles(counts, bins, bounds, shares)
+    assert np.isnan(found[4]).all()
+    for c in range(4):
+        expected = np.nanquantile(x[index == c], shares, axis=0).T
+        np.testing.assert_allclose(found[c], expected, rtol=1e-12)
+
+
+def test_quantiles_lie_inside_bins_of_many_values():
+    rng = np.random.default_rng(6)
+    x, index = rng.normal(size=(20_000, 2)), rng.integers(0, 2, 20_000)
+    bins = choose_bins(x, index, np.ones(20_000, bool), 64)
+    counts, bounds = fill_histograms(x, index, None, 2, bins), value_moments(x, index, None, 2)[2]
+    shares = np.linspace(0.02, 0.98, 25)
+    found = histogram_quantiles(counts, bins, bounds, shares)
+    for c in range(2):
+        for j in range(2):
+            exact = np.quantile(x[index == c, j], shares)
+            at = np.searchsorted(bins.edges[j], exact)
+            ends = np.concatenate([[bounds[0, c, j]], bins.edges[j], [bounds[1, c, j]]])
+            assert (np.abs(found[c, j] - exact) <= np.diff(ends)[at] + 1e-9).all()
+            assert (np.diff(found[c, j]) > 0).all()
+
+
+@pytest.mark.parametrize("sizes", [(0, 7), (300, 200), (200, 0)])
+def test_merged_samples_keep_the_smallest_keys_of_each_label(sizes):
+    rng = np.random.default_rng(7)
+    n = sum(sizes)
+    labels, keys, rows = rng.integers(-2, 5, n), rng.integers(0, 50, n) / 50, rng.permutation(n)
+    first = np.lexsort((rows[: sizes[0]], keys[: sizes[0]], labels[: sizes[0]]))
+    second = np.lexsort((rows[sizes[0] :], keys[sizes[0] :], labels[sizes[0] :])) + sizes[0]
+    order = np.concatenate([first, second])
+    labels, keys, rows = labels[order], keys[order], rows[order]
+    kept = merged_order(labels, keys, rows, sizes[0], 0.3, 20)
+    expected = []
+    for at in np.lexsort((rows, keys, labels)):
+        ahead = (labels == labels[at]) & (
+            (keys < keys[at]) | ((keys == keys[at]) & (rows < rows[at]))
+        )
+        if keys[at] <= 0.3 or ahead.sum() < 20:
+            expected.append(at)
+    assert kept.tolist() == expected

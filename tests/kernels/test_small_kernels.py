@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
 from daskclust.kernels.compensated import add_pairs, add_plain, add_stacked
-from daskclust.kernels.label_profiles import own_distances
+from daskclust.kernels.label_profiles import own_squared
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import add_gram, move_diagonal, project
 from daskclust.kernels.moments import block_moments, first_nonfinite, merge_moments
 from daskclust.kernels.pair_counts import count_edges
-from daskclust.kernels.rng import draw_numbers, race_keys, row_uniforms, smallest
+from daskclust.kernels.rng import draw_numbers, low_draws, race_keys, row_uniforms, smallest
 
 # Compensated sums.
 
@@ -211,6 +211,24 @@ def test_the_second_winner_is_drawn_in_proportion_to_the_mass_that_is_left():
     assert chisquare(wins[off], n * pairs[off]).pvalue > 1e-3
 
 
+def test_low_draws_are_of_rows_not_of_runs():
+    n = 20_000
+    index = np.random.default_rng(0).integers(-1, 3, n)
+    limits = np.array([0.01, 0.2, 1.0, -1.0])
+    places, draws = low_draws(5, [(0, n)], index, limits)
+    assert (draws <= limits[index[places]]).all()
+    rates = np.bincount(index[places], minlength=3) / np.bincount(index[index >= 0])
+    np.testing.assert_allclose(rates, limits[:3], atol=0.015)
+    assert kstest(draws[index[places] == 2], "uniform").pvalue > 1e-3
+    # Rows in two runs, of which the second comes first; other seeds draw others.
+    order = np.concatenate([np.arange(7000, n), np.arange(7000)])
+    moved, again = low_draws(5, [(7000, n - 7000), (0, 0), (0, 7000)], index[order], limits)
+    back = np.argsort(order[moved])
+    assert order[moved][back].tolist() == places.tolist()
+    assert again[back].tolist() == draws.tolist()
+    assert low_draws(6, [(0, n)], index, limits)[0].tolist() != places.tolist()
+
+
 @given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 60))
 def test_mass_0_is_never_drawn_however_many_are_wanted(seed, n, count):
     mass = np.random.default_rng(seed).integers(0, 3, n).astype(float)
@@ -286,8 +304,8 @@ def test_pixels_side_by_side_are_counted_with_the_lower_node_first() -> None:
 
 def test_distances_to_own_centers_are_over_what_is_there() -> None:
     x, index, centers = np.array([[3.0, 4.0], [np.nan, 4.0]]), np.array([0, 0]), np.zeros((1, 2))
-    assert own_distances(x, index, centers, None).tolist() == [5.0, np.sqrt(32.0)]
-    assert own_distances(x, index, centers, np.array([4.0, 0.0])).tolist() == [6.0, 0.0]
+    assert own_squared(x, index, centers, None).tolist() == [25.0, 32.0]
+    assert own_squared(x, index, centers, np.array([4.0, 0.0])).tolist() == [36.0, 0.0]
 
 
 def test_a_missing_value_counts_with_the_old_mean_and_variance() -> None:
