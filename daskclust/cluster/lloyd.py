@@ -38,8 +38,10 @@ _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
 _PLAIN = 3
 #: Bounds of rows are kept between passes for so many centers of so many features, and for centers
-#: of more features that are large together: otherwise scores cost no more.
+#: of more features that are large together.  Of fewer, from so many products on, while centers move
+#: by less than a share of the spread of a feature: otherwise scores cost no more.
 _KEPT_CENTERS, _KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
+_KEPT_PRODUCTS, _CALM = 4096, 0.1
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
 
@@ -150,10 +152,14 @@ class ClassClusters(Protocol):
 
 @dataclass
 class _LastPass:
-    """What helps the next assignment pass: what blocks kept, and the centers by which they did."""
+    """What helps the next assignment pass: what blocks kept, the centers, and their spread.
+
+    That is the root of the mean square of a row's distance to its center in one feature.
+    """
 
     carry: Carry = field(default_factory=Carry)
     centers: Floats | None = None
+    spread: float = 0.0
     #: Passes that may follow before a lost worker would have too many to make again.
     n_left: int = 0
 
@@ -224,21 +230,27 @@ class LloydProblem(DataAlone):
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
         r, k, p = centers.shape
         rows, last = self.rows, self._last
-        many = k >= _KEPT_CENTERS and p >= _KEPT_WIDTH
-        pays = many or (p >= _KEPT_FEATURES and is_large(k, p))
+        pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
         able = r == 1 and CAN_KEEP and not self.missing
+        able &= p >= _KEPT_WIDTH and k * p >= _KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
+        moves = None
+        if able and last.centers is not None:
+            moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)
+            pays |= moves.most <= _CALM * last.spread
         stats: ClusterStatistics
-        if pays and able and rows.can_keep(BYTES_A_ROW):
+        if pays and able:
             if not last.n_left:
                 last.carry, last.n_left = Carry(), max(_PASSES, _AGAIN // centers.nbytes)
-            moves = None
-            if last.carry.held is not None and last.centers is not None:
-                moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)
-            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, moves), last.carry)
-            last.centers, last.n_left = centers[0], last.n_left - 1
+            known = None if last.carry.held is None else moves
+            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, known), last.carry)
+            last.n_left -= 1
         else:
-            last.carry = Carry()
+            last.carry, last.n_left = Carry(), 0
             stats = rows.reduce(ASSIGN, sets)
+        last.centers = centers[0] if able else None
+        if able:
+            weight = float(stats.counts.sum()) or 1.0
+            last.spread = float(np.sqrt(stats.inertia.sum() / (p * weight)))
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def moved(

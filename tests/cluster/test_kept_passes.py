@@ -71,6 +71,25 @@ def test_many_centers_of_few_features_have_bounds_too(monkeypatch, passes) -> No
     same(fitted(), model)
 
 
+def test_fewer_centers_have_bounds_while_they_hardly_move(monkeypatch, passes) -> None:
+    def fitted() -> KMeans:
+        x = X[:, :40].astype(np.float32)
+        return KMeans(110, init=x[:110], max_iter=40, tol=0.0).fit(x)
+
+    model = fitted()
+    names = [name for name, _ in passes if name.startswith("assign")]
+    begin = names.index("assign-kept")
+    assert begin > 1
+    assert passes.count(("assign-kept", True)) > 3
+    monkeypatch.setattr(lloyd, "CAN_KEEP", False)
+    same(fitted(), model)
+    monkeypatch.setattr(lloyd, "CAN_KEEP", True)
+    # A restart more: all their passes are shared, and none is kept.
+    passes.clear()
+    KMeans(110, init="random", n_init=2, max_iter=3, random_state=0).fit(X[:, :40])
+    assert "assign-kept" not in {name for name, _ in passes}
+
+
 def test_what_a_lost_worker_must_make_again_is_bounded(monkeypatch, passes) -> None:
     model = fitted(X)
     passes.clear()

@@ -30,6 +30,11 @@ def check(x, walk, weight=None, shift=None, segments=None) -> list[Kept]:
         np.testing.assert_array_equal(found.lo, plain.lo)
         np.testing.assert_array_equal(after.labels, nearest(x, centers, shift=shift)[0])
         apart = np.sqrt(direct_distances(x, centers))
+        known = after.others != after.labels
+        of_next = apart[np.arange(len(x)), after.others]
+        assert (after.near <= of_next)[known].all()
+        lengths = direct_distances(x, after.origin[None].astype(np.float64))[:, 0]
+        assert (after.square <= lengths).all()
         apart[np.arange(len(x)), after.labels] = np.inf
         apart[np.arange(len(x)), after.others] = np.inf
         assert (after.low <= apart.min(axis=1)).all()
@@ -45,6 +50,7 @@ def test_a_walk_by_hand() -> None:
     assert first.labels.tolist() == [0, 0, 1, 1]
     # The second nearest: 10, 9, 10 and 5.2 away.
     np.testing.assert_allclose(first.low, [10.0, 9.0, 10.0, 5.2], rtol=1e-6)
+    np.testing.assert_allclose(first.square, [0.0, 1.0, 100.0, 27.04], rtol=1e-6)
     assert second.labels.tolist() == [0, 0, 1, 2]
     # The mover is nearer than the bound of the others.
     np.testing.assert_allclose(second.low, [6.0, 5.0, 4.0, 4.7], rtol=1e-6)
@@ -85,7 +91,7 @@ def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     searched = []
     search = module._search
     monkeypatch.setattr(
-        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
+        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
     )
     rng = np.random.default_rng(0)
     n, k, p = SEGMENT + 100, 50, 32
@@ -102,11 +108,49 @@ def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     assert sum(searched[1:]) < 0.1 * n
 
 
+def test_the_next_center_is_bounded_by_its_own_move() -> None:
+    # Centers 2 apart, on the diagonal; each row is .5 from its own and 1.5 from the next.
+    centers = np.tile(2.0 * np.arange(64.0)[:, None], (1, 8))
+    x = centers[:-1] + 0.5
+    after = centers.copy()
+    after[::2] += 0.01
+    first, second = check(x, [centers, after])
+    known = first.others != first.labels
+    assert known.any()
+    root = np.sqrt(8.0)
+    np.testing.assert_allclose(first.near[known], 1.5 * root, rtol=1e-3)
+    far = np.where(np.arange(63) % 2, 0.01, 0.0)
+    same = known & (first.others == second.others)
+    fallen = first.near - far * root
+    np.testing.assert_allclose(second.near[same], fallen[same], rtol=1e-6)
+
+
+def test_few_products_are_compared_with_two_movers() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(200, 50))
+    after = before + rng.normal(size=(200, 1)) * 0.1
+    assert len(moves_of(before, after, None, np.dtype("f4")).movers) == 20
+    few = moves_of(before[:100], after[:100], None, np.dtype("f4"))
+    far = np.sqrt(((after - before)[:100] ** 2).sum(axis=1))
+    assert few.movers.tolist() == sorted(np.argsort(-far)[:2].tolist())
+    np.testing.assert_allclose(few.far, far, rtol=1e-6)
+    assert few.most == pytest.approx(np.sort(far)[-3], rel=1e-6)
+
+
+def test_rows_of_tiny_numbers_have_bounds_that_hold() -> None:
+    # Squared lengths have few digits in single precision, or none.
+    rng = np.random.default_rng(0)
+    for scale in (1e-10, 1e-19, 1e-22, 1e-30):
+        x = scale * rng.uniform(-1, 1, (50, 4))
+        centers = x[:12].copy()
+        check(x, [centers, centers * 1.0001, centers * 1.0002])
+
+
 def test_rows_between_two_centers_are_not_searched(monkeypatch) -> None:
     searched = []
     search = module._search
     monkeypatch.setattr(
-        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
+        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
     )
     rng = np.random.default_rng(0)
     # Pairs of centers, neighbors in number and so in lanes, and rows amid the two of each pair.

@@ -181,7 +181,8 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     """Squared distance of a row to a center, in float64: ``sum_j w_j (x_ij - c_kj)^2``.
 
     By direct differences.  Weights are ones where they are ``()``.  Where ``sums`` are not ``()``,
-    the row times ``scale`` is added to ``sums[k]`` in the same sweep.  Where ``gaps`` are not
+    the row times ``scale`` is added to ``sums[k]`` in the same sweep; that is all that is done, and
+    returned is 0, where ``centers`` are ``()``.  Where ``gaps`` are not
     ``()``, NaN is left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is
     a value: of shape (k, 2 P), P at least p and a multiple of :data:`SUM_LANES`, so that whole
     vectors are stored.  A load of what a masked store left waits until the store is done, and the
@@ -189,6 +190,7 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     """
     require_contiguous(x, centers, weights, sums)
     weighted, summing, observed = is_given(weights), is_given(sums), is_given(gaps)
+    measuring = is_given(centers)
     vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
     is_single = x.dtype == types.float32
     source_vector = ir.VectorType(ir.FloatType(), SUM_LANES) if is_single else vector
@@ -196,7 +198,8 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         types_ = signature.args
         source, length = row_pointer(context, builder, types_[0], args[0], args[1])
-        center, _ = row_pointer(context, builder, types_[2], args[2], args[3])
+        if measuring:
+            center, _ = row_pointer(context, builder, types_[2], args[2], args[3])
         if summing:
             target, width = row_pointer(context, builder, types_[6], args[6], args[3])
             masses = builder.gep(target, [builder.lshr(width, const(1))])
@@ -209,7 +212,8 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
             value = lanes.load(builder.gep(source, at), source_vector)
             if is_single:
                 value = builder.fpext(value, vector)
-            gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
+            if measuring:
+                gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
             if observed:
                 zeros = ir.Constant(vector, [0.0] * vector.count)
                 has = builder.fcmp_ordered("ord", gap, gap)
@@ -226,6 +230,8 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
                 here = builder.gep(target, at)
                 more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
                 lanes.store(more, here)
+            if not measuring:
+                return total
             scaled = gap
             if weighted:
                 scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))

@@ -1,10 +1,11 @@
 """Nearest center of every row, of which most need not be looked for anew.
 
-A pass leaves for each row its center, the next one, and a bound: no third center is nearer than
-that.  In the next pass the bound falls by how far centers moved.  But for those that moved most:
-they are compared with the row again.  The distances to the two centers are measured.  Where the
-bound is still above the less of them, and they can be told apart, the nearer one is the row's.  All
-other rows are compared with all centers.
+A pass leaves for each row its center, the next one, and two bounds: the next one is no nearer than
+one, and no third center than the other.  In the next pass bounds fall by how far centers moved.
+But for those that moved most: they are compared with the row again.  The distance to the row's
+center is measured, and that to the next one where its bound does not tell them apart.  Where the
+bound of all others is still above the less of them, and they can be told apart, the nearer one is
+the row's.  All other rows are compared with all centers.
 
 Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
 not have preferred another center.  So labels and sums equal those of
@@ -21,10 +22,9 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import PLAIN, compiled, inner
-from daskclust.kernels.nearest._row_loops import LINE_BYTES, pack_row, row_distance
+from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._tiles import (
-    add_tile,
     add_totals,
     choose_origin,
     doubt,
@@ -42,38 +42,47 @@ from daskclust.kernels.nearest._tiles import (
 from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
 
 #: Bytes of what is kept.
-BYTES_A_ROW = 12
+BYTES_A_ROW = 20
 #: Plain kernels are for tests.
 CAN_KEEP = not PLAIN
-#: Share of the centers that are always compared; all that moved, where they are few.
-_ALWAYS, _FEW = 0.1, 0.2
+#: Share of the centers that are always compared; all that moved, where they are few.  Centers times
+#: features from which that many fill panels: of fewer, two are compared.
+_ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
 #: More than rounding takes of a number in single precision.
 _ROUNDED = 2.0**-22
+#: Below and above that single precision has fewer digits, or no numbers.
+_SMALL, _LARGE = 2.0**-120, 2.0**127
 
 
 class Kept(NamedTuple):
-    """What a pass leaves for the next: for each of n rows its center, the next, and a bound.
+    """What a pass leaves for the next: for each of n rows its center, the next, and bounds.
 
-    ``others`` are those of ``labels`` where the next one is not known.  ``low`` is no larger than
-    the distance to any center but the two; negative where nothing is known.
+    ``others`` are those of ``labels`` where the next one is not known.  ``near`` is no larger than
+    the distance to the next one, ``low`` than that to any center but the two; negative where
+    nothing is known.  ``square`` is no larger than the squared distance to ``origin`` (p,), which
+    is what was subtracted before rows were scored.
     """
 
     labels: NDArray[np.int32]
     others: NDArray[np.int32]
+    near: NDArray[np.float32]
     low: NDArray[np.float32]
+    square: NDArray[np.float32]
+    origin: NDArray
 
 
 class Moves(NamedTuple):
     """What a pass needs to know of the moves of k centers since the pass before.
 
     ``movers`` are those that moved most, ``places`` (k,) the place of each center among them, -1
-    for others; ``most`` is how far any of the others moved, or more.  ``reach`` (k,) is the squared
-    distance of a center to what is subtracted before rows are scored; ``bound`` is the relative
-    error of a score.
+    for others; ``far`` (k,) is how far each moved, or more, ``most`` how far any that is no mover.
+    ``reach`` (k,) is the squared distance of a center to what is subtracted before rows are scored;
+    ``bound`` is the relative error of a score.
     """
 
     movers: Ints
     places: Ints
+    far: Floats
     most: float
     reach: Floats
     bound: float
@@ -93,7 +102,8 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     order = np.argsort(-far, kind="stable")
     # The nearest of two or more others is one of them; no bound falls where all that moved are.
     n_moved = np.count_nonzero(far)
-    count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(_ALWAYS * k)))
+    share = _ALWAYS if k * p >= _PANELS else 0.0
+    count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(share * k)))
     movers = np.sort(order[:count])
     places = np.full(k, -1)
     places[movers] = np.arange(count)
@@ -102,7 +112,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     limit = np.finfo(dtype).max / 32
     reach = ((centers - origin) ** 2).sum(axis=1)
     bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
-    return Moves(movers, places, float(far[order[count:]].max(initial=0.0)), reach, bound)
+    return Moves(movers, places, far, float(far[order[count:]].max(initial=0.0)), reach, bound)
 
 
 @inner(counted=False)
@@ -143,17 +153,25 @@ def _apart(x, far, squared, square, bound):
 @inner(counted=False)
 def _stays(x, low, squared, square, bound):
     """Tell the same of a distance ``low``."""
-    return low > 0.0 and _apart(x, low * low, squared, square, bound)
+    return low > _SMALL and _apart(x, low * low, squared, square, bound)
 
 
 @compiled(counted=False)
-def _review(x, centers, moves, layout, origin, kept, rows, room):
+def _measure(x, origin, square):
+    """Measure rows from ``origin`` (1, p)."""
+    for i in range(x.shape[0]):
+        length = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
+        square[i] = min(length * (1.0 - _ROUNDED), _LARGE) if length > _SMALL else 0.0
+
+
+@compiled(counted=False)
+def _review(x, centers, moves, layout, kept, apart, rows, room):
     """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
 
-    ``layout`` holds the movers; ``origin`` (1, p) is what is subtracted from rows for them.
+    ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
     """
     points = centers.points
-    labels, others, low = kept
+    labels, others, near, low, lengths, _ = kept
     packed, tile = room
     size = packed.shape[0]
     away = rounding(layout, moves.movers.size, ())
@@ -162,20 +180,26 @@ def _review(x, centers, moves, layout, origin, kept, rows, room):
         # Rows that wait for the movers lie behind all that do not stay.
         m = 0
         for i in range(start, min(n, start + size)):
-            squared, far = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ()), np.inf
-            if others[i] != labels[i]:
-                far = row_distance(x, i, points, np.intp(others[i]), (), 1.0, (), ())
-            if far < squared:
-                labels[i], others[i] = others[i], labels[i]
-                squared, far = far, squared
+            squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
             # No less than the squared length that scores of all centers begin with.
             square = 2.0 * (squared + moves.reach[labels[i]])
-            least = np.float64(low[i]) - moves.most
-            low[i] = least * (1.0 - _ROUNDED)
-            clear = far == np.inf or _apart(x, far, squared, square, moves.bound)
+            clear = others[i] == labels[i]
+            if not clear:
+                near[i] = (np.float64(near[i]) - moves.far[others[i]]) * (1.0 - _ROUNDED)
+                clear = _stays(x, np.float64(near[i]), squared, square, moves.bound)
+            if not clear:
+                far = row_distance(x, i, points, np.intp(others[i]), (), 1.0, (), ())
+                if far < squared:
+                    labels[i], others[i] = others[i], labels[i]
+                    squared, far = far, squared
+                    square = 2.0 * (squared + moves.reach[labels[i]])
+                near[i] = np.sqrt(far) * (1.0 - _ROUNDED)
+                clear = _apart(x, far, squared, square, moves.bound)
+            low[i] = (np.float64(low[i]) - moves.most) * (1.0 - _ROUNDED)
             if clear and _stays(x, np.float64(low[i]), squared, square, moves.bound):
                 rows[n + m] = i
-                tile.squared[m], tile.weight[m] = squared, square
+                apart[i] = tile.squared[m] = squared
+                tile.weight[m] = square
                 m += 1
             else:
                 rows[count] = i
@@ -186,8 +210,7 @@ def _review(x, centers, moves, layout, origin, kept, rows, room):
             mover = tile.nearest[t]
             own = mover == moves.places[labels[i]] or mover == moves.places[others[i]]
             score = tile.next_low[t] if own else tile.low[t]
-            square = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
-            least = _least(x, square, score, away) * (1.0 - _ROUNDED)
+            least = _least(x, np.float64(lengths[i]), score, away) * (1.0 - _ROUNDED)
             # What no longer stays is looked for; its bound is new then.
             low[i] = min(np.float64(low[i]), least)
             if not _stays(x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound):
@@ -197,13 +220,14 @@ def _review(x, centers, moves, layout, origin, kept, rows, room):
 
 
 @compiled(counted=False)
-def _search(x, centers, layout, origin, rows, count, first, kept, room, runners):
+def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     """Compare the first rows of ``rows`` with all centers.
 
-    ``first`` is what scores prefer, before doubtful rows are settled; ``runners`` is room for the
-    score of the next center of each row of a tile, the smallest of all others, and that center.
+    ``first`` is what scores prefer, before doubtful rows are settled, at the squared distances
+    ``apart``; ``runners`` is room for the score of the next center of each row of a tile, the
+    smallest of all others, and that center.
     """
-    labels, others, low = kept
+    labels, others, near, low, lengths, _ = kept
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
@@ -218,7 +242,8 @@ def _search(x, centers, layout, origin, rows, count, first, kept, room, runners)
         for t in range(m):
             i, label = rows[start + t], tile.nearest[t]
             squared = row_distance(x, i, centers.points, np.intp(label), (), 1.0, (), ())
-            square = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
+            apart[i] = squared
+            square = np.float64(lengths[i])
             first[i] = labels[i] = others[i] = label
             clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
             # Ties, which are unclear, are in no lane any more; of two nearest centers in one lane
@@ -226,6 +251,8 @@ def _search(x, centers, layout, origin, rows, count, first, kept, room, runners)
             known = clear and tile.best.shape[0] > 0 and next_low[t] < rest[t] and runner[t] < k
             if known:
                 others[i] = runner[t]
+                near[i] = _least(x, square, next_low[t], bound)
+                near[i] *= 1.0 - _ROUNDED
             low[i] = _least(x, square, rest[t] if known else tile.next_low[t], bound)
             low[i] *= 1.0 - _ROUNDED
             if not clear:
@@ -235,18 +262,19 @@ def _search(x, centers, layout, origin, rows, count, first, kept, room, runners)
 
 
 @compiled(counted=False)
-def _sum(x, row_weights, centers, ends, stats, first, labels, room, sums, totals):
+def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
     """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
     hi, lo = stats
     packed, tile = room
-    lines = -(-x.shape[1] * x.itemsize // LINE_BYTES)
     start, segment = 0, 0
     while start < x.shape[0]:
         m = min(packed.shape[0], ends[segment] - start)
         for t in range(m):
-            tile.nearest[t] = first[start + t]
-            tile.weight[t] = row_weights[start + t] if row_weights.size else 1.0
-        add_tile(x, start, m, lines, centers, tile, sums, ())
+            i, weight = start + t, 1.0
+            if row_weights.size:
+                weight = row_weights[i]
+            tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
+            row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
         for t in range(m):
             i = start + t
             # Most rows stay, and a call with all that is known of a tile takes as long as ten.
@@ -292,27 +320,35 @@ def accumulate_kept(
     exact = with_weights(centers, None)
     size = tile_rows(p, x.dtype.itemsize)
     packed, rows, count = np.zeros((size, p), x.dtype), np.arange(n + size), n
-    if kept is None or moves is None:
-        kept = Kept(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32))
+    apart = np.empty(n)
+    origin, _ = choose_origin(centers, shift, x.dtype)
+    if kept is not None and np.array_equal(kept.origin, origin):
+        lengths = kept.square
     else:
-        kept = Kept(kept.labels.copy(), kept.others.copy(), kept.low.copy())
+        lengths = np.empty(n, np.float32)
+        _measure(x, origin[None].astype(np.float64), lengths)
+    if kept is None or moves is None:
+        (labels, others), (near, low) = np.empty((2, n), np.int32), np.empty((2, n), np.float32)
+        kept = Kept(labels, others, near, low, lengths, origin)
+    else:
+        labels, others = kept.labels.copy(), kept.others.copy()
+        kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
         some = with_weights(centers[moves.movers], None)
-        layout = lay_out(some.points, None, shift, x.dtype)
+        layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
         place(some, layout)
-        origin = layout.shift[None].astype(np.float64)
         room = packed, make_tile(size, layout, x.dtype)
-        count = _review(x, exact, moves, layout, origin, kept, rows, room)
+        count = _review(x, exact, moves, layout, kept, apart, rows, room)
     first = kept.labels.copy()
     if count:
         layout = lay_out(centers, None, shift, x.dtype)
         place(exact, layout)
         room = packed, make_tile(size, layout, x.dtype)
-        origin = layout.shift[None].astype(np.float64)
         runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
-        _search(x, exact, layout, origin, rows, count, first, kept, room, runners)
+        _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
     if n:
         ends = np.array([n]) if segments is None else segments
         weights = np.empty(0) if weight is None else weight
         sums, totals = np.zeros((k, p)), np.zeros((k, 2))
-        _sum(x, weights, exact, ends, tuple(stats), first, kept.labels, room, sums, totals)
+        labels, out = kept.labels, tuple(stats)
+        _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
     return stats, kept
