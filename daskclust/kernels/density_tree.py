@@ -238,6 +238,44 @@ def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: floa
     return out
 
 
+def prune(condensed: Array, m: int, least: float) -> Array:
+    """Leave out parts whose rows leave, on average, below `least` times the density of the split.
+
+    Such parts are chance among few bubbles.  Their points fall out of the parent as it splits, and
+    the other part goes on as the parent.  The last split is left.
+    """
+    inner, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
+    k = len(inner) + 1
+    births, sizes, parents = np.zeros(k), np.zeros(k), np.zeros(k, np.int64)
+    at = inner["child"] - m
+    births[at], sizes[at] = inner["lambda_val"], inner["child_size"]
+    parents[at] = inner["parent"] - m
+    sums = np.bincount(points["parent"] - m, points["lambda_val"] * points["child_size"], k)
+    into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
+    # The two parts of a split have numbers side by side, above that of their parent.
+    for a in range(k - 2, 0, -2):
+        parent, means = parents[a], sums[a : a + 2] / sizes[a : a + 2]
+        means[splits[a : a + 2]] = np.inf
+        weak = a + int(means.argmin())
+        other = 2 * a + 1 - weak
+        if not means.min() < least * births[a] or (parent == 0 and not splits[other]):
+            splits[parent] = True
+            continue
+        into[a : a + 2], caps[weak], splits[parent] = parent, births[a], splits[other]
+        sums[parent] += births[a] * sizes[weak] + sums[other]
+    kept = into == np.arange(k)
+    for c in range(1, k):
+        caps[c] = min(caps[c], caps[into[c]])
+        into[c] = into[into[c]]
+    number = np.cumsum(kept) - 1 + m
+    out: Array = condensed[(condensed["child"] < m) | kept[np.maximum(condensed["child"] - m, 0)]]
+    clusters, owner = out["child"] >= m, out["parent"] - m
+    out["lambda_val"] = np.minimum(out["lambda_val"], caps[owner])
+    out["parent"] = number[into[owner]]
+    out["child"][clusters] = number[out["child"][clusters] - m]
+    return out
+
+
 def stabilities(condensed: Array, m: int) -> tuple[Floats, Floats]:
     """Return the stability of each cluster, and the density at which it is born; root first."""
     k = int(condensed["parent"].max()) - m + 1

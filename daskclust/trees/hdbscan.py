@@ -22,6 +22,7 @@ from daskclust.kernels.density_tree import (
     condense,
     core_distances,
     density_tree,
+    prune,
     select_clusters,
 )
 from daskclust.persistence.saveable import check_count
@@ -32,6 +33,9 @@ from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_r
 #: Density at which a cluster of bubbles is born, beside that at which it parts from others: bubbles
 #: bridge gaps that rows do not, and part at a lower density (docs/which-estimator.md).
 _BIRTH = 1.08
+#: Density up to which a part of a split is chance, beside that of the split: few bubbles are as
+#: many rows as a cluster has.
+_CHANCE = 1.3
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ class HDBSCAN(TreeEstimator):
     A row is noise when its core distance exceeds the distance at which its cluster was born: that
     of its bubble, or, where the row is farther out, that of the bubble if it were just so large
     that it reached the row.  Clusters of bubbles are born at 1.08 times the density at which they
-    part from others; one that ends before is noise.
+    part from others; one that ends before is noise.  A part whose rows leave, on average, before
+    1.3 times that density is none: its bubbles fall out of the tree there.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
     them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
@@ -274,6 +279,10 @@ class HDBSCAN(TreeEstimator):
         self._core, self._scales = core_distances(bubbles, samples), bubbles.shares(samples)
         tree = density_tree(bubbles, self._core)
         condensed = condense(tree, leaves.weights, self._core, smallest)
+        later = 1.0
+        if problem.n_lloyd:
+            of_density = 1.0 / leaves.centers.shape[1]
+            condensed, later = prune(condensed, m, _CHANCE**of_density), _BIRTH**of_density
         self.condensed_tree_ = condensed.view(np.recarray)
         chosen = select_clusters(
             condensed,
@@ -281,7 +290,7 @@ class HDBSCAN(TreeEstimator):
             self.cluster_selection_method,
             float(self.cluster_selection_epsilon),
             bool(self.allow_single_cluster),
-            later=1.0 if problem.n_lloyd == 0 else _BIRTH ** (1.0 / leaves.centers.shape[1]),
+            later=later,
         )
         self._labels, self._falls, self._ends = chosen.labels, chosen.falls, chosen.ends
         self._births = np.append(chosen.births, np.inf)

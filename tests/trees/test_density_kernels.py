@@ -20,6 +20,7 @@ from daskclust.kernels.density_tree import (
     condense,
     core_distances,
     density_tree,
+    prune,
     select_clusters,
     stabilities,
 )
@@ -156,6 +157,26 @@ def test_clusters_born_later_end_as_noise_by_hand():
     assert_array_equal(one.labels, [-1, -1, 0, 0])
     assert_array_equal(one.births, [1.04])
     assert_array_equal(one.deaths, [2.0])
+
+
+def test_parts_by_chance_fall_out_by_hand():
+    # 6 parts at density 1 into 7, which parts at 2 into 9 and 10, and 8; 9 hardly outlives that.
+    lines = [(6, 7, 1.0, 8), (6, 8, 1.0, 4), (7, 9, 2.0, 2), (7, 10, 2.0, 4), (7, 0, 1.5, 2)]
+    lines += [(9, 1, 2.2, 2), (10, 2, 4.0, 3), (10, 3, 3.0, 1), (8, 4, 2.0, 2), (8, 5, 1.2, 2)]
+    condensed = np.array(lines, CONDENSED)
+    assert_array_equal(prune(condensed, 6, 1.05), condensed)
+    # The rows of 9 leave 7 as it parts; 10 goes on as 7.  Those of 8 leave at 1.6 on average.
+    expected = [(6, 7, 1.0, 8), (6, 8, 1.0, 4), (7, 0, 1.5, 2), (7, 1, 2.0, 2), (7, 2, 4.0, 3)]
+    expected += [(7, 3, 3.0, 1), (8, 4, 2.0, 2), (8, 5, 1.2, 2)]
+    assert prune(condensed, 6, 1.5).tolist() == expected
+    # The last split stays.
+    assert prune(condensed, 6, 9.0).tolist() == expected
+    # Where 9 outlives it, and 8 hardly does: the parts of 7 are those of 6.
+    condensed["lambda_val"][5] = 8.0
+    assert prune(condensed, 6, 1.7).tolist() == [
+        *[(6, 7, 2.0, 2), (6, 8, 2.0, 4), (6, 0, 1.5, 2), (7, 1, 8.0, 2), (8, 2, 4.0, 3)],
+        *[(8, 3, 3.0, 1), (6, 4, 1.0, 2), (6, 5, 1.0, 2)],
+    ]
 
 
 def test_a_box_by_hand():

@@ -271,6 +271,18 @@ def test_noise_of_large_bubbles_in_the_plane_is_that_of_rows():
     assert adjusted_rand_score(*found) > 0.82
 
 
+def test_the_slope_of_a_cluster_is_no_cluster():
+    # A dense cluster and a wide one around it part nowhere; four bubbles are enough for a cluster.
+    rng = np.random.default_rng(0)
+    parts = ((9000, 0.12, 0.0), (4000, 0.35, 0.3), (3000, 0.2, 4.0))
+    X = [rng.normal(size=(n, 2)) * spread + (place, 0) for n, spread, place in parts]
+    X = np.concatenate([*X, rng.uniform(-3, 7, (4000, 2))])
+    for seed in range(3):
+        model = HDBSCAN(100, min_samples=10, n_prototypes=400, random_state=seed).fit(X)
+        assert model.n_clusters_ <= 3
+        assert (model.labels_[:9000] >= 0).all()
+
+
 @pytest.mark.parametrize("n_prototypes", [2000, 100])
 def test_rows_in_one_place(n_prototypes):
     X = np.ones((300, 2))
