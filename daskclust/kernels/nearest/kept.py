@@ -245,6 +245,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
             apart[i] = squared
             square = np.float64(lengths[i])
             first[i] = labels[i] = others[i] = label
+            near[i] = -1.0
             clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
             # Ties, which are unclear, are in no lane any more; of two nearest centers in one lane
             # the second is not known.
