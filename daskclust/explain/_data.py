@@ -268,7 +268,7 @@ def open_labeled(
     """
     if model is None and y is None:
         raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
-    if model is not None and not hasattr(model, "predict"):
+    if model is not None and found is None and not hasattr(model, "predict"):
         raise TypeError(
             f"model is a {type(model).__name__}, which does not predict; expected a fitted model "
             "that does. Of labels, as of DBSCAN's labels_, use profiles(None, X, labels)."

@@ -130,3 +130,15 @@ def test_rows_in_memory_are_labeled_once(monkeypatch):
     monkeypatch.setattr(base, "nearest", counting)
     rules(model, X)
     assert sum(labeled) == len(X)
+
+
+def test_labels_of_a_model_that_does_not_predict():
+    # What a report of DBSCAN's labels asks for.
+    X = np.random.default_rng(0).normal(size=(60, 2)) * 0.1 + np.repeat([0, 5], 30)[:, None]
+    X[0] = 99.0
+    model = daskclust.DBSCAN(1.0, min_samples=3).fit(X)
+    found, told = explained(model, X, labels=model.labels_)
+    assert sorted(found.sizes) == [1, 29, 30]
+    assert len(told.rules) >= 2
+    with pytest.raises(TypeError, match="does not predict"):
+        explained(model, X)
