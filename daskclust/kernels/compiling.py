@@ -69,6 +69,17 @@ def compiled(*, counted: bool = True, **options: Any) -> Any:
     return decorate
 
 
+def read_only(array: Any) -> Any:
+    """View an array that is not written to: what callers hold, of which some is read-only.
+
+    Numba compiles for such arrays by themselves, as they come from other processes, memory maps and
+    broadcasting.  Where all are, a kernel is compiled once.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def inner(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function that only other compiled functions call; options of :func:`compiled`.
 

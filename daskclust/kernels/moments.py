@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_plain, two_sum
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 from daskclust.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
 
 
@@ -144,6 +144,7 @@ def block_moments(
     moments, probe = np.zeros((3, p)), np.zeros(p)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
+    x, weights = read_only(x), read_only(weights)
     start = 0
     # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
     with np.errstate(invalid="ignore", over="ignore"):
@@ -249,7 +250,7 @@ def class_moments(
         # Compiled code does not check its indices.
         raise ValueError(f"codes lie in [{codes.min()}, {codes.max()}]; expected [0, {n_classes}).")
     hi, lo = np.zeros((2, n_classes, 2 * p + 1 if missing else p + 1))
-    weights = np.empty(0) if weight is None else weight
+    x, weights = read_only(x), read_only(np.empty(0) if weight is None else weight)
     _class_sums(x, places, codes, weights, hi, lo)
     total = hi + lo
     masses = total[:, p : 2 * p] if missing else np.repeat(total[:, p:], p, axis=1)

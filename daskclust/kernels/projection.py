@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskclust._types import Array, Floats
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 
 
 @compiled()
@@ -46,10 +46,10 @@ def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats
     out = np.empty((len(x), matrix.shape[1]))
     if len(x):
         _project(
-            np.ascontiguousarray(x),
+            read_only(np.ascontiguousarray(x)),
             bool(unit),
-            np.ascontiguousarray(center, dtype=np.float64),
-            np.ascontiguousarray(matrix, dtype=np.float64),
+            read_only(np.ascontiguousarray(center, dtype=np.float64)),
+            read_only(np.ascontiguousarray(matrix, dtype=np.float64)),
             out,
         )
     return out

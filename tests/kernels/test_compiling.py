@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from numba import config, njit
 
+from daskclust.kernels import moments
 from daskclust.kernels.compiling import inner
+from daskclust.kernels.moments import block_moments
+from daskclust.kernels.nearest import _tiles
+from daskclust.kernels.nearest.assign import accumulate, nearest
 
 
 def _calls_of_counts(*, counted: bool) -> int:
@@ -52,3 +56,24 @@ def test_compiling_registers_no_types():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("writable", [False, True])
+def test_kernels_are_compiled_once_whatever_may_be_written_to(writable):
+    """Rows of other processes and of memory maps are read-only: Numba takes them for a type."""
+    x, weight, features = np.ones((9, 2)), np.ones(9), np.ones(2)
+    centers = np.arange(4.0).reshape(2, 2)
+    for array in (x, weight, features, centers):
+        array.flags.writeable = writable
+    nearest(x, centers, feature_weights=features)
+    accumulate(x, centers, weight=weight)
+    block_moments(x, weight)
+    assert x.flags.writeable == writable
+    for kernel, places in ((_tiles._scan, (0, 1, 2)), (moments._segment, (0, 3))):
+        assert kernel.signatures
+        for signature in kernel.signatures:
+            for place in places:
+                given = signature[place]
+                arrays = given.types[:2] if place == 2 else [given]
+                assert not any(array.mutable for array in arrays), signature

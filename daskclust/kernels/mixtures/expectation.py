@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import add_plain
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 from daskclust.kernels.mixtures.densities import (
     Diagonal,
     Full,
@@ -250,7 +250,8 @@ def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
     )
     with np.errstate(divide="ignore"):
         log_weights = np.log(mixtures.weights)
-    components = _Components(log_weights, mixtures.means, mixtures.covariances, mixtures.bounds)
+    means, covariances = read_only(mixtures.means), read_only(mixtures.covariances)
+    components = _Components(log_weights, means, covariances, mixtures.bounds)
     _condition(rows, components, found)
     return found
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import flush
-from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.compiling import compiled, inner, read_only
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
     pack_row,
@@ -128,7 +128,7 @@ def place(exact, layout):
             tail_consts[c - consts.size] = square
 
 
-_NO_WEIGHTS = np.empty(0)
+_NO_WEIGHTS = read_only(np.empty(0))
 
 
 def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def choose_origin(
     # What overflows makes rows take the exact path, which does not need it.
     with np.errstate(over="ignore", invalid="ignore"):
         shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
-    in_place = may_stay and bool(_is_near_origin(centers, shift))
+    in_place = may_stay and bool(_is_near_origin(read_only(centers), shift))
     if in_place:
         shift[:] = 0
     return shift, in_place
@@ -589,8 +589,9 @@ def _n_bytes(q: int) -> int:
 def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
     """Return centers as compiled code takes them; with no weights at all where they are ones."""
     if feature_weights is None:
-        return _Centers(centers, _NO_WEIGHTS, True)
-    return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
+        return _Centers(read_only(centers), _NO_WEIGHTS, True)
+    weights = np.ascontiguousarray(feature_weights, dtype=np.float64)
+    return _Centers(read_only(centers), read_only(weights), False)
 
 
 def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
@@ -632,6 +633,7 @@ def sweeper(
     of each row and the squared distance to it, -1 and 0 for rows that are nowhere; what is empty
     receives nothing.  All are held.
     """
+    x, row_weights = read_only(x), read_only(row_weights)
     layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
     n_sums, width, q = len(centers) if stats[0].size else 0, x.shape[1], layout.active.size

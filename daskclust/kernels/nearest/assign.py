@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 from daskclust.kernels.nearest.implementation import (
     OBSERVED,
     row_distance,
@@ -72,7 +72,8 @@ def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Ar
     for name, values in features.items():
         if values is not None and values.shape != (p,):
             raise ValueError(f"{name} has shape {values.shape}; expected ({p},).")
-    return np.ascontiguousarray(x), np.ascontiguousarray(centers, dtype=np.float64)
+    points = np.ascontiguousarray(centers, dtype=np.float64)
+    return read_only(np.ascontiguousarray(x)), read_only(points)
 
 
 def accumulate(
