@@ -129,11 +129,15 @@ def make_plan(
 
 def check_memory(plan: Mapping[str, Any]) -> None:
     if plan.get("fits") is False:
+        smaller = (
+            "a table of smaller parts"
+            if "parts" in plan
+            else "smaller blocks (--chunks), or a store with smaller chunks"
+        )
         raise MemoryPlanError(
             f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
-            f"{format_bytes(plan['memory_a_worker'])}, too much. Use smaller blocks "
-            "(--chunks), fewer and larger workers (--local, --memory-limit), or a store with "
-            "smaller chunks."
+            f"{format_bytes(plan['memory_a_worker'])}, too much. Use fewer and larger workers "
+            f"(--local, --memory-limit), {smaller}."
         )
 
 

@@ -294,6 +294,18 @@ def vectors_in(folder: Path, n: int, p: int) -> None:
         pyarrow.parquet.write_table(table, folder / f"{k}.parquet")
 
 
+def test_a_table_that_does_not_fit_is_refused_before_workers_start(
+    said: Said, parts: Path, tmp_path: Path
+) -> None:
+    words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--memory-limit", "200MB")
+    code, _, err = said(*words, "--output", tmp_path / "labels.parquet")
+    assert code == 1
+    assert "A worker would need about" in err
+    assert "a table of smaller parts" in err
+    assert "--chunks" not in err
+    assert not (tmp_path / "labels.parquet").exists()
+
+
 def test_a_dry_run_tells_memory_and_temporary_files(said: Said, tmp_path: Path) -> None:
     vectors_in(tmp_path / "t", 4000, 64)
     words = ("fit", tmp_path / "t", "--n-clusters", 1600, "--local", 2, "--dry-run")
