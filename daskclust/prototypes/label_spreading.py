@@ -93,8 +93,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     A classifier that is taught by the labeled rows stands beside the graph: the more labels
     there are, the more it knows.  The logarithms of both probabilities are added up with weights
     that make labels left out in four folds the most likely.  They are drawn to the graph alone
-    where it foretells these labels better than chance, and to the classifier where it does not.
-    So one estimator serves from three labels to ten thousand.
+    where it foretells these labels better than chance or rows miss values, and to the classifier
+    where not.  So one estimator serves from three labels to ten thousand.
 
     Parameters
     ----------

@@ -150,19 +150,26 @@ class Lesson:
             found.append((spread, *(learned.parts(x) if both else [learned.predict_proba(x)])))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])
         weight = self.points.weight[left_out]
+        weight = weight / weight.mean()
         parts = [np.concatenate(part) for part in zip(*found, strict=True)]
-        return mix(parts, self.known[left_out], weight / weight.mean(), linear_share)
+        gaps = float(weight @ np.isnan(self.points.x[left_out]).any(axis=1)) / len(weight)
+        return mix(parts, self.known[left_out], weight, linear_share, gaps)
 
 
 def mix(
-    parts: Sequence[Floats], known: Floats, weight: Floats, linear_share: float = 0.0
+    parts: Sequence[Floats],
+    known: Floats,
+    weight: Floats,
+    linear_share: float = 0.0,
+    gaps: float = 0.0,
 ) -> Mixture:
     """Choose the weights that make labels left out the most likely, drawn to where they begin.
 
     ``parts`` are probabilities of labeled rows, each without its label: of the spread labels and
     the classifier, or its trees and linear functions; ``known`` the shares of their classes;
     weights are 1 on average.  Weights begin with the graph as far as it foretells these labels
-    better than chance does, the rest is the classifier's, where they begin with ``linear_share``.
+    better than chance does, the rest is the classifier's, where they begin with ``linear_share``;
+    of rows that miss values, whose share is ``gaps``, the graph alone knows what lies beside them.
     The log loss is convex in the weights, and so is what draws them.
     """
     n_classes = np.count_nonzero(known.sum(axis=0))
@@ -182,6 +189,7 @@ def mix(
     spread = said([1.0], parts[:1])
     foretold = 1 - spread / np.log(n_classes)
     trust = float(np.clip(foretold / _TRUSTED, 0, 1)) ** 2
+    trust += gaps * (1 - trust)
     within = [1 - linear_share, linear_share][: len(parts) - 1]
     begin = np.array([trust, *((1 - trust) * share / sum(within) for share in within)])
     logs = np.log([surely(part) for part in parts])

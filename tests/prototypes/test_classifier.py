@@ -467,6 +467,32 @@ def test_a_graph_that_foretells_no_better_than_chance_is_not_where_weights_begin
     assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
 
 
+@pytest.mark.parametrize("gaps", [0.0, 0.4, 1.0])
+def test_rows_that_miss_values_begin_with_the_graph(gaps: float) -> None:
+    """Trees and linear functions of filled rows won labels that they then got wrong."""
+    known = np.eye(2)[[0, 1]]
+    chance = np.full((2, 2), 0.5)
+    # Nothing tells anything: weights stay where they begin.
+    found = spreading.mix([chance, chance, chance], known, np.ones(2), 0.25, gaps)
+    assert_allclose(found.weights, [gaps, 1 - gaps], atol=1e-3)
+
+
+def test_the_share_of_labeled_rows_with_gaps_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    mix = spreading.mix
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(arguments[4])
+        return mix(*arguments)
+
+    monkeypatch.setattr(spreading, "mix", watched)
+    x, y = noisy(300)
+    rows, codes = some(y, 30)
+    x[rows[:6], 1] = np.nan
+    LabelSpreading(random_state=0).fit(x, (rows, codes))
+    assert seen == [pytest.approx(0.2)]
+
+
 def test_labels_left_out_have_no_say_in_how_sharp_the_others_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
