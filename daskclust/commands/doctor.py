@@ -32,13 +32,15 @@ from daskclust.storage.urls import redact
 #: Packages whose versions must be the same everywhere: their objects travel.
 MUST_MATCH = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
 OTHERS = ("scikit-learn", "scipy", "cloudpickle", "msgpack")
+#: Packages that read files.  Tasks name them: a worker without one cannot unpack what it is given.
+READERS = ("fsspec", "h5py", "pandas", "pyarrow", "rasterio", "s3fs", "xarray")
 EXTRAS = {"matplotlib": "plot", "xarray": "xarray", "pandas": "dataframe", "bokeh": "dashboard"}
 
 
 def look_around() -> dict[str, Any]:
     """Describe the process this runs in: client, scheduler or worker."""
     versions: dict[str, str | None] = {}
-    for name in (*MUST_MATCH, *OTHERS, *EXTRAS):
+    for name in dict.fromkeys((*MUST_MATCH, *OTHERS, *READERS, *EXTRAS)):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -236,6 +238,16 @@ def _versions(
             yield (
                 f"{name} is {mine} here but {version or 'missing'} on {_some(where)}: install the "
                 "same version everywhere."
+            )
+
+    for name in READERS:
+        lacking = [
+            place for place, around in places.items() if around["versions"].get(name, "?") is None
+        ]
+        if client["versions"].get(name) and lacking:
+            yield (
+                f"{name} is {client['versions'][name]} here but missing on {_some(lacking)}: what "
+                "it opens here cannot be read there. Install the same extras everywhere."
             )
 
     mine = client["code"], client["versions"]["daskclust"]

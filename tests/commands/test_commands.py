@@ -843,6 +843,10 @@ def test_doctor_names_what_to_change() -> None:
     old = {**client["versions"], "numpy": "1.0", "zarr": None}
     for change, words in (
         ({"versions": old}, ["numpy is", "zarr is"]),
+        (
+            {"versions": {**client["versions"], "fsspec": None}},
+            ["here but missing on worker a: what it opens here cannot be read there"],
+        ),
         ({"python": "3.11.9"}, ["python is 3.12.1 here but 3.11.9 on worker a"]),
         ({"code": "another"}, ["its files differ"]),
         ({"memory_limit": 0}, ["no memory limit"]),
