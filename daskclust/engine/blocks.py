@@ -6,6 +6,7 @@ run inside the tasks and do not use a scheduler.
 
 from __future__ import annotations
 
+import platform
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from daskclust import _version
 from daskclust._types import Array, Floats, Ints
-from daskclust.exceptions import ChunkError
+from daskclust.exceptions import ChunkError, ClusterError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import converted, recycle
 from daskclust.reduction import Partial, Reduction, RowBlock
@@ -182,16 +184,23 @@ class Prepare:
     """Turns a chunk into the rows that kernels take.
 
     `dtype` is the precision of the distance work. `transform` is applied to each chunk, for metrics
-    that are Euclidean in another space.
+    that are Euclidean in another space. `version` is the client's.
     """
 
     dtype: np.dtype[Any]
     transform: Any = None
     n_columns: int | None = None
+    version: str = _version.__version__
 
     def __call__(
         self, x: Any, weight: Floats | None, runs: tuple[tuple[int, int], ...] = ()
     ) -> RowBlock:
+        if self.version != _version.__version__:
+            raise ClusterError(
+                f"The worker on {platform.node()} has daskclust {_version.__version__}, the client "
+                f"{self.version}: sums of two versions do not fit each other. Install the same "
+                "version everywhere (daskclust doctor compares them)."
+            )
         rows = RowBlock(as_matrix(x, self.dtype), weight, runs)
         return rows if self.transform is None else in_space(rows, self.transform)
 

@@ -27,7 +27,7 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust import cli
 from daskclust.engine.graphs import read_again
-from daskclust.exceptions import StoreError
+from daskclust.exceptions import ClusterError, StoreError
 from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
 from daskclust.tables import open_table
 
@@ -580,6 +580,22 @@ def test_a_store_in_memory_reaches_no_other_process(client: Client) -> None:
     with pytest.raises(StoreError, match="25 of 25 blocks written by workers are not in"):
         cube.write_labels(np.ones(900, int), memory)
     assert memory._store_dict == {}
+
+
+def test_a_worker_of_another_version_is_named(client: Client) -> None:
+    def become(version: str) -> None:
+        import daskclust
+
+        daskclust._version.__version__ = version
+
+    rows = da.from_array(ROWS, chunks=(100, 3))
+    client.run(become, "0.0.1")
+    try:
+        with pytest.raises(ClusterError, match=r"has daskclust 0\.0\.1, the client"):
+            daskclust.KMeans(3, random_state=0).fit(rows)
+    finally:
+        client.run(become, daskclust.__version__)
+    daskclust.KMeans(3, random_state=0).fit(rows)
 
 
 def test_a_block_that_vanishes_is_named(tmp_path: Path) -> None:
