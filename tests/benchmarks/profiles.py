@@ -9,8 +9,9 @@ predict 75 to 90 ms, profiles of an array 241 to 253 ms (2.8 to 3.0 passes), of 
 (2.8 to 3.1).  Before rows were read ahead and distances carried: 296 to 343 and 320 to 352 ms.
 Since rows are counted label by label, idle, six runs: a pass 79 to 89 ms, an array 203 to 270 ms
 (2.6 to 3.2 passes, on the mean 2.9), Dask 239 to 277 ms (2.9 to 3.2, on the mean 3.05).
-Since bins and AUC are compiled and rows are drawn by a hash, seven runs while the machine had half
-its speed (reading 26 to 30 ms, a pass 110 to 153): an array 1.9 to 2.9 passes, Dask 2.0 to 3.3.
+Since bins and AUC are compiled and rows are drawn by a hash, idle, six runs while the machine had
+half its speed (reading 25 to 28 ms, a pass 130 to 151): an array 290 to 336 ms (2.0 to 2.6 passes),
+Dask 307 to 379 ms (2.1 to 2.8).
 """
 
 from __future__ import annotations
