@@ -55,8 +55,7 @@ def write_questions_report(
             "hold four fifths of the draws. A flat curve near 0: more labels would change little."
             "</figcaption></figure>",
         )
-    with output.new() as partial:
-        partial.write_text(page.html(job), encoding="utf-8")
+    output.write(page.html(job))
     return Path(path)
 
 

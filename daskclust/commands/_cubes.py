@@ -253,21 +253,17 @@ def inputs_of(options: argparse.Namespace, *names: str) -> dict[str, str | None]
     return found
 
 
-def add_resampling(group: Any, flags: str) -> None:
-    group.add_argument(
-        "--resample-labels",
-        action="store_true",
-        help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
-    )
-
-
-def add_known_classes(group: Any, flags: str) -> None:
+def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
     group.add_argument(
         "--class-column",
         metavar="NAME",
         help=f"of {flags} in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
     )
-    add_resampling(group, flags)
+    group.add_argument(
+        "--resample-labels",
+        action="store_true",
+        help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
+    )
     group.add_argument(
         "--unlabeled",
         type=integers,
@@ -275,11 +271,12 @@ def add_known_classes(group: Any, flags: str) -> None:
         metavar="LIST",
         help=f"values of {flags} that mean none, besides their nodata (default: -1)",
     )
-    group.add_argument(
-        "--truth",
-        metavar="STORE[::NAME]",
-        help="map of known classes, or of a table a column, only to compare with",
-    )
+    if truth:
+        group.add_argument(
+            "--truth",
+            metavar="STORE[::NAME]",
+            help="map of known classes, or of a table a column, only to compare with",
+        )
 
 
 def check_named(options: argparse.Namespace, *flags: str) -> None:

@@ -31,7 +31,6 @@ from daskclust.engine import check_checkpoint, compute
 from daskclust.report.page import Report, marked_page
 from daskclust.report.summary import legend_of, n_clusters_of
 from daskclust.storage.atomic import remove_stale
-from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
@@ -504,8 +503,7 @@ def _observed(client: Any, job: Any) -> Iterator[None]:
         yield
         report.__exit__(None, None, None)
         page = marked_page(drawn.read_text(encoding="utf-8"), job.mark)
-    output = Report(place, overwrite=job.replace["--performance"])
-    write_whole(place, page.encode("utf-8"), check=output.check)
+    Report(place, overwrite=job.replace["--performance"]).write(page)
 
 
 def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:

@@ -139,9 +139,7 @@ class TableJob(Job):
     def data(self) -> Any:
         return self.table.samples
 
-    @property
-    def samples(self) -> Any:
-        return self.table.samples
+    samples = data
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
         """Return the group of each labeled row; rows of no group are one each."""

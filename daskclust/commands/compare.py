@@ -23,7 +23,6 @@ from daskclust.commands.console import (
 from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
 from daskclust.cube.label_map import compare_maps
 from daskclust.report.page import Report
-from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import JOB, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
@@ -102,9 +101,8 @@ def _run(options: argparse.Namespace) -> int:
 
             title = options.title or " and ".join(Path(redact(place)).name for place, _ in places)
             with progress.task("Report"):
-                page = changed_page(title, old, changes, mark)
                 output = Report(options.report, overwrite=replace["--report"])
-                write_whole(options.report, page.encode("utf-8"), check=output.check)
+                output.write(changed_page(title, old, changes, mark))
     found |= {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
     return tell(options, found, _as_text)
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
@@ -292,11 +292,7 @@ def _each(workers: Mapping[str, Around]) -> Iterator[str]:
 
 def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
     """Compare the limits of workers with what machines and control groups allow."""
-    groups: dict[tuple[str, str], list[Around]] = {}
-    for worker in workers.values():
-        if worker.get("control_group") is not None:
-            groups.setdefault((worker["host"], worker["control_group"]), []).append(worker)
-    for host, here in _by_host(workers).items():
+    for (host,), here in _by(workers, "host"):
         memory, limit = max(w["memory"] for w in here), _sum_of_limits(here)
         if limit > memory:
             yield (
@@ -304,7 +300,9 @@ def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
                 f"{format_bytes(limit)}: workers are killed before they spill. Lower "
                 "--memory-limit."
             )
-    for (host, name), here in groups.items():
+    for (host, name), here in _by(workers, "host", "control_group"):
+        if name is None:
+            continue
         allowed, limit = min(w["control_group_limit"] for w in here), _sum_of_limits(here)
         if allowed < limit <= max(w["memory"] for w in here):
             yield (
@@ -314,11 +312,11 @@ def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
             )
 
 
-def _by_host(workers: Mapping[str, Around]) -> dict[str, list[Around]]:
-    found: dict[str, list[Around]] = {}
+def _by(workers: Mapping[str, Around], *keys: str) -> Iterable[tuple[Any, list[Around]]]:
+    found: dict[Any, list[Around]] = {}
     for worker in workers.values():
-        found.setdefault(worker["host"], []).append(worker)
-    return found
+        found.setdefault(tuple(map(worker.get, keys)), []).append(worker)
+    return found.items()
 
 
 def _sum_of_limits(workers: list[Around]) -> int:
@@ -326,7 +324,7 @@ def _sum_of_limits(workers: list[Around]) -> int:
 
 
 def _threads(workers: Mapping[str, Around]) -> Iterator[str]:
-    for host, here in _by_host(workers).items():
+    for (host,), here in _by(workers, "host"):
         threads = sum(w["threads"] for w in here)
         cores = max(w["cores"] for w in here)
         bound = {tuple(w.get("on_cores") or ()) for w in here}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
-from daskclust.commands._outputs import check_writable, refuse_model_of_table
+from daskclust.commands._outputs import check_outputs, refuse_model_of_table
 from daskclust.commands._tables import (
     add_table_arguments,
     feature_names,
@@ -22,7 +22,6 @@ from daskclust.commands._tables import (
 )
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, open_client, tell
 from daskclust.report.page import Report
-from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import keeping
 from daskclust.storage.urls import redact
 
@@ -96,15 +95,9 @@ def _check_output(options: argparse.Namespace) -> None:
         raise ImportError(
             "A page needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
-    output = _Explanation(options.output, overwrite=options.overwrite)
-    output.check()
-    if output.path is not None:
-        check_writable("--output", options.output, output.path)
-        inputs = [options.model, *paths_of(options.cube).values()]
-        if str(output.path.absolute()) in [str(Path(item).absolute()) for item in inputs]:
-            raise ValueError(
-                f"--output {options.output!r} is one of the inputs; choose another place."
-            )
+    inputs = {"MODEL": options.model, **paths_of(options.cube)}
+    # Of no job: an earlier one is replaced with --overwrite alone.
+    check_outputs(options, inputs, "none", {"--output": _Explanation(options.output)})
 
 
 class _Explanation(Report):
@@ -124,8 +117,7 @@ def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> Non
         text = found.to_frame().to_csv()
     else:
         text = json.dumps(_as_json(found, told), indent=2)
-    output = _Explanation(options.output, overwrite=options.overwrite)
-    write_whole(options.output, text.encode("utf-8"), check=output.check)
+    _Explanation(options.output, overwrite=options.overwrite).write(text)
 
 
 def _as_json(found: Any, told: Any) -> dict[str, Any]:

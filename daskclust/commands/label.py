@@ -20,11 +20,7 @@ from daskclust.commands._cubes import (
 )
 from daskclust.commands._estimators import make_estimator
 from daskclust.commands._job import fit_by, job_mark
-from daskclust.commands._outputs import (
-    check_outputs,
-    check_writable,
-    places_of,
-)
+from daskclust.commands._outputs import check_outputs, check_writable, places_of
 from daskclust.commands._plan import check_memory, make_plan
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import add_command as add_fit

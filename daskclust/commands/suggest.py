@@ -33,15 +33,7 @@ def add_command(commands: Any) -> None:
         metavar="STORE[::NAME],...",
         help="labels so far (raster, polygons, CSV, answered questions; several are joined)",
     )
-    group.add_argument(
-        "--unlabeled",
-        type=_cubes.integers,
-        default=(-1,),
-        metavar="LIST",
-        help="values of --labels that mean none, besides their nodata (default: -1)",
-    )
-    group.add_argument("--class-column", metavar="NAME", help="of --labels in vector files and CSV")
-    _cubes.add_resampling(group, "--labels")
+    _cubes.add_known_classes(group, "--labels", truth=False)
     group.add_argument(
         "--model",
         metavar="STORE",

@@ -36,7 +36,6 @@ from daskclust.report.summary import (
     legend_of,
     summarize,
 )
-from daskclust.storage.files import write_whole
 from daskclust.storage.urls import redact
 
 #: Characters that the layers of a map may take in the page.
@@ -435,7 +434,7 @@ def write_report(
         add_errors(page, agreement["truth"], legend, judged.errors(summary))
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
     _add_details(page, {"Configuration": shown, "Cube": _cube_facts(cube)})
-    write_whole(path, page.html(job).encode("utf-8"), check=output.check)
+    output.write(page.html(job))
     return path if output.path is None else Path(path)
 
 
@@ -471,7 +470,7 @@ def write_table_report(
     _add_details(
         page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
-    write_whole(output.place, page.html(job).encode("utf-8"), check=output.check)
+    output.write(page.html(job))
 
 
 def _add_advice(page: Page, model: Any) -> None:

@@ -19,7 +19,7 @@ from daskclust._types import Array, Floats
 from daskclust._version import __version__
 from daskclust.colors import drawn, rgb_bands, stretch
 from daskclust.engine import compute
-from daskclust.storage.files import is_folder_at_url, read_start
+from daskclust.storage.files import is_folder_at_url, read_start, write_whole
 from daskclust.storage.outputs import JOB, Output, Written
 from daskclust.storage.urls import redact
 
@@ -74,6 +74,10 @@ class Report(Output):
         head = (start or b"").decode("utf-8", errors="replace")
         found = _MARK.match(head, len(START)) if head.startswith(START) else None
         return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})
+
+    def write(self, page: str) -> None:
+        """Write the page, whole or not at all."""
+        write_whole(self.place, page.encode("utf-8"), check=self.check)
 
 
 #: Stored bytes up to which a cube is read once more, for a color picture of the scene.
