@@ -57,31 +57,33 @@ def pck_run(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], bool]:
     """Passes to convergence in one space: labels, centers, and whether a cluster was empty."""
     n, k = len(x), len(centers)
-    partners: list[list[tuple[int, bool]]] = [[] for _ in range(n)]
+    partners: list[list[tuple[int, bool, float]]] = [[] for _ in range(n)]
     for pairs, is_must in ((must_link, True), (cannot_link, False)):
-        for a, b in pairs:
-            partners[a].append((int(b), is_must))
-            partners[b].append((int(a), is_must))
-    labels = np.full(n, -1)
+        lengths = np.sum(np.ascontiguousarray(x[pairs[:, 0]] - x[pairs[:, 1]]) ** 2, axis=1)
+        for (a, b), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
+            partners[a].append((b, is_must, length))
+            partners[b].append((a, is_must, length))
+    found = [-1] * n
     for _ in range(max_inner):
-        before = labels.copy()
-        for i in range(n):
-            score = [float(np.sum((x[i] - c) ** 2)) for c in centers]
-            for other, is_must in partners[i]:
-                if labels[other] < 0:
+        before = found.copy()
+        # Centers stay where they are in a pass.
+        scores = np.ascontiguousarray((x[:, None] - centers) ** 2).sum(axis=2).tolist()
+        for i, score in enumerate(scores):
+            for other, is_must, length in partners[i]:
+                if found[other] < 0:
                     continue
-                length = float(np.sum((x[i] - x[other]) ** 2))
+                if not is_must:
+                    score[found[other]] += box - length
+                    continue
                 for cluster in range(k):
-                    together = labels[other] == cluster
-                    if is_must and not together:
+                    if cluster != found[other]:
                         score[cluster] += length
-                    if not is_must and together:
-                        score[cluster] += box - length
-            labels[i] = int(np.argmin(score))
+            found[i] = score.index(min(score))
+        labels = np.array(found)
         if any(not np.any(labels == cluster) for cluster in range(k)):
             return labels, centers, True
         centers = np.array([x[labels == cluster].mean(axis=0) for cluster in range(k)])
-        if np.array_equal(labels, before):
+        if found == before:
             break
     return labels, centers, False
 
