@@ -241,10 +241,6 @@ def measure_scaling(
     return measured
 
 
-def _process() -> tuple[str, int]:
-    return socket.gethostname(), os.getpid()
-
-
 def measure_overhead(
     client: Any,
     places: Sequence[Sequence[str]],
@@ -256,7 +252,8 @@ def measure_overhead(
     p = 5
     found = []
     # One worker of each process that has workers.
-    processes = [*{process: worker for worker, process in client.run(_process).items()}.values()]
+    found_in = client.run(lambda: (socket.gethostname(), os.getpid()))
+    processes = [*{process: worker for worker, process in found_in.items()}.values()]
 
     def busy() -> Floats:
         workers = sum(client.run(time.process_time, workers=processes).values())

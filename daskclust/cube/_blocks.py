@@ -17,7 +17,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.cube.formats.vector import no_codes
-from daskclust.cube.layout import BlockGrid, flatten
+from daskclust.cube.layout import BlockGrid, flatten, merged_in_tree
 from daskclust.engine import compute, seen_alike
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.kernels.projection import project_rows
@@ -574,31 +574,19 @@ def take_survey(
     """
     moments = scale == "standard"
     p = source.n_bands
-    width = 2 + (4 if moments else 1) * p
     surveys = _per_block(
         block_survey,
         sizes=(1,) * source.grid.count,
-        width=width,
+        width=2 + (4 if moments else 1) * p,
         dtype=np.float64,
         token="daskclust-survey",
         moments=moments,
     )
-    merged = surveys
-    while True:
-        merged = merged.rechunk({0: _FOLD})
-        merged = merged.map_blocks(
-            merge_surveys,
-            n_bands=p,
-            keep_incomplete=source.keep_incomplete,
-            chunks=((1,) * merged.numblocks[0], (width,)),
-            dtype=np.float64,
-            meta=np.empty((0, 0)),
-        )
-        if merged.numblocks[0] == 1:
-            break
+    keep = source.keep_incomplete
+    merged = merged_in_tree(surveys, merge_surveys, _FOLD, n_bands=p, keep_incomplete=keep)
     heads, total = compute("the count of pixels", surveys[:, :2], merged)
     # Where a band is missing that other blocks have, no pixel is complete.
-    whole = source.keep_incomplete | (heads[:, 1] == total[0, 1])
+    whole = keep | (heads[:, 1] == total[0, 1])
     counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
     present = total[0, 2 : 2 + p] > 0
     if not present.any():

@@ -216,7 +216,10 @@ def _names_chosen(
     cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
         images = [name for name, item in items.items() if item.ndim == 2]
-        named = {_dimensions_of(items[name]) for name in images}
+        named = {
+            dimension_names(item) or () if isinstance(item, zarr.Array) else tuple(item.dims)
+            for item in map(items.__getitem__, images)
+        }
         if len(images) > 1 and len(named) == 1 and set(map(role_of, named.pop())) == {"y", "x"}:
             # Stores list their arrays in any order, and files in that of writing.
             return sorted(images, key=_natural)
@@ -230,12 +233,6 @@ def _names_chosen(
             "vectors give the path of the array, STORE/NAME."
         )
     return cubes
-
-
-def _dimensions_of(item: Any) -> tuple[str, ...]:
-    if isinstance(item, zarr.Array):
-        return dimension_names(item) or ()
-    return tuple(map(str, item.dims))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -115,6 +115,21 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     return da.concatenate(rows)
 
 
+def merged_in_tree(parts: da.Array, merge: Any, most: int, **options: Any) -> da.Array:
+    """Merge lines in their order, so many by a task; one line is left."""
+    while True:
+        parts = parts.rechunk({0: most})
+        parts = parts.map_blocks(
+            merge,
+            chunks=((1,) * parts.numblocks[0], *parts.chunks[1:]),
+            dtype=parts.dtype,
+            meta=parts._meta,
+            **options,
+        )
+        if parts.numblocks[0] == 1:
+            return parts
+
+
 def _fold(pixels: NDArray[Any], *, height: int) -> NDArray[Any]:
     return pixels.reshape(height, -1, *pixels.shape[1:])
 

@@ -15,6 +15,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cube._blocks import CubeSource, Scaling, align, one_object
 from daskclust.cube.bands import given_names
 from daskclust.cube.formats.vector import points_image
+from daskclust.cube.layout import merged_in_tree
 from daskclust.engine import compute
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
@@ -246,16 +247,7 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
         names = given_names(cube) or [f"band_{number}" for number in cube.bands.tolist()]
     else:
         names = [f"{length:.6g} nm" for length in cube.wavelengths.tolist()]
-    return Questions(
-        rows,
-        lines,
-        columns,
-        x,
-        y,
-        grid.crs,
-        spectra,
-        names,
-    )
+    return Questions(rows, lines, columns, x, y, grid.crs, spectra, names)
 
 
 def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
@@ -402,16 +394,7 @@ def count_graph(
     if down > 1:
         pair = ids[:-across], blocks[:-across], blocks[across:]
         parts.append(of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
-    merged = da.concatenate(parts)
-    while True:
-        merged = merged.rechunk(_FOLD).map_blocks(
-            _merge,
-            chunks=((1,) * -(-merged.shape[0] // _FOLD),),
-            dtype=object,
-            meta=np.empty(0, object),
-        )
-        if merged.numblocks[0] == 1:
-            break
+    merged = merged_in_tree(da.concatenate(parts), _merge, _FOLD)
     (found,) = compute("the count of neighbors", merged)
     counts, adjacent = found[0]
     return counts, adjacent

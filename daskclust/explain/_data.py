@@ -157,8 +157,7 @@ def _levels(column: Any, name: Any) -> list[Any]:
                 f"categories. Use X.categorize([{name!r}]), or leave the column out."
             )
         return list(column.cat.categories)
-    found = list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
-    return found
+    return list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
 
 
 def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:

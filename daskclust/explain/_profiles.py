@@ -198,7 +198,10 @@ class Profiles:
             "mean": self.means.ravel(),
             "std": self.deviations.ravel(),
             "min": self.lows.ravel(),
-            **{f"q{round(100 * q):02d}": self.quantiles[..., i].ravel() for i, q in _numbered()},
+            **{
+                f"q{round(100 * q):02d}": self.quantiles[..., i].ravel()
+                for i, q in enumerate(QUANTILES)
+            },
             "max": self.highs.ravel(),
             "rest_mean": self.rest_means.ravel(),
             "difference": self.differences.ravel(),
@@ -364,7 +367,8 @@ class Profiles:
         right = ' style="text-align:right"'
         lines = []
         for at, label in enumerate(self.labels):
-            near = ", ".join(self._spot(at, i) for i in range(_NEAREST) if self._there(at, i))
+            there = np.flatnonzero(self.nearest_rows[at] >= 0)
+            near = ", ".join(self._spot(at, int(i)) for i in there)
             lines.append(
                 f"<tr><td>{escape(self.names[at])}</td><td{right}>{self.sizes[at]:,.0f}</td>"
                 f"<td{right}>{self.shares[at]:.1%}</td>"
@@ -394,18 +398,11 @@ class Profiles:
         several = [f"{name} has {count}" for name, count in counts.items() if count > 1]
         return f"Clusters of one class are told apart: {', '.join(several)}." if several else ""
 
-    def _there(self, at: int, i: int) -> bool:
-        return bool(self.nearest_rows[at, i] >= 0)
-
     def _spot(self, at: int, i: int) -> str:
         if self.pixels is None:
             return str(self.nearest_rows[at, i])
         line, column = self.pixels[at, i]
         return f"({line}, {column})"
-
-
-def _numbered() -> list[tuple[int, float]]:
-    return list(enumerate(QUANTILES))
 
 
 def profiles(model: Any, X: Any, y: Any = None) -> Profiles:

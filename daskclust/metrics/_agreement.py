@@ -26,11 +26,6 @@ _DENSE, _SPARSEST = 2**20, 8
 _MOST_LABELS = 2**24
 
 
-def _check_flag(value: Any) -> None:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"ignore_masked={value!r} must be True or False.")
-
-
 def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> Counts:
     """Count how often each pair of labels occurs.
 
@@ -67,7 +62,8 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     array([[0, 5, 2],
            [1, 7, 1]])
     """
-    _check_flag(ignore_masked)
+    if not isinstance(ignore_masked, bool | np.bool_):
+        raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
     truth = as_label_vector(labels_true, "labels_true", masked=ignore_masked)
     found = as_label_vector(labels_pred, "labels_pred", masked=ignore_masked)
     if is_dask(truth) or is_dask(found):

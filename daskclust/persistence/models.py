@@ -404,10 +404,8 @@ def _with_params(
             f"{sorted(found - expected)}."
         )
     model = kind(**given)
-    check = getattr(model, "_check_parameters", None)
     try:
-        if check is not None:
-            check()
+        model._check_parameters()
     except Exception as error:
         raise ModelFormatError(f"its parameters are invalid: {_brief(error)}.") from error
     return model

@@ -21,7 +21,6 @@ from daskclust.persistence.schema import (
     Names,
     Number,
     from_json,
-    to_json,
 )
 
 #: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
@@ -95,7 +94,7 @@ def described(cube: Any) -> dict[str, Any]:
         "wavelengths": None if named is None else named.tolist(),
         "band_names": None if names is None else [str(names[at]) for at in bands],
         "dtype": str(stored.dtype),
-        "values": to_json(cube.values),
+        "values": cube.values,
         "units": units if isinstance(units, str) else None,
     }
 

@@ -389,7 +389,7 @@ tuple of str, default="auto"
         self.labels_ = map_rows(
             data.X,
             CheckedRows(
-                MostProbable(posterior, self.classes_), data.rows.dtype, self._space.takes_gaps
+                MostProbable(posterior, self.classes_), data.rows.dtype, takes_gaps(problem.views)
             ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,

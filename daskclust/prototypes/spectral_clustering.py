@@ -35,7 +35,7 @@ from daskclust.prototypes.labeled import (
 )
 from daskclust.prototypes.posterior import near_values
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, count_prototypes
-from daskclust.prototypes.views import Space, check_views, views_of_gaps
+from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
 from daskclust.starts.sampled import recluster
 
 
@@ -467,7 +467,7 @@ tuple of str, default="auto"
         self._keep(problem, state, history)
         warn_few_distinct(len(np.unique(self._clusters)), k)
         self.labels_ = row_labels(
-            data, CheckedRows(self._vote(), data.rows.dtype, self._space.takes_gaps)
+            data, CheckedRows(self._vote(), data.rows.dtype, takes_gaps(problem.views))
         )
 
     def _vote(self) -> ClusterVote:
