@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Bools, Floats, Ints
@@ -118,10 +119,8 @@ def _squares(a: Floats, b: Floats) -> Floats:
             "features."
         )
     _check_size(len(a), len(b))
-    out = np.empty((len(a), len(b)))
-    for i, center in enumerate(a):
-        out[i] = ((b - center) ** 2).sum(axis=1)
-    return out
+    found: Floats = cdist(a, b, "sqeuclidean")
+    return found
 
 
 def _in_order(old: Any, new: Any, k_old: int, every: Ints) -> Ints:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.storage.outputs import Output, Written
 from daskclust.storage.reads import unseen
 from daskclust.storage.seen import SeenFiles
+from daskclust.storage.urls import redact
 
 _START = b"\x93NUMPY"
 
@@ -87,7 +88,8 @@ class NpyOutput(Output):
         super().check_place()
         if self.path is None:
             raise ValueError(
-                f"{self.place!r} is a URL; expected a local .npy file, or a Zarr store (.zarr)."
+                f"{redact(self.place)!r} is a URL; expected a local .npy file, or a Zarr store "
+                "(.zarr)."
             )
 
     def written(self) -> Written | None:

@@ -133,7 +133,7 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
         ("v.npy --output one.npy", "exists already"),
         ("v.npy --output fields.npy --overwrite", "was not written by daskclust"),
         ("v.npy --output z.zarr --overwrite", "was not written by daskclust"),
-        ("v.npy --output s3://bucket/o.npy", "is a URL; expected a local .npy file"),
+        ("v.npy --output s3://u:hunter2@b/o.npy", "'s3://***@b/o.npy' is a URL; expected a local"),
         ("v.npy --output o.npy --score s", "a .npy file holds the labels alone"),
         ("v.npy --output o.npy --output-column c", "a .npy file holds the labels alone"),
         ("z.zarr --output o", "give the path of the array, STORE/NAME"),
