@@ -12,10 +12,11 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
+from daskclust._warnings import warn
 from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
-from daskclust.exceptions import MemoryPlanError
+from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 from daskclust.starts.sampled import passes_of_start
 
 
@@ -134,10 +135,17 @@ def check_memory(plan: Mapping[str, Any]) -> None:
             if "parts" in plan
             else "smaller blocks (--chunks), or a store with smaller chunks"
         )
+        need, given = (format_bytes(plan[f"{what}memory_a_worker"]) for what in ("peak_", ""))
+        remedy = f"Use fewer and larger workers (--local, --memory-limit), {smaller}."
+        if plan.get("rows_estimated"):
+            warn(
+                f"By an estimate of its rows, from the length of the first lines, a worker would "
+                f"need about {need} of its {given}. If workers run out of memory: {remedy}",
+                PerformanceWarning,
+            )
+            return
         raise MemoryPlanError(
-            f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
-            f"{format_bytes(plan['memory_a_worker'])}, too much. Use fewer and larger workers "
-            f"(--local, --memory-limit), {smaller}."
+            f"A worker would need about {need} of its {given}, too much. {remedy}"
         )
 
 
@@ -186,6 +194,8 @@ def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:
     if plan["peak_memory_a_worker"] is None:
         return ["Memory    not known before the rows are counted"]
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
+    if plan.get("rows_estimated"):
+        memory += " (of rows that are estimated)"
     if plan["workers"]:
         fits = "fits" if plan["fits"] else "does NOT fit"
         workers = counted(plan["workers"], "worker")

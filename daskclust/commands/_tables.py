@@ -307,6 +307,7 @@ def open_table_job(
         "dtype": str(table.dtype),
         "parts": table.frame.npartitions,
         "bytes_of_files": table.bytes_of_files,
+        "rows_estimated": table.is_text,
         "passes": passes,
         "passes_at_most": sum(count for count in passes.values() if count is not None),
         **(memory or {"peak_memory_a_worker": None, "temporary_bytes": None, "fits": None}),

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust import HierarchicalKMeans, KMeans, LabelSpreading
 from daskclust.commands._plan import passes_of
-from daskclust.tables import open_table, written_labels
+from daskclust.tables import Table, open_table, written_labels
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
@@ -304,6 +304,24 @@ def test_a_table_that_does_not_fit_is_refused_before_workers_start(
     assert "a table of smaller parts" in err
     assert "--chunks" not in err
     assert not (tmp_path / "labels.parquet").exists()
+
+
+@pytest.mark.filterwarnings("default:By an estimate")
+def test_rows_of_csv_are_an_estimate_which_only_warns(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + "1.5,2.5\n0.5,3.5\n" * 500)
+    words = ("fit", tmp_path / "t.csv", "--n-clusters", 2, "--output", tmp_path / "labels.parquet")
+    plan = json.loads(said(*words, "--dry-run", "--json")[1])
+    assert plan["rows_estimated"] is True
+    assert "a worker (of rows that are estimated)" in said(*words, "--dry-run")[1]
+    # Of a first line that is shorter than all others, the estimate of a large file is too large.
+    monkeypatch.setattr(Table, "largest_part", (10**9, 10**9, 10**11))
+    code, _, err = said(*words)
+    assert code == 0
+    assert "warning: By an estimate of its rows" in err
+    assert "If workers run out of memory: Use fewer and larger workers" in err
+    assert len(pandas.read_parquet(tmp_path / "labels.parquet")) == 1000
 
 
 def test_a_dry_run_tells_memory_and_temporary_files(said: Said, tmp_path: Path) -> None:
