@@ -217,6 +217,7 @@ UNDOCUMENTED = {
     "dask.core": {"flatten", "get_dependencies", "istask"},
     "dask.optimization": {"cull"},
     "dask._task_spec": None,
+    "distributed.protocol.pickle": None,
     "dask.highlevelgraph": None,
 }
 REACHES = {"__dask_graph__", "__dask_keys__", "scheduler_info"}

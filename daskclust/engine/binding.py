@@ -21,6 +21,7 @@ from daskclust._warnings import warn
 from daskclust.config import check_settings
 from daskclust.engine.blocks import Block, Group, LazyChunk, joined_ranges, share_out, tile_bytes
 from daskclust.engine.dask_surface import (
+    Packed,
     scheduler_of,
     sending_once,
     submit_graph,
@@ -347,7 +348,11 @@ def _bind_cluster(
         values = [held[i] for i in at]
         own_weights = None if weights is None else [weights[i] for i in inside]
         slot = Slot(sum(block.size for block in part), worker)
-        groups.append(Task("bind", bind_group, (own, values, own_weights), slot).submit(client))
+        if futures is not None:
+            bind = Task("bind", bind_group, (own, values, own_weights), slot)
+        else:
+            bind = Task("bind", Packed(partial(bind_group, own, values)), (own_weights,), slot)
+        groups.append(bind.submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     worker_slots = WorkerSlots(
         client, [group.slot for group in groups if group.slot is not None], threads

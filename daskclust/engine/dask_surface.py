@@ -7,16 +7,19 @@ them fails there, by name.  All else in the package keeps to public API.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
 import dask.array as da
 import numpy as np
-from dask._task_spec import convert_legacy_graph
+from dask._task_spec import Task as Node
+from dask._task_spec import TaskRef, convert_legacy_graph
 from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.base import get_scheduler, normalize_token
 from dask.core import flatten, get_dependencies, istask
@@ -24,7 +27,10 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 
+from daskclust.storage.reads import unlike_the_client
+
 __all__ = [
+    "Packed",
     "WorkerInfo",
     "compute_by",
     "delayed_parts",
@@ -55,6 +61,50 @@ def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     it, and the objects' module is private.
     """
     return (function, *arguments)
+
+
+class Packed:
+    """A function that is unpacked where it is called, not where it arrives.
+
+    A worker that cannot unpack what it is sent ends, and a fit would wait for it.  In a task it is
+    an error that says what the worker lacks.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any] | None, data: bytes = b"", *buffers: Any
+    ) -> None:
+        self._function, self._data, self._buffers = function, data, buffers
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Packs what pickle alone does not, such as a file that h5py has opened.
+        from distributed.protocol.pickle import dumps
+
+        data, found = self._data, [pickle.PickleBuffer(buffer) for buffer in self._buffers]
+        if self._function is not None:
+            data = dumps(self._function, buffer_callback=found.append)
+        # Large arrays travel beside, as they would by themselves.
+        return Packed, (None, data, *(found if protocol >= 5 else map(bytes, found)))
+
+    def __call__(self, *arguments: Any) -> Any:
+        function = self._function
+        if function is None:
+            try:
+                function = pickle.loads(self._data, buffers=self._buffers)
+            except Exception as error:
+                raise unlike_the_client(error) from error
+        return function(*arguments)
+
+
+def _packed(node: Any) -> Any:
+    """Return a node of a graph whose function, with all but its inputs, is packed."""
+    if not isinstance(node, Node) or isinstance(node.func, Packed):
+        return node
+    inputs = list(node.dependencies)
+    return Node(node.key, Packed(partial(_run, node, inputs)), *map(TaskRef, inputs))
+
+
+def _run(node: Any, inputs: list[Key], *values: Any) -> Any:
+    return node(dict(zip(inputs, values, strict=True)))
 
 
 def itself(value: T) -> T:
@@ -183,7 +233,7 @@ def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> 
     """
     token = uuid4().hex
     names = {key: (f"daskclust-rows-{token}", number) for number, key in enumerate(graph)}
-    own = _NamedGraph(renamed(graph, names))
+    own = _NamedGraph({key: _packed(node) for key, node in renamed(graph, names).items()})
     own.token = token
     return list(client.get(own, [names[key] for key in keys], sync=False))
 

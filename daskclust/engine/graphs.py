@@ -26,6 +26,7 @@ from dask.sizeof import sizeof
 
 from daskclust.engine.blocks import LazyChunk
 from daskclust.engine.dask_surface import (
+    Packed,
     delayed_parts,
     graph_of,
     inputs_of,
@@ -245,7 +246,8 @@ def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | Non
         seen = _seen_by(closure, behind.seen)
         held = [_own_name(leaf, name[0]) for leaf in outside]
         graph.update({mine: behind.graph[leaf] for mine, leaf in zip(held, outside, strict=True)})
-        graph[name] = task(partial(LazyChunk(part, key, retries, seen).load_with, outside), *held)
+        chunk = LazyChunk(part, key, retries, seen)
+        graph[name] = task(Packed(partial(chunk.load_with, outside)), *held)
     return graph
 
 
@@ -356,7 +358,7 @@ def _guarded(
         inside = (key, *(name for name in dependencies[key] if name not in outside))
         part = {name: graph[name] for name in inside}
         chunk = LazyChunk(part, key, retries, _seen_by((key, *dependencies[key]), seen))
-        guarded[key] = task(partial(chunk.load_with, outside), *outside)
+        guarded[key] = task(Packed(partial(chunk.load_with, outside)), *outside)
     return guarded
 
 

@@ -17,7 +17,7 @@ import dask
 from dask.utils import parse_timedelta
 
 from daskclust.config import check_settings
-from daskclust.exceptions import DaskclustError, ReadError, StoreError
+from daskclust.exceptions import ClusterError, DaskclustError, ReadError, StoreError
 from daskclust.storage.urls import redact
 
 
@@ -55,6 +55,18 @@ def unseen(
         f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
         "stores under the same path: use a shared file system or an object store, and check "
         "mounts and containers."
+    )
+
+
+def unlike_the_client(error: Exception) -> ClusterError:
+    """Return the error for a process that lacks a package, or has another version of one."""
+    lacks = error.name if isinstance(error, ImportError) else None
+    return ClusterError(
+        f"The {this_process()} "
+        + (f"cannot import {lacks!r}" if lacks else "cannot unpack what the client sent")
+        + f" ({reason_of(error)}). Install the client's packages, in the same versions, for each "
+        "worker (Client.upload_file sends a module of your own), and start the workers again; "
+        "daskclust doctor compares them."
     )
 
 
@@ -319,3 +331,7 @@ def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Ret
             raise
         verb = "may not read" if isinstance(error, PermissionError) else "does not see"
         raise unseen(f"a file ({reason_of(error)})", verb=verb) from error
+    except ImportError as error:
+        if not on_worker():
+            raise
+        raise unlike_the_client(error) from error
