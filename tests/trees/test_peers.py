@@ -23,10 +23,12 @@ def test_of_scikit_learn(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(settings), "-p", "scikit_learns"]
     command += ["-p", "no:cacheprovider", "--pyargs", "--tb=short"]
     command += [f"sklearn.cluster.tests.{module}" for module in MODULES]
+    # This checkout, whose kernels are compiled, and the plugin beside this file.
+    folders = [str(Path(__file__).parent), os.environ["PYTHONPATH"]]
     found = subprocess.run(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
         capture_output=True,
         text=True,
         check=False,
