@@ -219,10 +219,16 @@ class Clusters:
 
 
 @contextmanager
-def many_clusters() -> Iterator[Clusters]:
-    # Workers start again hundreds of times: from a process that has imported what they need.
+def forked() -> Iterator[None]:
+    """Let workers start, again and again, from a process that has imported what they need."""
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         get_mp_context().set_forkserver_preload(IMPORTED)
+        yield
+
+
+@contextmanager
+def many_clusters() -> Iterator[Clusters]:
+    with forked():
         kept = Clusters()
         yield kept
         kept.close()

@@ -25,6 +25,7 @@ from disasters import (
     alone,
     assert_same,
     finished,
+    forked,
     many_clusters,
     patiently,
     retire_all,
@@ -90,7 +91,7 @@ def fit_spectral(data):
 
 @pytest.fixture(autouse=True)
 def _patiently():
-    with patiently():
+    with patiently(), forked():
         yield
 
 

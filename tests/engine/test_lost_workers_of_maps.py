@@ -14,6 +14,7 @@ from disasters import (
     ENDLESS,
     SLOW,
     Disaster,
+    forked,
     restart,
     retire_all,
     sigkill_all,
@@ -28,6 +29,12 @@ from daskclust.engine import on_notice
 from daskclust.exceptions import ClusterError
 
 DIMS = ("y", "x", "band")
+
+
+@pytest.fixture(autouse=True)
+def _forked():
+    with forked():
+        yield
 
 
 def make_scene() -> np.ndarray:
