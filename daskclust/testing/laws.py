@@ -140,6 +140,8 @@ def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE
     found, expected = np.asarray(found), np.asarray(expected)
     assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
     assert found.shape == expected.shape, (found.shape, expected.shape)
+    if found.tobytes() == expected.tobytes():  # as most are; NumPy takes long to say so
+        return
     if expected.dtype.names:
         for name in expected.dtype.names:
             assert_results_close(found[name], expected[name], tolerance)
@@ -207,10 +209,10 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
     identity = field.identity()
 
     def merge(a: Array, b: Array) -> Array:
-        before = pickle.dumps((a, b))
+        before = a.tobytes(), b.tobytes()
         with np.errstate(invalid="ignore", over="ignore"):
             merged = np.asarray(field.combine(a, b))
-        assert pickle.dumps((a, b)) == before, f"{name} writes to what it merges"
+        assert (a.tobytes(), b.tobytes()) == before, f"{name} writes to what it merges"
         _check_shape(name, "merged", field, merged)
         return merged
 
@@ -226,8 +228,9 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
         _assert_equal(merge(identity, once), once)
     for i in range(len(settled)):
         a, b, c = (settled[(i + j) % len(settled)] for j in range(3))
-        close(merge(merge(a, b), c), merge(a, merge(b, c)))
-        close(merge(a, b), merge(b, a))
+        joined = merge(a, b)
+        close(merge(joined, c), merge(a, merge(b, c)))
+        close(joined, merge(b, a))
 
 
 def check_reduction_laws(
