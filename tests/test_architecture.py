@@ -246,6 +246,59 @@ def test_only_one_module_reaches_beyond_the_api_of_dask() -> None:
     assert not wrong
 
 
+#: Names with an underscore that their documentation promises all the same.
+PROMISED = {"_replace", "_asdict", "_fields", "_exit", "_getframe", "_meta"}
+#: Modules that reach beyond a public API, each with a test of what it takes; and of argparse's
+#: parser, what its subclass sees.
+SURFACES = {
+    "engine/dask_surface.py": "tests/engine/test_dask_surface.py",
+    "storage/surface.py": "tests/storage/test_surface.py",
+    "commands/console.py": "tests/commands/test_console.py",
+}
+
+
+def _underscored(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Yield names with one underscore before them, and whether each is defined here."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    asked = {c.args[1] for c in calls if ast.unparse(c.func) in ("getattr", "hasattr")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, True
+        elif isinstance(node, ast.arg | ast.alias):
+            yield node.arg if isinstance(node, ast.arg) else node.asname or "", True
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            yield name, isinstance(node.ctx, ast.Store)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # Attributes that are set by name.
+            yield node.value if node.value.isidentifier() else "", node not in asked
+        elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("daskclust"):
+            parts = ".".join([node.module or "", *(alias.name for alias in node.names)])
+            yield from ((part, False) for part in parts.split("."))
+
+
+def test_only_contract_modules_reach_beyond_the_api_of_others() -> None:
+    found = {
+        str(path.relative_to(PACKAGE)): {
+            (name, own)
+            for name, own in _underscored(_parsed(path))
+            if name.startswith("_") and name[1:2].islower()
+        }
+        for path in MODULES.values()
+    }
+    own = {name for names in found.values() for name, here in names if here}
+    own |= {path.stem for path in MODULES.values()}
+    foreign = {
+        path: reached
+        for path, names in found.items()
+        if (reached := {name for name, _ in names} - own - PROMISED)
+    }
+    for path, test in SURFACES.items():
+        assert foreign.pop(path), path
+        assert (ROOT / test).is_file()
+    assert foreign == {}, "in one module with a contract test: see SURFACES"
+
+
 def test_kernels_do_not_load_dask() -> None:
     names = sorted(n for n in MODULES if _room(n) in ("kernels", "reduction"))
     code = (

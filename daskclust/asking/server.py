@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from http.client import responses
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -395,7 +396,7 @@ class _Handler(RequestHandler):
             raise HTTPError(404)
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        self.finish(f"{status_code}: {self._reason}\n")
+        self.finish(f"{status_code}: {responses.get(status_code, '')}\n")
 
     async def get(self, token: str, rest: str) -> None:
         found: Any = None

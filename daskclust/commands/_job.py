@@ -311,7 +311,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     parser, path = options.parser, options.config
-    actions = {name: action for action in parser._actions for name in action.option_strings}
+    actions = {name: action for action in parser.actions for name in action.option_strings}
     chosen_here = any(word.split("=")[0] in _EXCLUSIVE for word in options.arguments)
     flags: list[str] = []
     positional: list[str] = []

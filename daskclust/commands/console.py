@@ -85,6 +85,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self.help_for: Callable[[Sequence[str]], str | None] = lambda _: None
 
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """All arguments; argparse has no public list of them."""
+        return self._actions
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
@@ -102,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         # Flags without their number are written out: what follows may be a scene.
         optional: dict[str, Any] = {
             name: action
-            for action in self._actions
+            for action in self.actions
             for name in action.option_strings
             if action.nargs == "?" and callable(action.type)
         }
@@ -115,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self.refuse(unknown)
-        for action in self._actions:
+        for action in self.actions:
             value = getattr(found, action.dest, None)
             # What a variable of a script that is not set leaves: it would be the current folder.
             if action.metavar != "TEXT" and value != action.default and "" in _words(value):
@@ -126,7 +131,7 @@ class Parser(argparse.ArgumentParser):
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         hint = " Give all files side by side, before or behind the options."
         if flags:
-            known = [name for action in self._actions for name in action.option_strings]
+            known = [name for action in self.actions for name in action.option_strings]
             meant = _OTHER_NAMES.get(flags[0])
             hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
         self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")

@@ -12,6 +12,7 @@ from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import check_protocol, local_path, opening_errors
+from daskclust.storage.surface import walks
 from daskclust.storage.urls import redact
 
 T = TypeVar("T")
@@ -135,7 +136,7 @@ def matching(place: str) -> list[str]:
     if "*" not in place or "::" in place or "://" not in place:
         return [place]
     file_system, inner = _at_url(place)
-    if not _walks(file_system):
+    if not walks(file_system):
         # Object stores have one listing for all, which fails or does not.
         return [place]
     found = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
@@ -147,17 +148,6 @@ def matching(place: str) -> list[str]:
         # The part before the path stays: hosts and users are not in fsspec's names.
         return [place.removesuffix(inner) + name for name in found]
     return [str(file_system.unstrip_protocol(name)) for name in found]
-
-
-def _walks(file_system: Any) -> bool:
-    """Whether fsspec finds files by walking through folders."""
-    from fsspec import AbstractFileSystem
-    from fsspec.asyn import AsyncFileSystem
-
-    kind = type(file_system)
-    # Those that are asynchronous have `find` from `_find`, in each object.
-    own = getattr(kind, "_find", AsyncFileSystem._find) is not AsyncFileSystem._find
-    return kind.find is AbstractFileSystem.find and not own
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from dask.utils import parse_timedelta
 
 from daskclust.config import check_settings
 from daskclust.exceptions import ClusterError, DaskclustError, ReadError, StoreError
+from daskclust.storage.surface import file_of_xarray
 from daskclust.storage.urls import redact
 
 
@@ -169,7 +170,7 @@ def _places(value: Any, depth: int = 12) -> Iterable[tuple[str, str | None]]:
         yield f"{place}/{name}" if name else place, None
     elif _is_open_file(value):
         yield redact(value.path), value.path
-    elif (file := _file_of_xarray(value)) is not None:
+    elif (file := file_of_xarray(value)) is not None:
         yield repr(redact(file)), file
     elif depth and isinstance(value, Mapping):
         if isinstance(value.get("piece"), tuple):
@@ -204,15 +205,6 @@ def _piece(path: object, groups: Any = None, *_: object) -> str:
 def _is_open_file(value: Any) -> bool:
     """Whether it is a file of fsspec, to be opened."""
     return hasattr(value, "fs") and isinstance(getattr(value, "path", None), str)
-
-
-def _file_of_xarray(value: Any) -> str | None:
-    """Return the file that an array of a backend is read from (NetCDF, HDF5; of rioxarray)."""
-    manager = getattr(getattr(value, "datastore", value), "_manager", None)
-    opened = getattr(manager or getattr(value, "manager", None), "_args", None)
-    return (
-        opened[0] if isinstance(opened, tuple) and opened and isinstance(opened[0], str) else None
-    )
 
 
 def _what(key: Any, graph: Mapping[Any, Any]) -> str:

@@ -45,6 +45,7 @@ from zarr.core.sync import sync
 from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.kernels.scratch import spare
 from daskclust.storage.reads import Retries, persistently, this_process, unseen, unwritten
+from daskclust.storage.surface import inside_xarray
 from daskclust.storage.urls import redact
 
 Bytes = NDArray[np.uint8]
@@ -656,9 +657,11 @@ def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
     elif depth:
         # Of tasks of Dask, and of the layers around an array of xarray.
         kind = type(value).__module__.partition(".")[0]
-        names = {"dask": ("args", "kwargs", "value"), "xarray": ("array", "_array")}.get(kind, ())
-        for name in names:
-            yield from arrays_in(getattr(value, name, None), depth - 1)
+        inner: Iterable[Any] = inside_xarray(value) if kind == "xarray" else ()
+        if kind == "dask":
+            inner = (getattr(value, name, None) for name in ("args", "kwargs", "value"))
+        for item in inner:
+            yield from arrays_in(item, depth - 1)
 
 
 def _same(values: Any, fill: Any) -> Any:

@@ -15,7 +15,6 @@ import struct
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from inspect import signature
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +32,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, Zip
 
 from daskclust.exceptions import ReadError
 from daskclust.storage.reads import Retries, Tries, unwritten
+from daskclust.storage.surface import create, creates
 from daskclust.storage.urls import redact
 
 T = TypeVar("T")
@@ -212,7 +212,7 @@ def creates_alone(store: Store) -> bool:
     files = getattr(store.fs, "sync_fs", None)
     if files is not None:
         return type(files).pipe_file is not AbstractFileSystem.pipe_file
-    return "mode" in signature(store.fs._pipe_file).parameters
+    return creates(store.fs)
 
 
 async def _create(store: Store, key: str, value: Buffer) -> None:
@@ -222,7 +222,7 @@ async def _create(store: Store, key: str, value: Buffer) -> None:
     # Zarr looks first, and then writes.
     with contextlib.suppress(FileExistsError):
         place = f"{store.path.rstrip('/')}/{key}"
-        await store.fs._pipe_file(place, value.to_bytes(), mode="create")
+        await create(store.fs, place, value.to_bytes())
 
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.

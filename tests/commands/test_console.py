@@ -11,6 +11,8 @@ import pytest
 import zarr
 from distributed import LocalCluster
 
+from daskclust.commands.console import Parser
+
 #: In a process of its own: a command silences the loggers of distributed.
 PROGRAM = """
 import os, signal, time
@@ -95,3 +97,11 @@ def test_a_command_waits_for_workers_as_long_as_is_configured():
     assert "has had no workers" in done.stderr
     assert "daskclust.worker-timeout" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_argparse_tells_the_arguments_of_all_groups() -> None:
+    parser = Parser()
+    parser.add_argument("scene")
+    parser.add_argument_group("more").add_argument("--output", "-o")
+    names = [action.option_strings or action.dest for action in parser.actions]
+    assert names == [["-h", "--help"], "scene", ["--output", "-o"]], "_actions: Parser.actions"

@@ -1,0 +1,81 @@
+"""What the package takes from xarray and fsspec beyond their documentation: a test for each reach.
+
+Where a release changes one of them, the test names the function of ``daskclust.storage.surface``
+that has to follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from daskclust.storage import surface
+from daskclust.storage.reads import files_in
+from daskclust.storage.seen import arrays_in
+
+VALUES = np.arange(24.0).reshape(6, 4)
+
+
+def scene() -> Any:
+    xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
+    return xarray.Dataset({"v": (("y", "x"), VALUES)})
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_the_file_behind_an_array_of_xarray(tmp_path: Path, engine: str) -> None:
+    path = tmp_path / "a.nc"
+    stored = scene()
+    if engine == "h5netcdf":
+        pytest.importorskip("h5netcdf", reason="needs the extra `raster`")
+    stored.to_netcdf(path, engine=engine)
+    import xarray
+
+    with xarray.open_dataset(path, engine=engine, chunks={"y": 3}) as opened:
+        graph = dict(opened["v"].data.__dask_graph__())
+        assert files_in(graph) == [str(path)], "_manager or _args: file_of_xarray()"
+
+
+def test_the_array_of_zarr_in_layers_of_xarray(tmp_path: Path) -> None:
+    scene().to_zarr(tmp_path / "a.zarr", consolidated=False)
+    import xarray
+
+    opened = xarray.open_zarr(tmp_path / "a.zarr", consolidated=False)
+    found = [*arrays_in(dict(opened["v"].data.__dask_graph__()))]
+    assert found, "array or _array: inside_xarray()"
+    assert found[0].shape == VALUES.shape
+
+
+def test_file_systems_that_walk_through_folders() -> None:
+    class Lists(AsyncFileSystem):
+        async def _find(self, path: str, **options: Any) -> list[str]:
+            return [path]
+
+    assert surface.walks(LocalFileSystem()), "find: walks()"
+    assert surface.walks(AsyncFileSystem()), "_find: walks()"
+    assert not surface.walks(Lists(skip_instance_cache=True)), "_find: walks()"
+
+
+def test_a_file_that_is_created_once() -> None:
+    asyncio.run(created_once())
+
+
+async def created_once() -> None:
+    files = AsyncFileSystemWrapper(MemoryFileSystem(), asynchronous=True)
+    assert not surface.creates(Wordless()), "_pipe_file: creates()"
+    assert surface.creates(files), "_pipe_file: creates()"
+    await surface.create(files, "/once/a", b"1")
+    with pytest.raises(FileExistsError):
+        await surface.create(files, "/once/a", b"2")
+
+
+class Wordless(AsyncFileSystem):
+    async def _pipe_file(self, path: str, value: bytes) -> None:
+        """Write it, whatever is there."""
