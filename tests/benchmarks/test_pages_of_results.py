@@ -236,3 +236,19 @@ def test_sentences_about_embeddings() -> None:
             ),
         },
     )
+
+
+def test_smoothing() -> None:
+    names = {"Salinas-A": "salinas_a", "Jasper Ridge": "jasper_ridge", "1 %": 0.01, "5 a class": 5}
+    told, found = 0, results("smoothing")
+    assert found["strengths"][1] == 0.5
+    for first, *cells in rows("docs/how-to/uncertainty.md"):
+        scene, _, labels = first.partition(", ")
+        name = names.get(scene.partition(" (")[0])
+        if labels in names and name:
+            indexes = np.array(found["indexes"][f"{name}:{names[labels]}"])
+            change = indexes[:, 1:] - indexes[:, :1]
+            values = [indexes[:, 0].mean(), *change.mean(axis=0), change[:, 1].min()]
+            check(" ".join(cells).replace("+", ""), [float(value) for value in values])
+            told += 1
+    assert told == len(found["indexes"])
