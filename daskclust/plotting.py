@@ -571,7 +571,7 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
     lines = model.condensed_tree_
     m = len(model.leaf_weights_)
     finite = lines["lambda_val"][np.isfinite(lines["lambda_val"])]
-    top = finite.max(initial=1.0)
+    top = finite.max(initial=0.0) or 1.0
     births, sizes = {m: 0.0}, {m: float(model.leaf_weights_.sum())}
     children: dict[int, list[int]] = {}
     for line in lines[lines["child"] >= m]:

@@ -546,6 +546,10 @@ def test_cut_table_and_pictures():
     for model in (dense, joined):
         names = [text.get_text() for text in plotting.condensed_tree(model).texts]
         assert sorted(map(int, names)) == list(range(model.n_clusters_))
+    # Densities far below 1 fill the picture as well.
+    wide = HDBSCAN(20).fit(1000.0 * noisy(1000)[0])
+    top = wide.condensed_tree_["lambda_val"].max()
+    assert plotting.condensed_tree(wide).get_ylim()[0] == top < 1.0
 
 
 @pytest.mark.parametrize("criterion", [None, "height", "stability"])
