@@ -14,6 +14,8 @@ import pytest
 from asking import WORTH, means
 from embeddings import TARGETS, WAYS, until
 
+from daskclust import HDBSCAN
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="a source release has no docs")
 FIGURE = re.compile(r"-?\d+(?:\.(\d+))?")
@@ -166,6 +168,34 @@ def test_phases_of_many_clusters() -> None:
     runs = [measured[f"g, share 0.05{rest}"]["results"] for rest in (", 1 workers", "")]
     told = [(run["seconds"], run["seconds of phases"]["parts"]) for run in runs]
     check(said[1], np.ravel(told).tolist())
+
+
+def test_noise_of_the_default() -> None:
+    fits, seen = defaultdict(list), 0
+    for name, run in results("trees")["noise"].items():
+        assert run["prototypes"] == HDBSCAN().n_prototypes
+        kind, p, _ = name.split(", ")
+        less = np.subtract(run["noise"], run["all rows"])
+        for key in (f"{kind}, {p}", "all"):
+            fits[key].append((run["index"], *less))
+    for name, count, *cells, below in rows("docs/which-estimator.md"):
+        if name in fits:
+            seen += 1
+            found = np.array(fits[name])
+            told = [len(found)]
+            for values in found.T:
+                told += [values.mean(), values.min()]
+            check(" ".join([count, *cells, below]), [*told, (found[:, 1:] < -0.03).any(1).sum()])
+    assert seen == len(fits)
+
+
+def test_cuts_of_trees() -> None:
+    measured = results("trees")["ward"]
+    for name, *cells in rows("docs/which-estimator.md"):
+        if name in measured and len(cells) == 3:
+            for cell, values in zip(cells, measured.pop(name).values(), strict=True):
+                check(cell, [of(values) for of in (np.mean, min, max)[: len(values)]])
+    assert not measured
 
 
 def check_sentences(name: str, told: dict[str, Sequence[float]]) -> None:

@@ -1,12 +1,15 @@
 """Trees and density on prototypes beside those of all rows: agreement, noise, processor time.
 
     python tests/benchmarks/trees.py [--seeds 5] [--rows 100000000] [--parts ward density boxes
-        redrawn large fits sets]
+        noise redrawn large fits sets]
 
-``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows and of 2000 prototypes.
+``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows, of all but one in
+twenty, and of 2000 prototypes, kept in ``trees.json``.
 ``density``: 100 000 rows, a fifth of them uniform noise; planted clusters of several shapes; index
 with the labels of all rows (hdbscan, where it is installed and p = 2; else the planted ones), and
-precision and recall of noise.  ``redrawn``: how far these move on two of the sets, of all rows and
+precision and recall of noise.  ``noise``: the same of the number of prototypes that is the default,
+on all kinds, kept there, too; what is there is not run again, and the labels of all rows are
+kept in ``--labels``.  ``redrawn``: how far these move on two of the sets, of all rows and
 of prototypes, where rows are drawn anew from the same clusters, and where one in twenty is left
 out.  ``boxes``: DBSCAN of more and more rows, seconds for 1e6.
 ``large``: DBSCAN of ``--rows`` points on disk, by two workers of 500 MB beside what they import.
@@ -18,11 +21,13 @@ and of all rows by 2000 prototypes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
@@ -39,25 +44,59 @@ import daskclust
 from daskclust.metrics import adjusted_rand_score
 
 DATA = Path(os.environ.get("DASKCLUST_TEST_DATA") or Path(__file__).parents[3] / "shared") / "data"
-SETS = ("uci_pendigits_train", "landsat_statlog", "mnist_5v6", "uci_shuttle")
+SETS = ("uci_pendigits_train", "landsat_statlog", "uci_shuttle", "mnist_5v6")
+KEPT = Path(__file__).with_suffix(".json")
+#: Kinds, features and seeds of planted clusters.
+PLANTED = [
+    *[("moons", 2, seed) for seed in (0, 1, 2, 101, 202)],
+    *[("blobs", p, 0) for p in (2, 8, 16)],
+    *[("blobs", p, 1) for p in (2, 8)],
+    *[("blobs", 2, seed) for seed in (101, 202, 300, 303)],
+    *[(kind, 2, seed) for seed in (101, 202) for kind in ("uneven", "stretched", "rings")],
+    *[(kind, 8, 300) for kind in ("uneven", "stretched")],
+    *[(kind, 2, seed) for seed in range(300, 304) for kind in ("uneven", "stretched")],
+    ("blobs", 16, 1),
+]
 #: Rows of which SciPy's tree is grown: the condensed distances of more take gigabytes.
 MOST = 14_000
 
 
 def ward(seeds: int) -> None:
-    """Print the index of cuts with the classes."""
+    """Keep the index of cuts with the classes."""
     for name in SETS:
         stored = np.load(DATA / f"{name}.npz")
         X = stored["X"].reshape(len(stored["X"]), -1).astype(float)
         truth = np.unique(stored["y"], return_inverse=True)[1]
         k = int(truth.max()) + 1
-        rows = "too many rows"
+        found: dict[str, list[float]] = {"all rows": [], "but one in twenty": [], "prototypes": []}
         if len(X) <= MOST:
-            cut = fcluster(linkage(X, "ward"), k, "maxclust")
-            rows = f"{adjusted_rand_score(truth, cut):.3f}"
-        models = [daskclust.AgglomerativeClustering(k, random_state=s) for s in range(seeds)]
-        found = [adjusted_rand_score(truth, model.fit(X).labels_) for model in models]
-        print(f"{name:20s} rows {rows}  prototypes {np.mean(found):.3f}  {np.round(found, 3)}")
+            found["all rows"] = [of_tree(X, truth, k)]
+        if len(X) < 10_000:
+            some = [np.random.default_rng(draw).random(len(X)) >= 0.05 for draw in range(5)]
+            found["but one in twenty"] = [of_tree(X[of], truth[of], k) for of in some]
+        for seed in range(seeds):
+            model = daskclust.AgglomerativeClustering(k, random_state=seed).fit(X)
+            found["prototypes"].append(adjusted_rand_score(truth, model.labels_))
+        rounded = {way: np.round(values, 5).tolist() for way, values in found.items()}
+        print(name, rounded, flush=True)
+        keep("ward", name, rounded)
+
+
+def of_tree(X: NDArray, truth: NDArray, k: int) -> float:
+    """Return the index of SciPy's cut with the classes."""
+    return float(adjusted_rand_score(truth, fcluster(linkage(X, "ward"), k, "maxclust")))
+
+
+def kept() -> Any:
+    """Return the results that are there."""
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {"ward": {}, "noise": {}}
+
+
+def keep(part: str, name: str, values: Any) -> None:
+    """Add to the results."""
+    found = kept()
+    found[part][name] = values
+    KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
 def planted(
@@ -113,6 +152,29 @@ def density(seeds: int) -> None:
                 print(f"  {m:6d} prototypes {said(labels, known, truth)}, {seconds:.1f} s")
 
 
+def default(folder: Path | None) -> None:
+    """Keep how the default number of prototypes agrees with all rows."""
+    for kind, p, seed in PLANTED:
+        name = f"{kind}, {p}, {seed}"
+        if name in kept()["noise"]:
+            continue
+        X, truth = planted(kind, p, seed)
+        path = folder and folder / f"{kind}-{p}-{seed}.npy"
+        known = np.load(path) if path and path.exists() else all_rows(X)
+        if path:
+            np.save(path, known)
+        model = daskclust.HDBSCAN(500, min_samples=10, random_state=0).fit(X)
+        clean = truth >= 0
+        found = {
+            "prototypes": model.n_prototypes,
+            "all rows": np.round(noise(known, truth), 5).tolist(),
+            "index": round(adjusted_rand_score(known[clean], model.labels_[clean]), 5),
+            "noise": np.round(noise(model.labels_, truth), 5).tolist(),
+        }
+        print(name, found, flush=True)
+        keep("noise", name, found)
+
+
 def redrawn() -> None:
     """Print how far noise moves with the rows, on one set of uneven and one of stretched clusters.
 
@@ -145,7 +207,7 @@ def all_rows(X: NDArray[np.float64]) -> NDArray[np.int64]:
     import hdbscan
 
     # It does not count the row itself among its neighbors; its own tree is approximate by default.
-    exact = hdbscan.HDBSCAN(500, min_samples=9, approx_min_span_tree=False)
+    exact = hdbscan.HDBSCAN(500, min_samples=9, approx_min_span_tree=False, core_dist_n_jobs=1)
     labels: NDArray[np.int64] = exact.fit(X).labels_
     return labels
 
@@ -273,12 +335,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100_000_000, help="of the part large")
+    parser.add_argument("--labels", type=Path, help="folder that keeps labels of all rows")
     parser.add_argument("--parts", nargs="+", default=["ward", "density", "boxes"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     parts = {
         "ward": lambda: ward(options.seeds),
         "density": lambda: density(options.seeds),
+        "noise": lambda: default(options.labels),
         "redrawn": redrawn,
         "boxes": boxes,
         "large": lambda: large(options.rows),
