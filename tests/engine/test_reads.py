@@ -317,7 +317,7 @@ def scene(tmp_path):
     values = np.random.default_rng(0).normal(size=(50, 60, P)) + np.arange(60)[:, None] % 3 * 4.0
     values[:7, :20] = np.nan
     target = tmp_path / "scene.zarr"
-    array = zarr.create_array(target, shape=values.shape, chunks=(5, 5, P), dtype=values.dtype)
+    array = zarr.create_array(target, shape=values.shape, chunks=(10, 12, P), dtype=values.dtype)
     array[:] = values
     return target
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import dask.array as da
 import numpy as np
@@ -41,6 +42,11 @@ def models() -> dict[str, object]:
     }
 
 
+@cache
+def fitted(name):
+    return models()[name].fit(X)
+
+
 METHODS = {
     "kmeans": ("predict", "transform", "score"),
     "dpmeans": ("predict", "transform", "score"),
@@ -60,7 +66,7 @@ def test_a_fit_refuses_blocks_of_another_width(name, change):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method_refuses_blocks_of_another_width(name, change):
-    model = models()[name].fit(X)
+    model = fitted(name)
     methods = [m for m in METHODS[name] if hasattr(model, m)]
     assert len(methods) >= 2
     for method in methods:
@@ -79,7 +85,7 @@ def lying_by(rows: int) -> da.Array:
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method_refuses_blocks_of_another_length(name, rows):
-    model = models()[name].fit(X)
+    model = fitted(name)
     other = lying_by(rows)
     with pytest.raises(ValueError, match=rf"has {rows} rows; its metadata promised 30"):
         models()[name].fit(other)
@@ -93,7 +99,7 @@ def test_every_method_refuses_blocks_of_another_length(name, rows):
 @pytest.mark.parametrize("rows", [15, 60])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_kernel_between_rows_refuses_blocks_of_another_length(rows):
-    model = models()["pckid"].fit(X)
+    model = fitted("pckid")
     other, wanted = lying_by(rows), model.kernel(X)
     for blocks in ((other,), (LAZY, other), (other, LAZY), (X, other), (other, X)):
         with pytest.raises(ChunkError, match=rf"row \d+ has {rows} rows; its metadata promised 30"):
