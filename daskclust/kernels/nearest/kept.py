@@ -2,10 +2,10 @@
 
 A pass leaves for each row its center, the next one, and two bounds: the next one is no nearer than
 one, and no third center than the other.  In the next pass bounds fall by how far centers moved.
-But for those that moved most: they are compared with the row again.  The distance to the row's
-center is measured, and that to the next one where its bound does not tell them apart.  Where the
-bound of all others is still above the less of them, and they can be told apart, the nearer one is
-the row's.  All other rows are compared with all centers.
+But for those that moved most: they are compared with the row again, unless its bound can spare
+their moves.  The distance to the row's center is measured, and that to the next one where its bound
+does not tell them apart.  Where the bound of all others is still above the less of them, and they
+can be told apart, the nearer one is the row's.  All other rows are compared with all centers.
 
 Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
 not have preferred another center.  So labels and sums equal those of
@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import flush
-from daskclust.kernels.compiling import PLAIN, compiled, inner
+from daskclust.kernels.compiling import PLAIN, compiled, inner, read_only
 from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._tiles import (
@@ -39,19 +39,31 @@ from daskclust.kernels.nearest._tiles import (
     tile_rows,
     with_weights,
 )
-from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
+from daskclust.kernels.nearest.assign import SEGMENT, BlockStatistics, check_rows, no_statistics
 
-#: Bytes of what is kept.
-BYTES_A_ROW = 20
+#: Bytes that are kept for each row, sums apart.  These are kept where a sum is of so many rows, on
+#: the mean: so they take no more than half a byte for each value.
+_BYTES, _SUMMED = 20, 16
 #: Plain kernels are for tests.
 CAN_KEEP = not PLAIN
 #: Share of the centers that are always compared; all that moved, where they are few.  Centers times
 #: features from which that many fill panels: of fewer, two are compared.
 _ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
+#: Further moves like the farthest for which a bound must hold, so that movers are not compared.
+_SPARED = 2.0
 #: More than rounding takes of a number in single precision.
 _ROUNDED = 2.0**-22
 #: Below and above that single precision has fewer digits, or no numbers.
 _SMALL, _LARGE = 2.0**-120, 2.0**127
+
+
+def bytes_a_row(k: int, p: int) -> int:
+    """Bytes that are kept for each row of p features, of k clusters.
+
+    >>> bytes_a_row(100, 50), bytes_a_row(1000, 50)
+    (45, 20)
+    """
+    return _BYTES + (p // 2 if _SUMMED * k <= SEGMENT else 0)
 
 
 class Kept(NamedTuple):
@@ -60,7 +72,9 @@ class Kept(NamedTuple):
     ``others`` are those of ``labels`` where the next one is not known.  ``near`` is no larger than
     the distance to the next one, ``low`` than that to any center but the two; negative where
     nothing is known.  ``square`` is no larger than the squared distance to ``origin`` (p,), which
-    is what was subtracted before rows were scored.
+    is what was subtracted before rows were scored.  ``sums`` (segments, k, p) are those of the rows
+    of a cluster in a segment, where ``known``: no row was moved after it had been added; of no
+    segment where sums would be of few rows.
     """
 
     labels: NDArray[np.int32]
@@ -69,20 +83,23 @@ class Kept(NamedTuple):
     low: NDArray[np.float32]
     square: NDArray[np.float32]
     origin: NDArray
+    sums: Floats
+    known: Bools
 
 
 class Moves(NamedTuple):
     """What a pass needs to know of the moves of k centers since the pass before.
 
     ``movers`` are those that moved most, ``places`` (k,) the place of each center among them, -1
-    for others; ``far`` (k,) is how far each moved, or more, ``most`` how far any that is no mover.
-    ``reach`` (k,) is the squared distance of a center to what is subtracted before rows are scored;
-    ``bound`` is the relative error of a score.
+    for others; ``far`` (k,) is how far each moved, or more, ``far_most`` how far any, ``most`` how
+    far any that is no mover.  ``reach`` (k,) is the squared distance of a center to what is
+    subtracted before rows are scored; ``bound`` is the relative error of a score.
     """
 
     movers: Ints
     places: Ints
     far: Floats
+    far_most: float
     most: float
     reach: Floats
     bound: float
@@ -112,7 +129,8 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     limit = np.finfo(dtype).max / 32
     reach = ((centers - origin) ** 2).sum(axis=1)
     bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
-    return Moves(movers, places, far, float(far[order[count:]].max(initial=0.0)), reach, bound)
+    far_most, most = float(far[order[0]]), float(far[order[count:]].max(initial=0.0))
+    return Moves(movers, places, far, far_most, most, reach, bound)
 
 
 @inner(counted=False)
@@ -171,7 +189,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
     ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
     """
     points = centers.points
-    labels, others, near, low, lengths, _ = kept
+    labels, others, near, low, lengths = kept[:5]
     packed, tile = room
     size = packed.shape[0]
     away = rounding(layout, moves.movers.size, ())
@@ -195,6 +213,12 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
                     square = 2.0 * (squared + moves.reach[labels[i]])
                 near[i] = np.sqrt(far) * (1.0 - _ROUNDED)
                 clear = _apart(x, far, squared, square, moves.bound)
+            fallen = np.float64(low[i]) - moves.far_most
+            left = fallen - _SPARED * moves.far_most
+            if clear and _stays(x, left, squared, square, moves.bound):
+                low[i] = fallen * (1.0 - _ROUNDED)
+                apart[i] = squared
+                continue
             low[i] = (np.float64(low[i]) - moves.most) * (1.0 - _ROUNDED)
             if clear and _stays(x, np.float64(low[i]), squared, square, moves.bound):
                 rows[n + m] = i
@@ -227,7 +251,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     ``apart``; ``runners`` is room for the score of the next center of each row of a tile, the
     smallest of all others, and that center.
     """
-    labels, others, near, low, lengths, _ = kept
+    labels, others, near, low, lengths = kept[:5]
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
@@ -263,29 +287,53 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
 
 
 @compiled(counted=False)
-def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
-    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
+def _sum(x, row_weights, centers, ends, stats, first, kept, before, apart, room, sums, totals):
+    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them.
+
+    ``before`` are labels, sums and which are known of the pass before: the sums of clusters without
+    a row that came or went are taken from there.
+    """
     hi, lo = stats
-    packed, tile = room
-    start, segment = 0, 0
-    while start < x.shape[0]:
-        m = min(packed.shape[0], ends[segment] - start)
-        for t in range(m):
-            i, weight = start + t, 1.0
-            if row_weights.size:
-                weight = row_weights[i]
-            tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
-            row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
-        for t in range(m):
-            i = start + t
-            # Most rows stay, and a call with all that is known of a tile takes as long as ten.
-            if labels[i] != tile.nearest[t]:
-                move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
-        add_totals(tile, m, totals)
-        start += m
-        if start == ends[segment]:
-            segment += 1
-            flush(hi, lo, sums, totals)
+    packed, tile, same = room
+    labels, (old, old_sums, old_known) = kept.labels, before
+    keeps = kept.known.shape[0] > 0
+    start = 0
+    for segment in range(ends.size):
+        begin, stop = start, ends[segment]
+        if keeps:
+            known = kept.known[segment]
+            for c in range(same.size):
+                same[c], known[c] = old_known[segment, c], True
+            for i in range(begin, stop):
+                if labels[i] != old[i]:
+                    same[labels[i]] = same[old[i]] = False
+                if labels[i] != first[i]:
+                    same[labels[i]] = same[first[i]] = known[labels[i]] = known[first[i]] = False
+            for c in range(same.size):
+                if same[c]:
+                    for j in range(x.shape[1]):
+                        sums[c, j] = old_sums[segment, c, j]
+        while start < stop:
+            m = min(packed.shape[0], stop - start)
+            for t in range(m):
+                i, weight = start + t, 1.0
+                if row_weights.size:
+                    weight = row_weights[i]
+                tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
+                if not same[first[i]]:
+                    row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
+            for t in range(m):
+                i = start + t
+                # Most rows stay, and a call with all that is known of a tile takes as long as ten.
+                if labels[i] != tile.nearest[t]:
+                    move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
+            add_totals(tile, m, totals)
+            start += m
+        if keeps:
+            for c in range(same.size):
+                for j in range(x.shape[1]):
+                    kept.sums[segment, c, j] = sums[c, j]
+        flush(hi, lo, sums, totals)
 
 
 def accumulate_kept(
@@ -328,12 +376,18 @@ def accumulate_kept(
     else:
         lengths = np.empty(n, np.float32)
         _measure(x, origin[None].astype(np.float64), lengths)
+    ends = np.array([n]) if segments is None else segments
+    n_sums = len(ends) if n >= _SUMMED * k * len(ends) else 0
+    sums, known = np.empty((n_sums, k, p)), np.zeros((n_sums, k), np.bool_)
     if kept is None or moves is None:
         (labels, others), (near, low) = np.empty((2, n), np.int32), np.empty((2, n), np.float32)
-        kept = Kept(labels, others, near, low, lengths, origin)
+        before = labels, sums, known
+        kept = Kept(labels, others, near, low, lengths, origin, sums, known)
     else:
+        before = kept.labels, kept.sums, kept.known
         labels, others = kept.labels.copy(), kept.others.copy()
-        kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
+        near, low = kept.near.copy(), kept.low.copy()
+        kept = Kept(labels, others, near, low, lengths, origin, sums, known)
         some = with_weights(centers[moves.movers], None)
         layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
         place(some, layout)
@@ -347,9 +401,9 @@ def accumulate_kept(
         runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
         _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
     if n:
-        ends = np.array([n]) if segments is None else segments
         weights = np.empty(0) if weight is None else weight
-        sums, totals = np.zeros((k, p)), np.zeros((k, 2))
-        labels, out = kept.labels, tuple(stats)
-        _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
+        to_sum = packed, make_tile(size, layout, x.dtype), np.zeros(k, np.bool_)
+        held = tuple(read_only(array) for array in before)
+        plain, totals = np.zeros((k, p)), np.zeros((k, 2))
+        _sum(x, weights, exact, ends, tuple(stats), first, kept, held, apart, to_sum, plain, totals)
     return stats, kept
