@@ -41,6 +41,9 @@ _RIDGES = 10.0 ** np.arange(-4, 2)
 #: What any two points have in common, however far they are from each other, beside the bump of
 #: height 1: rows that are far from all labels look like a class that is spread out.
 _LEVEL = 0.75
+#: Powers of the deviation along the axes by which these are divided: of 0 the space is as it is, of
+#: 1 all axes count alike.  A variance below that share of the mean is taken to be noise.
+_POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
 #: Errors that differ by less, relatively, are the same: the first pair counts.
 _RELATIVE_GAIN = 1e-9
 
@@ -54,19 +57,26 @@ def squared_distances(a: Array, b: Array) -> Floats:
 
 @dataclass(frozen=True)
 class KernelRidge:
-    """Scores of classes as sums of Gaussian bumps ``level + exp(-d^2 / width)`` of points."""
+    """Scores of classes as sums of Gaussian bumps ``level + exp(-d^2 / width)`` of points.
+
+    Distances are measured after the axes of the space are stretched, each by its factor.
+    """
 
     points: Floats
     width: float
     weights: Floats
+    axes: Floats
     level: float = _LEVEL
     ridge: float = 0.0
 
     def __call__(self, z: Floats) -> Floats:
         """Scores of rows, in [0, 1]: the same far from every labeled row."""
-        scores: Floats = _bumps(squared_distances(z, self.points), self.width) @ self.weights
+        scores: Floats = self._bumps(z) @ self.weights
         scores += self.level * self.weights.sum(axis=0)
         return np.clip(scores, 0.0, 1.0, out=scores)
+
+    def _bumps(self, z: Floats) -> Floats:
+        return _bumps(squared_distances(z * self.axes, self.points * self.axes), self.width)
 
 
 def _bumps(distances: Floats, width: float) -> Floats:
@@ -83,43 +93,50 @@ def fit_again(
     Also return scores of each point without it.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
-    bumps = _bumps(squared_distances(points, points), chosen.width)
-    system = root * (bumps + chosen.level) * root.T
+    fitted = replace(chosen, points=points)
+    system = root * (fitted._bumps(points) + chosen.level) * root.T
     system[np.diag_indices_from(system)] += chosen.ridge
     inverse = cho_solve(cho_factor(system), np.eye(len(system)))
     solved = inverse @ (root * targets)
     left_out = solved / np.diag(inverse)[:, None]
-    fitted = replace(chosen, points=points, weights=root * solved)
+    fitted = replace(fitted, weights=root * solved)
     return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 
-def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRidge, Floats]:
+def fit_ridge(
+    points: Floats, targets: Floats, weight: Floats, variances: Floats
+) -> tuple[KernelRidge, Floats]:
     """Fit scores to labeled points, different from each other; also return scores without each.
 
-    The squared error on each point left out is known in closed form from one
-    decomposition a width; the pair of width and ridge of least error is taken.  Cost
-    O(m^3), with 8 widths.
+    ``variances`` are those of all rows along the axes: what tells classes apart may lie along one
+    of small variance.  The squared error on each point left out is known in closed form from one
+    decomposition a width; the power that stretches the axes, the width and the ridge of least error
+    are taken.  Cost O(m^3), with 8 widths for each of 3 powers.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
-    distances = squared_distances(points, points)
-    apart = distances[np.triu_indices(len(points), 1)]
-    apart = apart[apart > 0]
-    unit = float(np.median(apart)) if len(apart) else 1.0
-    best: tuple[float, float, float, Floats, Floats] | None = None
-    for factor in _WIDTHS:
-        kernel = _bumps(distances.copy(), factor * unit) + _LEVEL
-        values, vectors = eigh(root * kernel * root.T)
-        turned, squares = vectors.T @ (root * targets), vectors**2
-        for ridge in _RIDGES:
-            inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
-            solved = vectors @ (inverse[:, None] * turned)
-            left_out = solved / (squares @ inverse)[:, None]
-            error = float((left_out**2).mean())
-            if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
-                best = error, factor * unit, float(ridge), root * solved, left_out
+    noise = _NOISE * variances.mean() or 1.0
+    best: tuple[float, KernelRidge, Floats] | None = None
+    for power in _POWERS:
+        axes = (variances + noise) ** (-power / 2)
+        own = points * axes
+        distances = squared_distances(own, own)
+        apart = distances[np.triu_indices(len(points), 1)]
+        apart = apart[apart > 0]
+        unit = float(np.median(apart)) if len(apart) else 1.0
+        for width in (_WIDTHS * unit).tolist():
+            kernel = _bumps(distances.copy(), width) + _LEVEL
+            values, vectors = eigh(root * kernel * root.T)
+            turned, squares = vectors.T @ (root * targets), vectors**2
+            for ridge in _RIDGES.tolist():
+                inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
+                solved = vectors @ (inverse[:, None] * turned)
+                left_out = solved / (squares @ inverse)[:, None]
+                error = float((left_out**2).mean())
+                if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
+                    found = KernelRidge(points, width, root * solved, axes, ridge=ridge)
+                    best = error, found, left_out
     assert best is not None
-    _, width, chosen, weights, left_out = best
-    fitted = KernelRidge(points, width, weights, ridge=chosen)
+    _, fitted, left_out = best
     return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 

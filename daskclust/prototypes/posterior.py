@@ -228,6 +228,7 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_ridge_weights": Stored("v l c"),
     # Models of earlier versions have none.
     "_ridge_level": Number(low=0, optional=True),
+    "_ridge_axes": Stored("v q", low=0, optional=True),
     "_reference_points": Stored("v r q", optional=True),
     "_reference_shares": Stored("r c", low=0, optional=True),
     "_ridge_share": Number(low=0),
@@ -252,6 +253,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_ridge_widths": np.array([one.ridge.width for one in spaces]),
         "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
         "_ridge_level": spaces[0].ridge.level,
+        "_ridge_axes": np.stack([one.ridge.axes for one in spaces]),
         "_ridge_share": balance.ridge_share,
         "_spread_power": balance.spread_power,
         "_ridge_power": balance.ridge_power,
@@ -302,7 +304,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
     n_sets = len(graphs) // len(own)
     balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
     points, known = stored.get("_reference_points"), stored.get("_reference_shares")
-    spaces = []
+    spaces, axes = [], stored.get("_ridge_axes")
     for v, one in enumerate(own):
         sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
         nodes, size = sets[0].nodes, sets[0].n_prototypes
@@ -310,6 +312,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
             nodes[size:],
             float(stored["_ridge_widths"][v]),
             stored["_ridge_weights"][v],
+            np.ones(nodes.shape[1]) if axes is None else axes[v],
             stored.get("_ridge_level", 0.0),
         )
         references = None

@@ -40,7 +40,7 @@ from daskclust.prototypes.posterior import (
     SpacePosterior,
     sharpened,
 )
-from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
+from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space
 
 #: Folds, and digits of a weight: the last bits of a loss must not show.
@@ -518,7 +518,11 @@ def spread_labels(
     firsts = range(0, len(nodes), n_sets)
     labeled = [nodes[first][sizes[first] :] for first in firsts]
     known, weight = shares(seeds), problem.nodes_of.weight
-    fitted = [fit_ridge(own, known, weight) for own in labeled]
+    prototypes = split(state.prototypes, np.add.reduceat(state.sizes, firsts))
+    fitted = [
+        fit_ridge(own, known, weight, around.var(axis=0))
+        for own, around in zip(labeled, prototypes, strict=True)
+    ]
     # A ridge for each fold, in each space.
     again = [
         [fit_again(ridge, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]

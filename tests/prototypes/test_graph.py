@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -105,11 +107,15 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
 
 def test_ridge_errors_left_out_are_those_of_refits() -> None:
     rng = np.random.default_rng(0)
-    points, targets = rng.normal(size=(12, 2)), np.eye(3)[rng.integers(0, 3, 12)]
-    found, left_out = fit_ridge(points, targets, np.ones(12))
-    unit = np.median(((points[:, None] - points) ** 2).sum(axis=2)[np.triu_indices(12, 1)])
+    given, targets = rng.normal(size=(12, 2)) * [1.0, 0.1], np.eye(3)[rng.integers(0, 3, 12)]
+    variances = np.array([1.0, 0.01])
+    found, left_out = fit_ridge(given, targets, np.ones(12), variances)
     best, scores, alone = np.inf, None, targets
-    for factor in 2.0 ** np.arange(-5, 3):
+    # The noise is a thousandth of the mean variance.
+    deviations = np.sqrt(variances + 0.505e-3)
+    for power, factor in product((0.0, 0.5, 1.0), 2.0 ** np.arange(-5, 3)):
+        points = given / deviations**power
+        unit = np.median(((points[:, None] - points) ** 2).sum(axis=2)[np.triu_indices(12, 1)])
         for ridge in 10.0 ** np.arange(-4, 2):
             model = ReferenceRidge(
                 alpha=ridge,
@@ -125,15 +131,28 @@ def test_ridge_errors_left_out_are_those_of_refits() -> None:
                 best, alone = error, others
                 scores = model.fit(points, targets).predict(points)
     assert scores is not None
-    assert_allclose(found(points), np.clip(scores, 0, 1), atol=1e-8)
+    assert_allclose(found(given), np.clip(scores, 0, 1), atol=1e-8)
     assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
+
+
+def test_axes_of_small_variance_are_stretched_where_they_tell_classes_apart() -> None:
+    rng = np.random.default_rng(0)
+    codes, variances = np.arange(60) % 2, np.array([1.0, 1.0, 1e-4])
+    points = rng.normal(size=(60, 3)) * np.sqrt(variances)
+    points[:, 2] = (2 * codes - 1) * rng.uniform(0.5, 1.5, 60) / 100
+    found, left_out = fit_ridge(points[:20], np.eye(2)[codes[:20]], np.ones(20), variances)
+    assert found.axes[2] > 9 * found.axes[0]
+    assert (left_out.argmax(axis=1) == codes[:20]).mean() > 0.9
+    assert (found(points[20:]).argmax(axis=1) == codes[20:]).mean() > 0.9
+    # Where variances are alike, the space stays as it is.
+    assert fit_ridge(points, np.eye(2)[codes], np.ones(60), np.ones(3))[0].axes.tolist() == [1] * 3
 
 
 def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
     points = np.array([[0.0], [1.0], [3.0]])
     targets = np.eye(2)[[0, 1, 1]]
-    found, _ = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]))
-    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3))[0](points))
+    found, _ = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]), np.ones(1))
+    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3), np.ones(1))[0](points))
 
 
 def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
@@ -161,12 +180,12 @@ def test_the_ridge_leans_but_is_never_alone() -> None:
 
 
 def test_far_from_all_labels_the_ridge_names_the_class_that_is_spread_out() -> None:
-    found, _ = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2))
+    found, _ = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2), np.ones(1))
     one, other = found(np.array([[1e6]]))[0]
     assert one == pytest.approx(other)
     dense, wide = np.linspace(-0.1, 0.1, 6), np.array([-9.0, -5.0, -2.0, 2.0, 5.0, 9.0])
     points = np.concatenate([dense, wide])[:, None]
-    found, _ = fit_ridge(points, np.eye(2)[np.repeat([0, 1], 6)], np.ones(12))
+    found, _ = fit_ridge(points, np.eye(2)[np.repeat([0, 1], 6)], np.ones(12), np.ones(1))
     dense_far, wide_far = found(np.array([[-1e3], [1e3], [40.0]])).T
     assert (wide_far > 0.7).all()
     assert (dense_far < 0.3).all()
@@ -328,7 +347,7 @@ def test_a_ridge_fitted_again_is_the_same() -> None:
     rng = np.random.default_rng(0)
     points, targets = rng.normal(size=(20, 3)), np.eye(2)[rng.integers(0, 2, 20)]
     weight = rng.uniform(0.5, 2.0, 20)
-    found, left_out = fit_ridge(points, targets, weight)
+    found, left_out = fit_ridge(points, targets, weight, np.array([1.0, 0.3, 0.1]))
     again, left_out_again = fit_again(found, points, targets, weight)
     assert_allclose(again.weights, found.weights, rtol=1e-6, atol=1e-9)
     assert_allclose(left_out_again, left_out, rtol=1e-6, atol=1e-9)
@@ -362,7 +381,7 @@ def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
     space = find_views(["raw"], SampleRows(x, np.ones(2)))
     nodes = space(x)
     graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2))
-    ridge, _ = fit_ridge(nodes, np.eye(2), np.ones(2))
+    ridge, _ = fit_ridge(nodes, np.eye(2), np.ones(2), np.ones(1))
     one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
     own = Balance(ridge_share)(graph.shares, ridge(nodes))
     assert_allclose(one.graph(nodes, 1), (1 - lean) * np.eye(2) + lean * own)
