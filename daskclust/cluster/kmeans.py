@@ -56,15 +56,11 @@ from daskclust.starts.sampled import (
     filled,
     first_rows,
     grows,
-    is_long,
-    iterated,
     large_starts,
     n_candidates,
     n_survey_picks,
-    n_tries,
     pays,
     sample_centers,
-    step_cost,
 )
 
 
@@ -180,20 +176,21 @@ _TRIAL = 4
 _MOST = 300
 #: Below any weight of a cluster.
 _TINY = 1e-140
+#: Tries of a restart; fewer where rows times centers are many.
+_TRIES, _WORK = 8, 2**20
 #: Draws of their own, beside those of the start and the sample.
 _OF_TRIES = 2**33 + 1
 
 
 def greedy_tries(
-    sample: Sample, candidates: Floats, k: int, seed: int, mean: Floats, count: int
+    sample: Sample, candidates: Floats, k: int, seed: int, mean: Floats
 ) -> Floats | None:
     """Draw several starts by greedy k-means++ from candidates and a part of the sample.
 
     Candidates are rows far apart, so that small clusters without a sampled row have some,
     too.
 
-    `candidates` (m, p). `mean` (p,): values that replace missing values of rows. `count`: how many
-    starts.
+    `candidates` (m, p). `mean` (p,): values that replace missing values of rows.
 
     Returns (t, k, p), or None where the part has fewer than k distinct rows.
     """
@@ -202,7 +199,7 @@ def greedy_tries(
     each = np.full(len(candidates), weight.sum() / sample.n_rows)
     mass = np.concatenate([each, weight])
     tiles, found = in_tiles(points, mass), []
-    for t in range(count):
+    for t in range(max(1, min(_TRIES, _WORK // (first_rows(k) * k)))):
         uniforms = np.random.default_rng([seed, _OF_TRIES, t]).random((k, n_draws(k)))
         places = draw_greedy(tiles, k, uniforms)
         if len(places) < k:
@@ -212,18 +209,16 @@ def greedy_tries(
 
 
 def _settled(
-    level: LloydProblem, centers: Floats, spread: float, n_restarts: int, budget: float
-) -> tuple[Floats, Floats, float]:
-    """Iterate each set until its moves drown in noise; return centers, inertia and budget left.
+    level: LloydProblem, centers: Floats, spread: float, n_restarts: int
+) -> tuple[Floats, Floats]:
+    """Iterate each set until its moves drown in noise; return centers and inertia.
 
     After some iterations, only the better half of each restart's sets goes on.  ``spread`` is the
-    squared weight of the drawn rows over their weight.  ``budget``: products after which no
-    iteration begins but the first.
+    squared weight of the drawn rows over their weight.
     """
     centers, points = centers.copy(), centers.copy()
     inertia = np.full(len(centers), np.inf)
     moving = list(range(len(centers)))
-    cost = step_cost(level.rows.n_rows, centers.shape[2], centers.shape[1])
     for n_iter in range(1, _MOST + 1):
         state = CenterSets(points[moving], shift=level.shift, missing=level.missing)
         stats = level.rows.reduce(ASSIGN, state)
@@ -240,14 +235,13 @@ def _settled(
             points[s] = level.ahead(before, moved, n_iter)
             if share.mean() > _SHARE and squared.sum() > level.tolerance:
                 still.append(s)
-        budget -= cost * len(moving)
         moving = still
         if n_iter == _TRIAL:
             better = set(_better_half(inertia, n_restarts).ravel().tolist())
             moving = [s for s in moving if s in better]
-        if not moving or budget < cost * len(moving):
+        if not moving:
             break
-    return centers, inertia, budget
+    return centers, inertia
 
 
 def _ranked(inertia: Floats, n_restarts: int) -> Ints:
@@ -282,14 +276,13 @@ def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Flo
     """
     sets = np.stack(tries)
     r, _, k, p = sets.shape
-    budget = r * iterated(sample.n_rows, p, k)
     for size in _parts(min(first_rows(k), sample.n_drawn), sample.n_drawn):
         x, weight, spread = sample.part(size)
         level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
-        settled, inertia, budget = _settled(level, sets.reshape(-1, k, p), spread, r, budget)
-        sets = settled[_better_half(inertia, r)]
-        if budget <= 0:
-            break
+        settled, inertia = _settled(level, sets.reshape(-1, k, p), spread, r)
+        last = size == sample.n_drawn
+        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
+        sets = settled[better]
     return sets[:, 0]
 
 
@@ -343,7 +336,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         ``k p`` is 16 384 or more (embeddings), or k 256 or more and rows fewer than 160 a cluster,
         that would take as long as dozens of iterations: as many candidates are drawn uniformly
         then, with the 1024 rows farthest from some of them, and centers are chosen from these by
-        greedy k-means++ [1]_, in about the time of up to three iterations (six where there are
+        greedy k-means++ [1]_, in about the time of up to three iterations (five where there are
         fewer than 7 rows a cluster).
         ``"k-means++"`` draws one center a pass [1]_.  ``"random"`` draws rows.  The next three
         are deterministic: ``"maximin"`` takes the row of the largest norm, then always the row
@@ -375,9 +368,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         iterations; inertia may rise for some of them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and on each part of it the worse half is dropped after
-        four iterations.  Where a pass makes ``2**28`` products and more, ``n (1000 + p (20 + k))``
-        with what takes as long, all that takes the time of about five passes: candidates are drawn
-        from the sample, which is smaller then, and starts are as many as that time allows.
+        four iterations.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
         cluster, where 10 rows a cluster fit 256 MiB.  Where ``k p`` is 16 384 or more and the
         sample has fewer than 64 rows a cluster, of that it takes the momentum only.
@@ -679,25 +670,16 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             )
         first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
         drawn = Candidates(rows, survey, first, seeds, 0, problem.shift, problem.missing)
-        on_sample = is_long(rows.n_rows, rows.n_features, k)
-        if not on_sample:
-            drawn.oversample(k, self.oversampling_factor, self.init_rounds)
+        drawn.oversample(k, self.oversampling_factor, self.init_rounds)
 
         def tries(sample: Sample) -> list[Floats] | None:
-            if on_sample:
-                x, weight, _ = sample.part(sample.n_drawn)
-                drawn.rows = open_rows(x, weight, n_clusters=k)
-                # As many candidates, in fewer rounds.
-                drawn.oversample(k, self.oversampling_factor * self.init_rounds / 2, 2)
-            n_points = first_rows(k) + sample.n_far + max(map(len, drawn.points))
-            count = n_tries(rows.n_rows, rows.n_features, k, sample.n_far, n_points)
             found = [
-                greedy_tries(sample, points, k, seed, survey.mean, count)
+                greedy_tries(sample, points, k, seed, survey.mean)
                 for points, seed in zip(drawn.points, seeds, strict=True)
             ]
             return None if any(f is None for f in found) else [f for f in found if f is not None]
 
-        return start(tries, problem.start if on_sample else lambda: drawn.clustered(k))
+        return start(tries, lambda: drawn.clustered(k))
 
 
 def _alone(starts: list[Floats] | None) -> list[Floats] | None:

@@ -29,7 +29,7 @@ from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labe
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.rows import Carry, Rows
 from daskclust.engine.tasks import await_workers
-from daskclust.engine.threads import products, side_by_side
+from daskclust.engine.threads import side_by_side
 from daskclust.engine.workers import on_notice
 
 __all__ = [
@@ -64,7 +64,6 @@ __all__ = [
     "open_rows",
     "pair_rows",
     "parts_read_again",
-    "products",
     "read_again",
     "row_record",
     "run_together",

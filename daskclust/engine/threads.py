@@ -26,16 +26,11 @@ _WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 T = TypeVar("T")
 
 
-def products(n_rows: int, n_columns: int, n_clusters: int) -> int:
-    """Return how long a pass is: its products, and those that take as long as all else."""
-    return n_rows * (_ROW_WORK + n_columns * (_VALUE_WORK + n_clusters))
-
-
 def threads_pay(n_rows: int, n_columns: int, n_clusters: int | None = None) -> bool:
     """Whether a pass over an array in memory is worth more than one thread."""
     if n_clusters is None:
         return n_rows * n_columns >= _SIZE
-    return products(n_rows, n_columns, n_clusters) >= _WORK
+    return n_rows * (_ROW_WORK + n_columns * (_VALUE_WORK + n_clusters)) >= _WORK
 
 
 def cpu_threads() -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Floats
-from daskclust.engine import Carry, Rows, products, side_by_side
+from daskclust.engine import Carry, Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
 from daskclust.kernels.nearest.assign import cluster_points
 from daskclust.kernels.rng import draw_numbers
@@ -63,25 +63,10 @@ _GROWN_EACH, _LARGE_USUAL, _LARGE_FAR = 64, 256, 1024
 _DRAW_PASSES = 3
 #: Features below which draws are compared one center after another, in registers: better centers,
 #: in so many times the time of a pass of as many multiplications.
-_NARROW, _SLOWER = 64, 2.2
+_NARROW, _SLOWER = 64, 1.5
 #: Clusters from which rounds of k-means|| are left out, too, where rows for each are fewer than
 #: that: rounds would take many passes, to draw much of the data.
 _MANY, _ROUNDS_EACH = 256, 160
-#: Products of a pass from which a start is held to the time of five passes: a shorter one takes
-#: milliseconds, and more tries are worth more.  How that time is shared out, in passes:
-#:
-#: - the farthest rows: one, or that with ``_USUAL`` centers; rounds of k-means|| are made on the
-#:   sample, and for `_MANY` clusters left out up to so many times as many rows;
-#: - the sample: ``_LONG_SHARE`` of the rows, or ``_GROWN_EACH`` a cluster;
-#: - tries: as many as make all greedy draws in ``_DRAWN``, and a step each in ``_TRIED``;
-#: - iterations on samples: ``_ITERATED`` for each restart.
-_LONG, _LONG_TIMES, _LONG_SHARE = 2**28, 4, 1 / 16
-_DRAWN, _TRIED, _ITERATED = 1.0, 1 / 8, 1.25
-#: What as many products take as a step of one set of centers does beside its own.
-_STEP = 2**23
-#: Tries of a restart; fewer where rows times centers are many, or where draws of shorter passes
-#: would take as long as so many long ones.
-_TRIES, _WORK, _SHORT_DRAWN = 8, 2**20, 3.5
 #: Draws of their own, beside those of the rounds of k-means||.
 _OF_ROWS, _OF_LARGE = 2**33, 2**33 + 2
 
@@ -91,15 +76,9 @@ def is_large(k: int, p: int) -> bool:
     return k * p >= _LARGE
 
 
-def is_long(n_rows: int, p: int, k: int) -> bool:
-    """Whether a pass takes so long that the time of a start is counted in passes."""
-    return products(n_rows, p, k) >= _LONG
-
-
 def drawn_at_once(rows: Rows, k: int) -> bool:
-    """Whether centers are drawn from one sample of the rows, and not in rounds of k-means||."""
-    each = _ROUNDS_EACH * (_LONG_TIMES if is_long(rows.n_rows, rows.n_features, k) else 1)
-    return is_large(k, rows.n_features) or (k >= _MANY and rows.n_rows < each * k)
+    """Whether centers are drawn from one sample of the rows, and not in rounds over all rows."""
+    return is_large(k, rows.n_features) or (k >= _MANY and rows.n_rows < _ROUNDS_EACH * k)
 
 
 def first_rows(k: int) -> int:
@@ -113,10 +92,7 @@ def _fit(rows: Rows) -> int:
 
 
 def _wanted(rows: Rows, k: int) -> int:
-    n, p, share = rows.n_rows, rows.n_features, rows.n_rows // 4
-    if is_long(n, p, k) and not is_large(k, p):
-        share = min(share, max(int(_LONG_SHARE * n), _GROWN_EACH * k))
-    return min(share, max(_ROWS, _ROWS_EACH * k), _fit(rows))
+    return min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k), _fit(rows))
 
 
 def pays(rows: Rows, k: int) -> bool:
@@ -128,28 +104,6 @@ def pays(rows: Rows, k: int) -> bool:
 def grows(rows: Rows, k: int) -> bool:
     """Whether iterations on parts of the sample lead to better centers on all rows."""
     return not is_large(k, rows.n_features) or _wanted(rows, k) >= _GROWN_EACH * k
-
-
-def step_cost(n_rows: int, p: int, k: int) -> int:
-    """Return how long an iteration of one set of centers on some rows takes, in products."""
-    return products(n_rows, p, k) + _STEP
-
-
-def n_tries(n_rows: int, p: int, k: int, n_far: int, n_points: int) -> int:
-    """Return how many starts are drawn for each restart, from so many points."""
-    draws = _SLOWER * n_draws(k) * n_points * k * p
-    if is_long(n_rows, p, k):
-        a_pass = products(n_rows, p, k)
-        step = step_cost(first_rows(k) + n_far, p, k)
-        count = min(_DRAWN * a_pass / draws, _TRIED * a_pass / step)
-    else:
-        count = min(_WORK / (first_rows(k) * k), _SHORT_DRAWN * _LONG / draws)
-    return max(1, min(_TRIES, int(count)))
-
-
-def iterated(n_rows: int, p: int, k: int) -> float:
-    """Return how long iterations of a restart on samples may take, in products."""
-    return _ITERATED * products(n_rows, p, k) if is_long(n_rows, p, k) else np.inf
 
 
 @dataclass(frozen=True)
@@ -228,11 +182,7 @@ def draw_sample(
     request = FarthestRequest(usual, max(1, most), shift=shift, missing=missing)
     found = rows.reduce(FARTHEST, request)
     n_far, far_weight = len(found), found["x"][:, -2]
-    # Numbers ascend.
-    places = np.minimum(np.searchsorted(numbers, found["row"]), len(numbers) - 1)
-    is_far = np.zeros(len(numbers), bool)
-    is_far[places[numbers[places] == found["row"]]] = True
-    order = order[~is_far[order]]
+    order = order[~np.isin(numbers[order], found["row"])]
     # Parts are views: the only copy.
     joined = np.empty((n_far + len(order), rows.n_features), rows.dtype)
     joined[:n_far] = found["x"][:, :-2]

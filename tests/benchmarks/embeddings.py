@@ -256,7 +256,7 @@ def start(name: str, way: str, k: int, share: float, seeds: int) -> dict[str, li
         return call
 
     if way == "k-means||":
-        sampled._LARGE = sampled._LONG = np.inf
+        sampled._LARGE = np.inf
     rows = rows_of(name, share)
     KMeans(k, max_iter=2, random_state=0).fit(rows[: max(8192, 2 * k)])
     LloydProblem.begin = timed(LloydProblem.begin, "start")

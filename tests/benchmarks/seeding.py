@@ -3,24 +3,16 @@
 ``python tests/benchmarks/seeding.py`` prints the table.  The start's passes and the clustering of
 the candidates are timed, on an in-memory Dask array; the first look at the data is not, as any
 start needs it.  Half of the classes have ten labeled rows for ss-k-means||.
-
-``--grid`` takes starts of ``KMeans`` as it is, by the processor time of an iteration of Lloyd over
-all rows, for 10 000 to 1e6 rows, 2 to 256 columns and 3 to 1000 clusters, as an array and as a
-Dask array of eight chunks, in one thread: ``--grid 1e5,8,32`` takes one of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
-from typing import Any
-from unittest.mock import patch
 
-import dask
 import dask.array as da
 import numpy as np
-from _timing import Problem, middle, print_table
+from _timing import Problem, print_table
 
 from daskclust.engine import open_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowLabels, SurveyRequest
@@ -90,67 +82,9 @@ def compare(problem: Problem = PROBLEM) -> dict[str, dict[str, float]]:
     return {"overlapping": measure(problem, 1.0), "far apart": measure(problem, 8.0)}
 
 
-#: Rows, columns, clusters; at least 16 rows a cluster.
-GRID = [
-    Problem(*sizes)
-    for sizes in itertools.product((10**4, 10**5, 10**6), (2, 8, 50, 256), (3, 32, 100, 1000))
-    if sizes[0] >= 16 * sizes[2]
-]
-
-
-def whole_start(problem: Problem, chunked: bool, repeats: int = 3) -> dict[str, float]:
-    """Return the median processor seconds of a start of KMeans, and the least of an iteration."""
-    from daskclust import KMeans
-    from daskclust.cluster.lloyd import LloydProblem
-
-    x, _ = rows_of(problem, 3.0 * problem.p**-0.5)
-    given: Any = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)) if chunked else x
-    begin, starts = LloydProblem.begin, []
-    ends: list[Any] = []
-
-    def timed(self: LloydProblem) -> Any:
-        began = time.process_time()
-        ends[:] = [self, begin(self)]
-        starts.append(time.process_time() - began)
-        return ends[1]
-
-    with (
-        patch.object(LloydProblem, "begin", timed),
-        dask.config.set({"scheduler": "synchronous", "daskclust.num-threads": 1}),
-    ):
-        # The first may compile.
-        for seed in range(repeats + 1):
-            KMeans(problem.k, max_iter=1, random_state=seed).fit(given)
-        fit, state = ends
-        spans = []
-        for _ in range(repeats):
-            began = time.process_time()
-            fit.rows.reduce(ASSIGN, CenterSets(state.centers, shift=fit.shift))
-            spans.append(time.process_time() - began)
-    return {"start": middle(starts[1:]), "iteration": min(spans)}
-
-
-def report_grid(problems: list[Problem]) -> None:
-    """Print milliseconds of starts, and how many iterations they are."""
-    for problem in problems:
-        told = [f"{problem.n:.0e} {problem.p} {problem.k}"]
-        for kind in (False, True):
-            found = whole_start(problem, kind)
-            told.append(
-                f"{'Dask array' if kind else 'array'}: {1e3 * found['start']:.0f} ms, "
-                f"{found['start'] / found['iteration']:.1f}"
-            )
-        print("; ".join(told), flush=True)
-
-
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--grid", nargs="*", metavar="ROWS,COLUMNS,CLUSTERS")
-    grid = parser.parse_args().grid
-    if grid is not None:
-        report_grid([Problem(*(int(float(s)) for s in g.split(","))) for g in grid] or GRID)
-        return
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print_table(
         ["clusters", "an iteration, ms", "k-means|| (iterations)", "ss-k-means|| (of k-means||)"],
         [
