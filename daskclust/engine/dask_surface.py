@@ -27,7 +27,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 
-from daskclust.storage.reads import unlike_the_client
+from daskclust.storage.reads import lacking
 
 __all__ = [
     "Packed",
@@ -91,7 +91,10 @@ class Packed:
             try:
                 function = pickle.loads(self._data, buffers=self._buffers)
             except Exception as error:
-                raise unlike_the_client(error) from error
+                found = lacking(error)
+                if found is None:
+                    raise
+                raise found from error
         return function(*arguments)
 
 

@@ -6,11 +6,10 @@ one already, and every write looks at it: before, so that a writer whose claim w
 and after, so that a write that came too late is found out.  Whose token is in the object holds the
 place.  Nobody puts a token twice, so that a writer whose token is there in the end was alone.
 
-One case is left: a writer whose claim is taken over while a request of its is on its way for more
-than a second, and who is killed between the answer and the look after it (22 ms, 43 at most, on a
-server for S3 on the same machine; 0.2 ms for files).  Nobody then says that the late block lies
-there.  To close it, whoever takes over would have to hear from the other that it stopped, which one
-that was killed cannot say, or read all blocks again.
+One mixture is not found out: a writer loses its claim while a request is on its way for more than
+a second, and is killed between the answer and the second look (at most 43 ms on a server for S3 on
+the same machine, 0.2 ms for files).  Its late block then stays.  To close this, the new owner would
+have to hear from a killed process, or to read all blocks again.
 """
 
 from __future__ import annotations

@@ -59,8 +59,16 @@ def unseen(
     )
 
 
-def unlike_the_client(error: Exception) -> ClusterError:
-    """Return the error for a process that lacks a package, or has another version of one."""
+def lacking(error: Exception) -> DaskclustError | None:
+    """Return the error for a process that lacks a file or a package of the client, if it is that.
+
+    A package of another version counts: what it cannot unpack may raise anything.
+    """
+    if isinstance(error, _UNSEEN):
+        verb = "may not read" if isinstance(error, PermissionError) else "does not see"
+        return unseen(f"a file ({reason_of(error)})", verb=verb)
+    if isinstance(error, OSError | MemoryError):
+        return None
     lacks = error.name if isinstance(error, ImportError) else None
     return ClusterError(
         f"The {this_process()} "
@@ -318,12 +326,8 @@ def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Ret
     """
     try:
         return persistently(load, lambda: _what(key, graph), retries)
-    except _UNSEEN as error:
-        if not on_worker():
+    except (*_UNSEEN, ImportError) as error:
+        found = lacking(error) if on_worker() else None
+        if found is None:
             raise
-        verb = "may not read" if isinstance(error, PermissionError) else "does not see"
-        raise unseen(f"a file ({reason_of(error)})", verb=verb) from error
-    except ImportError as error:
-        if not on_worker():
-            raise
-        raise unlike_the_client(error) from error
+        raise found from error

@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 
 import daskclust
 from daskclust.engine.dask_surface import Packed
-from daskclust.exceptions import ClusterError
+from daskclust.exceptions import ClusterError, StoreError
 from daskclust.tables import open_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,3 +174,26 @@ def test_a_packed_function_travels_twice_before_it_is_unpacked(protocol: int) ->
         assert bool(beside) == (protocol > 4)
         packed = pickle.loads(data, buffers=[buffer.raw() for buffer in beside])
     np.testing.assert_array_equal(packed(1), VALUES + 1)
+
+
+class Opened:
+    """A file that is opened where it arrives, as those of h5py are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+    def __reduce__(self) -> Any:
+        return open, (self.path,)
+
+
+def test_a_file_that_is_not_there_is_no_missing_package(tmp_path: Path) -> None:
+    packed = pickle.loads(pickle.dumps(Packed(Opened(tmp_path / "gone.h5"))))
+    with pytest.raises(StoreError, match=r"does not see a file .*gone\.h5.*shared file system"):
+        packed()
+    # What may pass is not taken for either.
+    packed = pickle.loads(pickle.dumps(Packed(Opened(tmp_path))))
+    with pytest.raises(IsADirectoryError):
+        packed()
