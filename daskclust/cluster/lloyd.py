@@ -19,7 +19,7 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
-from daskclust.kernels.nearest.kept import CAN_KEEP, bytes_a_row, moves_of
+from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
@@ -232,7 +232,7 @@ class LloydProblem(DataAlone):
         rows, last = self.rows, self._last
         pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
         able = r == 1 and CAN_KEEP and not self.missing
-        able &= p >= _KEPT_WIDTH and k * p >= _KEPT_PRODUCTS and rows.can_keep(bytes_a_row(k, p))
+        able &= p >= _KEPT_WIDTH and k * p >= _KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
         moves = None
         if able and last.centers is not None:
             moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daskclust.kernels.nearest import kept as module
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, direct_distances, nearest
-from daskclust.kernels.nearest.kept import Kept, accumulate_kept, bytes_a_row, moves_of
+from daskclust.kernels.nearest.kept import Kept, accumulate_kept, moves_of
 
 
 def check(x, walk, weight=None, shift=None, segments=None) -> list[Kept]:
@@ -135,46 +135,6 @@ def test_few_products_are_compared_with_two_movers() -> None:
     assert few.movers.tolist() == sorted(np.argsort(-far)[:2].tolist())
     np.testing.assert_allclose(few.far, far, rtol=1e-6)
     assert few.most == pytest.approx(np.sort(far)[-3], rel=1e-6)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sums_of_clusters_that_no_row_joins_or_leaves_are_those_of_before(weighted: bool) -> None:
-    # Integers: ties are moved after they were summed, and leave their rounding in a sum.
-    rng = np.random.default_rng(0)
-    n, k, p = 2000, 20, 3
-    x = rng.integers(-4, 5, (n, p)).astype(np.float32) + np.float32(0.1)
-    weight = rng.random(n) if weighted else None
-    walk = [rng.integers(-4, 5, (k, p)) + 0.1]
-    for t in range(6):
-        walk.append(walk[-1].copy())
-        walk[-1][t] += rng.integers(-1, 2, p)
-    ends = np.array([700, 1400, n])
-    left = check(x, walk, weight, segments=ends)
-    shares = [after.known.mean() for after in left]
-    assert min(shares) > 0.2
-    assert max(shares) < 1.0
-    # Other sums show that these are used, where nothing has changed.
-    moves = moves_of(walk[-1], walk[-1], None, x.dtype)
-    kept = left[-1]._replace(sums=left[-1].sums + 1.0)
-    options = {"weight": weight, "segments": ends}
-    found, _ = accumulate_kept(x, walk[-1], kept=kept, moves=moves, **options)
-    plain = accumulate(x, walk[-1], **options)
-    held = kept.known & (plain.hi[:, -2] > 0)
-    np.testing.assert_allclose((found.hi - plain.hi)[:, :p], np.tile(held.sum(axis=0), (p, 1)).T)
-    np.testing.assert_array_equal(found.hi[:, p:], plain.hi[:, p:])
-
-
-def test_sums_of_few_rows_are_not_kept() -> None:
-    assert bytes_a_row(256, 100) == 70
-    assert bytes_a_row(257, 100) == 20
-    x = np.zeros((SEGMENT, 2))
-    for k, segments in ((256, 1), (257, 0)):
-        _, kept = accumulate_kept(x, np.arange(2.0 * k).reshape(k, 2))
-        assert kept.sums.shape == (segments, k, 2)
-    # Nor are those of tiny chunks.
-    ends = np.arange(1, SEGMENT + 1, dtype=np.int64)
-    _, kept = accumulate_kept(x, np.array([[0.0, 1.0]]), segments=ends)
-    assert not kept.sums.size
 
 
 def test_rows_far_from_all_others_are_not_compared_with_movers() -> None:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
-from daskclust.kernels.compiling import PLAIN, compiled, inner, read_only
+from daskclust.kernels.compiling import PLAIN, compiled, inner
 from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._tiles import (
@@ -39,11 +39,10 @@ from daskclust.kernels.nearest._tiles import (
     tile_rows,
     with_weights,
 )
-from daskclust.kernels.nearest.assign import SEGMENT, BlockStatistics, check_rows, no_statistics
+from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
 
-#: Bytes that are kept for each row, sums apart.  These are kept where a sum is of so many rows, on
-#: the mean: so they take no more than half a byte for each value.
-_BYTES, _SUMMED = 20, 16
+#: Bytes of what is kept.
+BYTES_A_ROW = 20
 #: Plain kernels are for tests.
 CAN_KEEP = not PLAIN
 #: Share of the centers that are always compared; all that moved, where they are few.  Centers times
@@ -57,24 +56,13 @@ _ROUNDED = 2.0**-22
 _SMALL, _LARGE = 2.0**-120, 2.0**127
 
 
-def bytes_a_row(k: int, p: int) -> int:
-    """Bytes that are kept for each row of p features, of k clusters.
-
-    >>> bytes_a_row(100, 50), bytes_a_row(1000, 50)
-    (45, 20)
-    """
-    return _BYTES + (p // 2 if _SUMMED * k <= SEGMENT else 0)
-
-
 class Kept(NamedTuple):
     """What a pass leaves for the next: for each of n rows its center, the next, and bounds.
 
     ``others`` are those of ``labels`` where the next one is not known.  ``near`` is no larger than
     the distance to the next one, ``low`` than that to any center but the two; negative where
     nothing is known.  ``square`` is no larger than the squared distance to ``origin`` (p,), which
-    is what was subtracted before rows were scored.  ``sums`` (segments, k, p) are those of the rows
-    of a cluster in a segment, where ``known``: no row was moved after it had been added; of no
-    segment where sums would be of few rows.
+    is what was subtracted before rows were scored.
     """
 
     labels: NDArray[np.int32]
@@ -83,8 +71,6 @@ class Kept(NamedTuple):
     low: NDArray[np.float32]
     square: NDArray[np.float32]
     origin: NDArray
-    sums: Floats
-    known: Bools
 
 
 class Moves(NamedTuple):
@@ -189,7 +175,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
     ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
     """
     points = centers.points
-    labels, others, near, low, lengths = kept[:5]
+    labels, others, near, low, lengths, _ = kept
     packed, tile = room
     size = packed.shape[0]
     away = rounding(layout, moves.movers.size, ())
@@ -251,7 +237,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     ``apart``; ``runners`` is room for the score of the next center of each row of a tile, the
     smallest of all others, and that center.
     """
-    labels, others, near, low, lengths = kept[:5]
+    labels, others, near, low, lengths, _ = kept
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
@@ -287,53 +273,29 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
 
 
 @compiled(counted=False)
-def _sum(x, row_weights, centers, ends, stats, first, kept, before, apart, room, sums, totals):
-    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them.
-
-    ``before`` are labels, sums and which are known of the pass before: the sums of clusters without
-    a row that came or went are taken from there.
-    """
+def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
+    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
     hi, lo = stats
-    packed, tile, same = room
-    labels, (old, old_sums, old_known) = kept.labels, before
-    keeps = kept.known.shape[0] > 0
-    start = 0
-    for segment in range(ends.size):
-        begin, stop = start, ends[segment]
-        if keeps:
-            known = kept.known[segment]
-            for c in range(same.size):
-                same[c], known[c] = old_known[segment, c], True
-            for i in range(begin, stop):
-                if labels[i] != old[i]:
-                    same[labels[i]] = same[old[i]] = False
-                if labels[i] != first[i]:
-                    same[labels[i]] = same[first[i]] = known[labels[i]] = known[first[i]] = False
-            for c in range(same.size):
-                if same[c]:
-                    for j in range(x.shape[1]):
-                        sums[c, j] = old_sums[segment, c, j]
-        while start < stop:
-            m = min(packed.shape[0], stop - start)
-            for t in range(m):
-                i, weight = start + t, 1.0
-                if row_weights.size:
-                    weight = row_weights[i]
-                tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
-                if not same[first[i]]:
-                    row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
-            for t in range(m):
-                i = start + t
-                # Most rows stay, and a call with all that is known of a tile takes as long as ten.
-                if labels[i] != tile.nearest[t]:
-                    move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
-            add_totals(tile, m, totals)
-            start += m
-        if keeps:
-            for c in range(same.size):
-                for j in range(x.shape[1]):
-                    kept.sums[segment, c, j] = sums[c, j]
-        flush(hi, lo, sums, totals)
+    packed, tile = room
+    start, segment = 0, 0
+    while start < x.shape[0]:
+        m = min(packed.shape[0], ends[segment] - start)
+        for t in range(m):
+            i, weight = start + t, 1.0
+            if row_weights.size:
+                weight = row_weights[i]
+            tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
+            row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
+        for t in range(m):
+            i = start + t
+            # Most rows stay, and a call with all that is known of a tile takes as long as ten.
+            if labels[i] != tile.nearest[t]:
+                move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
+        add_totals(tile, m, totals)
+        start += m
+        if start == ends[segment]:
+            segment += 1
+            flush(hi, lo, sums, totals)
 
 
 def accumulate_kept(
@@ -376,18 +338,12 @@ def accumulate_kept(
     else:
         lengths = np.empty(n, np.float32)
         _measure(x, origin[None].astype(np.float64), lengths)
-    ends = np.array([n]) if segments is None else segments
-    n_sums = len(ends) if n >= _SUMMED * k * len(ends) else 0
-    sums, known = np.empty((n_sums, k, p)), np.zeros((n_sums, k), np.bool_)
     if kept is None or moves is None:
         (labels, others), (near, low) = np.empty((2, n), np.int32), np.empty((2, n), np.float32)
-        before = labels, sums, known
-        kept = Kept(labels, others, near, low, lengths, origin, sums, known)
+        kept = Kept(labels, others, near, low, lengths, origin)
     else:
-        before = kept.labels, kept.sums, kept.known
         labels, others = kept.labels.copy(), kept.others.copy()
-        near, low = kept.near.copy(), kept.low.copy()
-        kept = Kept(labels, others, near, low, lengths, origin, sums, known)
+        kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
         some = with_weights(centers[moves.movers], None)
         layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
         place(some, layout)
@@ -401,9 +357,9 @@ def accumulate_kept(
         runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
         _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
     if n:
+        ends = np.array([n]) if segments is None else segments
         weights = np.empty(0) if weight is None else weight
-        to_sum = packed, make_tile(size, layout, x.dtype), np.zeros(k, np.bool_)
-        held = tuple(read_only(array) for array in before)
-        plain, totals = np.zeros((k, p)), np.zeros((k, 2))
-        _sum(x, weights, exact, ends, tuple(stats), first, kept, held, apart, to_sum, plain, totals)
+        sums, totals = np.zeros((k, p)), np.zeros((k, 2))
+        labels, out = kept.labels, tuple(stats)
+        _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
     return stats, kept
