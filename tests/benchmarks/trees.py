@@ -89,13 +89,13 @@ def of_tree(X: NDArray, truth: NDArray, k: int) -> float:
 
 def kept() -> Any:
     """Return the results that are there."""
-    return json.loads(KEPT.read_text()) if KEPT.exists() else {"ward": {}, "noise": {}}
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {"noise": {}}
 
 
 def keep(part: str, name: str, values: Any) -> None:
     """Add to the results."""
     found = kept()
-    found[part][name] = values
+    found.setdefault(part, {})[name] = values
     KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
@@ -284,7 +284,7 @@ def _imported() -> float:
 
 
 def fits() -> None:
-    """Print processor time of whole fits."""
+    """Keep processor time of whole fits."""
     X = np.random.default_rng(0).normal(size=(1_000_000, 50)).astype("f4")
     X[:, 0] += np.repeat(np.arange(10.0), 100_000)
     for model in (
@@ -296,13 +296,13 @@ def fits() -> None:
         began, wall = time.process_time(), time.perf_counter()
         model.fit(X)
         cpu, wall = time.process_time() - began, time.perf_counter() - wall
-        print(f"{type(model).__name__}: {cpu:.1f} s of processor, {wall:.1f} s")
+        name = type(model).__name__
+        print(f"{name}: {cpu:.1f} s of processor, {wall:.1f} s", flush=True)
+        keep("fits", name, round(cpu, 2))
 
 
 def sets() -> None:
-    """Print a line of a table for each open set with classes."""
-    print("| set | rows | classes | Ward of a sample | Ward | HDBSCAN of a sample | HDBSCAN |")
-    print("|---|---|---|---|---|---|---|")
+    """Keep the index with the classes of each open set."""
     for path in sorted(DATA.glob("*.npz")):
         stored = np.load(path)
         if not {"X", "y"} <= set(stored.files):
@@ -323,11 +323,13 @@ def sets() -> None:
             daskclust.AgglomerativeClustering(k, random_state=0),
             daskclust.HDBSCAN(0.01, min_samples=10, n_prototypes=2000, random_state=0),
         )
-        found = [f"{path.stem} | {len(X)} | {k}"]
+        found = [len(X), k]
         for peer, model in zip(of_sample, of_all, strict=True):
-            found.append(f"{adjusted_rand_score(truth[some], peer.fit(X[some]).labels_):.3f}")
-            found.append(f"{adjusted_rand_score(truth, model.fit(X).labels_):.3f}")
-        print("| " + " | ".join(found) + " |", flush=True)
+            for fitted, rows in ((peer, some), (model, slice(None))):
+                score = adjusted_rand_score(truth[rows], fitted.fit(X[rows]).labels_)
+                found.append(round(float(score), 5))
+        print(path.stem, found, flush=True)
+        keep("sets", path.stem, found)
 
 
 def main() -> None:
