@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 from daskclust.kernels.nearest.implementation import add_moments, row_distance
 
 #: Cells by which the search for a bin begins.
@@ -34,6 +34,13 @@ _PADDED = 8
 _SORTED = 3 * 2**17
 #: Share of the bins that follow the quantiles of single labels.
 _OF_LABELS = 0.25
+
+
+def _handed(x: Array, index: Ints, weight: Floats | None) -> tuple[Array, Array, Floats]:
+    """Rows, labels and weights as kernels take them: of one type each, but for the precision."""
+    weights = np.empty(0) if weight is None else weight
+    labels = np.ascontiguousarray(index, np.int32)
+    return read_only(x), read_only(labels), read_only(weights)
 
 
 @compiled()
@@ -97,8 +104,8 @@ def value_moments(
     is none; the weight of the missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
-    index, sizes = np.ascontiguousarray(index), np.zeros(k)
-    missing = np.zeros((k, p))
+    x, index, weights = _handed(x, index, weight)
+    sizes, missing = np.zeros(k), np.zeros((k, p))
     if weight is None:
         width = -(-x.shape[1] // _PADDED) * _PADDED
         parts = np.zeros((k, 5, width))
@@ -113,7 +120,6 @@ def value_moments(
         found = np.zeros((4, k, p))
         bounds = np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
         sizes[:] = 0.0
-        weights = np.empty(0) if weight is None else weight
         _moments(x, index, weights, weight is not None, sizes, found, bounds, missing)
         total, sums, squares, origin = found
     # Infinities are refused by the range, once all rows are known.
@@ -239,7 +245,9 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
     grid = edges, low, scale, starts, stops, plain
     lengths = np.array([len(own) for own in chosen])
-    _move_edges(grid, lengths, alone, columns[:, told], place[told], len(found))
+    _move_edges(
+        grid, lengths, alone, np.ascontiguousarray(columns[:, told]), place[told], len(found)
+    )
     return Bins(*grid)
 
 
@@ -346,6 +354,7 @@ def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) 
     """
     p, more = centers.shape[1], x.shape[1] - centers.shape[1]
     given = np.ones(p) if weights is None else np.asarray(weights, np.float64)
+    x, index, _ = _handed(x, index, None)
     out = np.empty(len(x))
     wide = np.pad(np.asarray(centers, np.float64), ((0, 0), (0, more)))
     _distances(x, index, wide, np.pad(given, (0, more)), p, out)
@@ -438,7 +447,8 @@ def fill_histograms(
     counts = np.zeros(shape, np.uint16 if weight is None else np.float64)
     out = counts
     grid = bins.edges, bins.low, bins.scale, bins.starts, bins.stops, bins.plain
-    weights, weighted = np.empty(0) if weight is None else weight, weight is not None
+    x, index, weights = _handed(x, index, weight)
+    weighted = weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
     # Whole lines of the cache; cells of four features in the order of the bytes of any machine.
     cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
@@ -540,7 +550,9 @@ def histogram_quantiles(
     out = np.full((counts.shape[1], counts.shape[0], len(shares)), np.nan)
     if bins.count > 1:
         edges = bins.edges.astype(np.float64)
-        _quantiles(counts, edges, bins.single(), bounds, np.array(shares), out)
+        _quantiles(
+            counts, edges, bins.single(), np.ascontiguousarray(bounds), np.array(shares), out
+        )
     return out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, read_only
 
 
 class Gaps(NamedTuple):
@@ -122,7 +122,7 @@ def row_hash(
     keys = column_keys(p + 1)
     # The precision is part of the identity: distances are worked out in it.
     seed = np.uint64(x.dtype.itemsize)
-    weights = np.empty(0) if weight is None else weight
+    x, weights = read_only(x), read_only(np.empty(0) if weight is None else weight)
     sums, at = [0], 0
     for start, size in ((0, n),) if runs is None else runs:
         part = _run(x, weights, weight is not None, at, at + size, start, keys, seed)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
-from daskclust.kernels.compiling import PLAIN, compiled, inner
+from daskclust.kernels.compiling import PLAIN, compiled, inner, read_only
 from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._tiles import (
@@ -381,7 +381,7 @@ def accumulate_kept(
     # Of all centers there are as many lanes as of the movers, or more.
     room = np.zeros((size, p), x.dtype), make_tile(size, layout, x.dtype)
     runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
-    weights = np.empty(0) if weight is None else weight
+    weights = read_only(np.empty(0) if weight is None else weight)
     out = tuple(stats), np.zeros((k, p)), np.zeros((k, 2))
     found, layouts = (first, apart, rows), (layout, of_movers)
     _sweep(x, weights, exact, ends, moves, layouts, kept, found, room, runners, out)
