@@ -41,6 +41,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Idle clusters of tests are to cost little: they do not sample their threads each 10 ms, nor look
+# each 20 ms whether their event loops answer.  Programs that tests start read the environment.
+_QUIET = {"worker.profile.enabled": "False", "admin.tick.interval": "1s"}
+for _name, _value in _QUIET.items():
+    os.environ[f"DASK_DISTRIBUTED__{_name.replace('.', '__').upper()}"] = _value
+dask.config.refresh()
+
 # A shell's background job ignores Ctrl-C, and hands that on to the commands that tests interrupt.
 if (
     threading.current_thread() is threading.main_thread()

@@ -165,14 +165,16 @@ def test_same_seed_same_labels_on_a_given_cluster_without_matplotlib(
     np.testing.assert_array_equal(*labels)
 
 
-def test_refuses_to_overwrite(demo: Run, folder: Path) -> None:
+def test_refuses_to_overwrite(
+    demo: Run, folder: Path, said: Callable[..., tuple[int, str, str]]
+) -> None:
     before = (folder / "out" / REPORT).stat().st_mtime_ns
-    again = Run("demo", "--output", "out", *SMALL, cwd=folder).finish()
-    assert again.code == 1
-    assert again.err.count("\n") == 1
-    assert "exists already" in again.err
-    assert "--overwrite" in again.err
-    assert not again.out
+    code, out, err = said("demo", "--output", folder / "out", *SMALL)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "exists already" in err
+    assert "--overwrite" in err
+    assert not out
     assert (folder / "out" / REPORT).stat().st_mtime_ns == before
 
 
@@ -293,12 +295,16 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--scheduler", "pigeon://coop"], "no address of a scheduler"),
     ],
 )
-def test_failures_are_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
-    # In a process of its own: a client that fails to start stays Dask's default scheduler.
-    run = Run("demo", *arguments, cwd=tmp_path).finish()
-    assert run.code == 1
-    last = run.err.splitlines()[-1]
+def test_failures_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    said: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, _, err = said("demo", *arguments)
+    assert code == 1
+    last = err.splitlines()[-1]
     assert last.startswith("daskclust: error: ")
     assert message in last
-    assert "Traceback" not in run.err
+    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []

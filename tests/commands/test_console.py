@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -57,46 +58,33 @@ def test_a_worker_that_is_slow_to_start_again_is_not_given_up(tmp_path):
     assert "started again" in done.stdout
 
 
-def command(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(
-        [sys.executable, "-m", "daskclust", *arguments],
-        env={**os.environ, "PYTHONPATH": path, **settings},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def test_a_cluster_without_workers_starts_some_for_a_command(tmp_path):
+def test_a_cluster_without_workers_starts_some_for_a_command(tmp_path, said):
     """It waited in silence for a minute, and ended; Python fitted."""
     zarr.create_array(tmp_path / "x.zarr", data=np.arange(96.0).reshape(4, 8, 3))
     with LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
         cluster.adapt(minimum=0, maximum=1, interval="200ms", wait_count=100)
-        done = command(
+        code, _, err = said(
             "fit", str(tmp_path / "x.zarr"), "--dims=y,x,band", "--n-clusters=2",
             f"--output={tmp_path / 'map.zarr'}", f"--scheduler={cluster.scheduler_address}",
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert code == 0, err
     assert (tmp_path / "map.zarr").is_dir()
 
 
-def test_a_command_waits_for_workers_as_long_as_is_configured():
-    with LocalCluster(
-        n_workers=0, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-    ) as cluster:
-        done = command(
-            "doctor",
-            f"--scheduler={cluster.scheduler_address}",
-            DASK_DASKCLUST__WORKER_TIMEOUT="4s",
-        )
-    assert done.returncode == 1
-    assert "has had no workers" in done.stderr
-    assert "daskclust.worker-timeout" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_command_waits_for_workers_as_long_as_is_configured(said):
+    with (
+        LocalCluster(
+            n_workers=0, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        dask.config.set({"daskclust.worker-timeout": "2s"}),
+    ):
+        code, _, err = said("doctor", f"--scheduler={cluster.scheduler_address}")
+    assert code == 1
+    assert "has had no workers" in err
+    assert "daskclust.worker-timeout" in err
+    assert "Traceback" not in err
 
 
 def test_argparse_tells_the_arguments_of_all_groups() -> None:

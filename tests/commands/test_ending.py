@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,14 @@ def job(scene: Path, *more: str) -> tuple[str, ...]:
     ],
 )
 def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
-    scene: Path, tmp_path: Path, signum: int, code: int, word: str, moment: str
+    scene: Path,
+    tmp_path: Path,
+    said: Callable[..., tuple[int, str, str]],
+    address: str,
+    signum: int,
+    code: int,
+    word: str,
+    moment: str,
 ) -> None:
     run = Command(*job(scene, "--local", "1"), cwd=tmp_path)
     run.wait_for({"iterating": "KMeans ...", "writing": "Label map ..."}[moment])
@@ -135,9 +143,9 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     assert "Traceback" not in run.err
     assert not (tmp_path / "l.zarr").exists()
     # Run in another way: it is the same job.
-    again = Command(*job(scene, "--local", "2", "--title", "Again"), cwd=tmp_path)
-    assert again.finish() == 0, again.err
-    assert "Going on from the checkpoint" in again.err
+    code, _, err = said(*job(scene, "--scheduler", address, "--title", "Again"))
+    assert code == 0, err
+    assert "Going on from the checkpoint" in err
     assert [path.name for path in tmp_path.iterdir()] == ["l.zarr"]
     cube = daskclust.open_cube(scene)
     whole = daskclust.KMeans(9, tol=0, init="random", n_init=20, max_iter=1000, random_state=0)
@@ -199,9 +207,11 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     assert done.stdout == "still here\n"
 
 
-def test_a_killed_run_leaves_nothing_after_the_next(scene: Path, tmp_path: Path) -> None:
-    words = job(scene, "--local", "1", "--model", "m.zarr", "--report", "r.html")
-    run = Command(*words, cwd=tmp_path)
+def test_a_killed_run_leaves_nothing_after_the_next(
+    scene: Path, tmp_path: Path, said: Callable[..., tuple[int, str, str]], address: str
+) -> None:
+    words = job(scene, "--model", "m.zarr", "--report", "r.html")
+    run = Command(*words, "--local", "1", cwd=tmp_path)
     run.wait_for("Label map: ")
     run.process.kill()
     run.finish()
@@ -213,15 +223,15 @@ def test_a_killed_run_leaves_nothing_after_the_next(scene: Path, tmp_path: Path)
     (tmp_path / ".l.zarr.0123456789abcdef.checkpoint.npz").touch()
     (tmp_path / ".l.zarr.notes").touch()
     # Its label map is its own: no --overwrite.
-    again = Command(*words, cwd=tmp_path)
-    assert again.finish() == 0, again.err
+    code, _, err = said(*words, "--scheduler", address)
+    assert code == 0, err
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [".l.zarr.notes", "l.zarr", "m.zarr", "r.html"]
     # Another job is refused them.
-    other = Command(*words, "--seed", "1", cwd=tmp_path)
-    assert other.finish() == 1
-    assert "l.zarr" in other.err.splitlines()[-1]
-    assert "exists already" in other.err
+    code, _, err = said(*words, "--scheduler", address, "--seed", "1")
+    assert code == 1
+    assert "l.zarr" in err.splitlines()[-1]
+    assert "exists already" in err
 
 
 @pytest.mark.slow
