@@ -1,8 +1,4 @@
-"""Work that is no pass: graphs, tasks without the data, rows put by groups, results of rows.
-
-Results as long as the data are lazy for Dask input, and chunked by rows like it.  Decisions about
-rows may need the other rows of their group, wherever these lie.
-"""
+"""Work that is no pass: graphs, tasks without the data, rows put by groups, results of rows."""
 
 from __future__ import annotations
 
@@ -50,11 +46,9 @@ def _called(function: Callable[[Any, Any], Any], item: Any, shared: Any) -> Any:
 def map_independent(
     like: Any, name: str, function: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]
 ) -> list[Any]:
-    """Compute ``function(shared, item)`` of each item, in order, where the data's passes run.
+    """Compute ``function(shared, item)`` of each item, in order, where the passes of `like` run.
 
-    With NumPy data (`like`) the tasks run on threads of this process, with Dask on the active
-    scheduler. `function` is pure and picklable; `shared` is sent to each worker once; one task for
-    each of the small `items`.
+    `function` is pure and picklable; `shared` is sent to each worker once.
     """
     if not is_dask(like):
         return side_by_side([partial(function, shared, item) for item in items])
@@ -75,16 +69,6 @@ def map_independent(
 
 
 def compute(what: str, *collections: Any) -> tuple[Any, ...]:
-    """Compute collections on the user's scheduler, and give up where a cluster has no workers.
-
-    `what` names the result in messages. No workers for ``daskclust.worker-timeout``, workers that
-    die repeatedly and a scheduler that cannot be reached are a ClusterError.
-
-    >>> import dask.array as da
-    >>> total, = compute("the sum", da.ones(4, chunks=2).sum())
-    >>> float(total)
-    4.0
-    """
     _, client = scheduler_of(collections[0])
     if client is None:
         return tuple(dask.compute(*collections))
@@ -96,11 +80,7 @@ PART = 2**26
 
 
 class Grouping(NamedTuple):
-    """Rows by their groups.
-
-    Records of `store` have the fields ``row`` (global number), ``weight`` and ``x`` (as stored);
-    its `parts` are to be read in this order, that of rows.
-    """
+    """Rows by their groups: :func:`row_record` in `store`, whose `parts` are in order of rows."""
 
     store: GroupedRows
     parts: tuple[int, ...]
@@ -108,13 +88,11 @@ class Grouping(NamedTuple):
     weights: Floats
 
     def read(self, group: int) -> tuple[Array, Floats]:
-        """Return the rows of a group as they are stored, in row order, and their weights."""
         records = self.store.read(self.parts, group)
         return np.ascontiguousarray(records["x"]), np.ascontiguousarray(records["weight"])
 
 
 def row_record(dtype: np.dtype[Any], n_columns: int) -> np.dtype[Any]:
-    """Return the type of a record of a row."""
     return np.dtype([("row", "i8"), ("weight", "f8"), ("x", dtype, (n_columns,))])
 
 
@@ -159,10 +137,7 @@ def _put(
 def group_rows(
     rows: Rows, store: GroupedRows, groups_of: Callable[[Array], Ints], n_groups: int
 ) -> Grouping:
-    """Make one pass that puts all rows of positive weight into a store, by groups.
-
-    `rows` are not shared with another fit; `store` is one of :func:`row_record`. `groups_of` is
-    picklable, and returns -1 for rows that are left out.
+    """Make one pass that puts all rows of positive weight into a store, by groups, -1 for none.
 
     Writes ``n (p itemsize + 16)`` bytes once.  A part is about 64 MiB, or a block.
     """
@@ -186,12 +161,9 @@ _LARGE = 2**20
 
 @dataclass(frozen=True)
 class _Patch:
-    """Results of some rows of a chunk, as small as they can be.
+    """Results of some rows of a chunk, as small as they can be: they travel inside the graph.
 
-    They travel inside the graph of the results, which has to live without a client: a byte or two a
-    row, so that a million rows are no large graph. `start` is the chunk's first row, `n_rows` its
-    length, -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers; `values`
-    are one a row, of the smallest type that holds them.
+    `n_rows` is -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers.
     """
 
     start: int
@@ -258,7 +230,6 @@ def _labels_by(
 def _map_array(
     X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
 ) -> NDArray[Any]:
-    """Apply a function to an array, on threads where these pay."""
     if not threads_pay(*X.shape):
         whole: NDArray[Any] = _by_tiles(X, 0, function)
         return whole
@@ -285,12 +256,9 @@ def map_rows(
 ) -> Any:
     """Apply a function to the rows of every block; lazy for a Dask array, chunked like X.
 
-    ``function(x, start)`` returns one result a row and is picklable; ``start`` is the number of the
-    block's first row (0 if chunk lengths are unknown and `patch` is not given). A function that
-    says by ``nbytes`` that it is large is in the graph once, not in each task. The result has one
-    dimension unless `n_columns` is given. `lengths` are the rows of each chunk, if the chunks of X
-    have unknown lengths. `patch` are sorted global row numbers and their results, which replace
-    those of `function`. `name` appears in the keys.
+    ``function(x, start)`` returns one result a row and is picklable; ``start`` is the block's first
+    row (0 if `lengths` are unknown). One that says by ``nbytes`` that it is large is in the graph
+    once. `patch`: sorted global row numbers, and results that replace those of `function`.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -335,10 +303,7 @@ def make_rows(
     dtype: Any,
     name: str,
 ) -> da.Array:
-    """Return lazy results of rows whose values are not read, in chunks of these lengths.
-
-    `function` is that of :func:`map_rows`; its blocks have no columns.
-    """
+    """Return lazy results of rows without values: `function` gets blocks of no columns."""
     blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
     return map_rows(blank, function, dtype=dtype, name=name)
 
@@ -403,11 +368,7 @@ def _places(X: Any) -> da.Array:
 def pair_rows(
     X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 ) -> Any:
-    """Apply a function to each pair of a block of X and a block of Y.
-
-    The result, of shape (n, m) and float64, is lazy if X or Y is, with the chunks of their rows.
-    `function` is picklable.
-    """
+    """Apply a function to each pair of blocks; (n, m) float64, lazy if X or Y is."""
     if not (is_dask(X) or is_dask(Y)):
         return function(X, Y)
     X, Y = (
@@ -455,9 +416,7 @@ def labeled_rows(
 ) -> tuple[Ints, NDArray[Any], int]:
     """Return the numbers and labels of the labeled rows of a Dask array, and its length.
 
-    Chunks are any; those of unknown length are counted in the same pass. ``pick(labels)`` is
-    picklable, and returns the positions of the labeled rows in a chunk, and their labels. The
-    client holds no array of the length of y.
+    ``pick(labels)`` returns the positions of the labeled rows in a chunk, and their labels.
     """
     found = y.map_blocks(
         _labeled,
@@ -476,7 +435,6 @@ def labeled_rows(
 
 
 def _decided(groups: Ints, x: Array, decide: Callable[[Array], Bools]) -> Bools:
-    """Decide about rows, given in their order, each group by itself."""
     out = np.empty(len(x), bool)
     order = np.argsort(groups, kind="stable")
     ends = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
@@ -490,7 +448,6 @@ def _decided(groups: Ints, x: Array, decide: Callable[[Array], Bools]) -> Bools:
 
 
 def _split(x: Array, groups: Ints, n_parts: int) -> list[tuple[Ints, Ints, Array]]:
-    """Return the places, groups and values of a block's rows, by the parts of their groups."""
     parts = groups % n_parts
     places = [np.flatnonzero(parts == part) for part in range(n_parts)]
     return [(at, groups[at], x[at]) for at in places]
@@ -499,7 +456,6 @@ def _split(x: Array, groups: Ints, n_parts: int) -> list[tuple[Ints, Ints, Array
 def _decide_part(
     blocks: Sequence[tuple[Ints, Ints, Array]], decide: Callable[[Array], Bools]
 ) -> list[tuple[Ints, Bools]]:
-    """Decide about the rows of some groups; return what was decided, by blocks."""
     groups = np.concatenate([groups for _, groups, _ in blocks])
     found = _decided(groups, np.concatenate([x for _, _, x in blocks]), decide)
     ends = np.cumsum([len(places) for places, _, _ in blocks])[:-1]
@@ -524,9 +480,8 @@ def decide_within_groups(
 ) -> Any:
     """Decide about each row by the rows of its group; lazy for a Dask array, chunked like X.
 
-    ``group(x, start)`` returns the group of each row of a block, and ``decide(x)`` a bool for each
-    row of one group, in their order; both are picklable. Groups are shared out among `n_parts`
-    tasks, each of which holds the rows of its groups: each row goes to one task.
+    ``group(x, start)`` returns groups of rows, ``decide(x)`` a bool for each row of a group.
+    Groups are shared out among `n_parts` tasks, each of which holds the rows of its groups.
     """
     labels = map_rows(X, group, dtype=np.int32, lengths=lengths, name=name)
     if not is_dask(X):

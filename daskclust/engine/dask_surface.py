@@ -1,8 +1,6 @@
 """Every use of Dask and ``distributed`` that their documentation does not promise.
 
-One function for each reach, and one test for each in
-``tests/engine/test_dask_surface.py``, so that a release of Dask that moves one of
-them fails there, by name.  All else in the package keeps to public API.
+One function for each reach, and one test of it in ``tests/engine/test_dask_surface.py``.
 """
 
 from __future__ import annotations
@@ -55,19 +53,14 @@ T = TypeVar("T")
 
 
 def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """Return a node of a graph that calls ``function``; keys among the arguments are inputs.
-
-    A tuple, as graphs were written before there were task objects.  Dask converts
-    it, and the objects' module is private.
-    """
+    """Return a node of a graph: a tuple, which Dask converts; the objects' module is private."""
     return (function, *arguments)
 
 
 class Packed:
-    """A function that is unpacked where it is called, not where it arrives.
+    """A function that is unpacked where it is called, so that a failure is an error of the task.
 
-    A worker that cannot unpack what it is sent ends, and a fit would wait for it.  In a task it is
-    an error that says what the worker lacks.
+    A worker that cannot unpack what it is sent ends, and a fit would wait for it.
     """
 
     def __init__(
@@ -99,7 +92,7 @@ class Packed:
 
 
 def _packed(node: Any) -> Any:
-    """Return a node of a graph whose function, with all but its inputs, is packed."""
+    """Return a node whose function, with all but its inputs, is packed."""
     if not isinstance(node, Node) or isinstance(node.func, Packed):
         return node
     inputs = list(node.dependencies)
@@ -111,7 +104,6 @@ def _run(node: Any, inputs: list[Key], *values: Any) -> Any:
 
 
 def itself(value: T) -> T:
-    """Return a value: a task that holds what others need."""
     return value
 
 
@@ -144,10 +136,7 @@ def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
 
 
 def only_slices(node: Any, key: Key) -> bool:
-    """Whether a node does nothing with another's value but slice it, as that of ``da.from_zarr``.
-
-    Tasks that Dask has fused are looked into; False where it is not certain.
-    """
+    """Whether a node, fused ones included, surely only slices another's value."""
     function: Any = getattr(node, "func", None)
     arguments: Any = getattr(node, "args", ())
     if function in (getter, getter_inline, getter_nofancy):
@@ -179,18 +168,12 @@ def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
 
 
 def is_future(value: Any) -> bool:
-    """Whether a value stands for something on a cluster.
-
-    Without importing distributed: its futures are the only values with both names.
-    """
+    """Whether a value has both names of a future, without importing distributed."""
     return hasattr(value, "key") and hasattr(value, "client")
 
 
 def scheduler_of(array: Any) -> tuple[Callable[..., Any], Any]:
-    """Return the ``get`` of the scheduler that would compute a collection now, and its client.
-
-    The client is that of a cluster, None where there is none.
-    """
+    """Return the ``get`` that would compute a collection now, and the client of a cluster."""
     try:
         get: Callable[..., Any] = get_scheduler(collections=[array])
     except RuntimeError as error:  # of a client that is asynchronous, in its event loop
@@ -242,10 +225,7 @@ def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> 
 
 
 class _NamedGraph(dict[Key, Any]):
-    """A graph under names of its own: Dask need not hash what its tasks hold.
-
-    It would pickle and unpickle all of it, such as a store for each of 1000 chunks.
-    """
+    """A graph that Dask need not hash: it would pickle a store for each of 1000 chunks."""
 
     token: str
 
@@ -286,11 +266,9 @@ def sending_once() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """A scheduler's report of a worker.
+    """A scheduler's report of a worker; `limit`, `used` and `managed` (by results) are bytes.
 
-    `limit` is in bytes, 0 means none. `used` are bytes of the process, and `managed` those of them
-    that hold results. A `paused` worker takes no tasks, for want of memory; a `watched` one is
-    ended by its nanny above the limit.
+    A `paused` one takes no tasks, for want of memory; its nanny ends a `watched` one at the limit.
     """
 
     n_threads: int

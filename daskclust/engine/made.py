@@ -16,7 +16,6 @@ from daskclust.reduction import Reduction
 
 
 def _make(start: int, size: int, n_features: int) -> Group:
-    """Return a group of one block of noise, the same wherever it is made."""
     rng = np.random.default_rng(start)
     return Group([Block(start, size, rng.random((size, n_features), dtype=np.float32))])
 
@@ -24,7 +23,6 @@ def _make(start: int, size: int, n_features: int) -> Group:
 def _fold_again(
     group: Group, prepare: Prepare, reduction: Reduction, state: Any, repeats: int
 ) -> list[float]:
-    """Return the seconds that each of some passes over a group takes."""
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -34,16 +32,7 @@ def _fold_again(
 
 
 class MadeRows(OpenRows):
-    """Noise in float32 that lies with given workers of a cluster, a group of one block each.
-
-    `places`: address of a worker for each group; one more than once for several groups. `size`:
-    rows of each group.
-
-    Raises ClusterError: as a fit does, where workers or the scheduler are lost.
-
-    Bound as the rows of a fit are: a pass costs the same tasks and messages.  What fits
-    do not have is that the user says where groups lie.
-    """
+    """Noise in float32: at each of `places`, addresses of workers, a group of one block."""
 
     def __init__(self, client: Any, places: Sequence[str], size: int, n_features: int) -> None:
         slots = [Slot(size, place) for place in places]
@@ -56,11 +45,7 @@ class MadeRows(OpenRows):
         super().__init__(executor, np.dtype(np.float32), (size,) * len(slots), n_features)
 
     def alone(self, reduction: Reduction, state: Any, repeats: int) -> list[list[float]]:
-        """Return the seconds of passes over each group by itself, all workers at once.
-
-        One task a group makes all of its passes: neither scheduler nor client take part,
-        so that this is what the cores can do.
-        """
+        """Return seconds of passes over each group by one task: without scheduler and client."""
         return self._executor.map(
             "alone", _fold_again, self._prepare, reduction, state, int(repeats)
         )

@@ -34,7 +34,6 @@ _ROUNDS = 3
 
 @cache
 def _at_first() -> int:
-    """Return the bytes of this process when it was first asked, with all imports."""
     return int(psutil.Process().memory_info().rss)
 
 
@@ -42,10 +41,9 @@ def _at_first() -> int:
 class WorkerMemory:
     """Memory of one worker, in bytes.
 
-    `limit` is what it may use: its limit, or what there is where it has none. `used` is needed in
-    any case: the process with all its imports and kernels, without results that can be moved to
-    disk. `held` are results. A `strict` worker is ended above its limit. `pause` and `terminate`
-    are shares of the limit above which it takes no tasks (0 for none), and is ended.
+    `used` is the process with all its imports and kernels, without the results `held` that can be
+    moved to disk. A `strict` worker is ended above its limit; above the shares `pause` (0: none)
+    and `terminate` of it it takes no tasks, and is ended.
     """
 
     address: str
@@ -59,7 +57,6 @@ class WorkerMemory:
 
     @property
     def free(self) -> int:
-        """Bytes for what is read."""
         return max(0, int(self.terminate * self.limit) - self.used)
 
     @property
@@ -77,10 +74,7 @@ class WorkerMemory:
 
 @dataclass(frozen=True)
 class _Process:
-    """A worker's report of its process.
-
-    To find this class, it has imported the package with all that it needs.
-    """
+    """A worker's report of its process, which has imported the package to find this class."""
 
     address: str
     pid: int
@@ -103,10 +97,9 @@ class _Process:
 
 
 def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
-    """Measure the memory that each worker really has left: one small task on each.
+    """Return the threads of each worker that is there now, and the memory of those that answered.
 
-    A cluster without workers starts some for the first of these tasks, or is waited for. Returns
-    the threads of each worker that is there now, and the memory of those that answered.
+    One small task on each; a cluster without workers starts some for the first, or is waited for.
     """
     found: dict[str, _Process] = {}
     threads = workers_of(client)
@@ -157,7 +150,6 @@ def _worker_memory(
 
 
 def free_memory(workers: list[WorkerMemory]) -> float:
-    """Return the bytes that a cluster may still fill."""
     return float(sum(max(0, worker.limit - worker.used - worker.held) for worker in workers))
 
 
@@ -182,10 +174,8 @@ def bytes_at_once(
 ) -> tuple[int, int]:
     """Return the bytes that a thread holds, and those of them that are read and cut away.
 
-    It works on a block while the next is read: both as they are stored, and a tile of the one in
-    the precision of the distance work, where that is another. `stored` are the bytes of a value as
-    it is read, `tile` those of the tile of a block that is converted at a time (0 where none is),
-    `read` those of the largest array that is read to make a block of it, as a whole.
+    It works on a block while the next is read, both as `stored` (bytes a value), and on a converted
+    `tile` (bytes, 0 for none); `read` is the largest array that is read to make a block of it.
     """
     more = max(0, read - n_rows * n_columns * stored)
     return 2 * n_rows * n_columns * stored + more + tile, more
@@ -205,10 +195,9 @@ def check_blocks(
     n_groups: int,
     read: int = 0,
 ) -> None:
-    """Raise where the blocks that are in memory at the same time do not fit.
+    """Raise where the :func:`bytes_at_once` do not fit; `n_groups` are the tasks of a pass.
 
-    See :func:`bytes_at_once`; anything else a pass needs comes on top, so nothing is refused that
-    could have worked. `n_groups` is the number of tasks of a pass.
+    Anything else a pass needs comes on top, so nothing is refused that could have worked.
     """
     each, more = bytes_at_once(n_rows, n_columns, stored, tile, read)
     most = math.ceil(n_groups / max(1, len(workers)))
@@ -249,11 +238,7 @@ def _remedies(worker: WorkerMemory, need: int, busy: int) -> list[str]:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of workers beside the blocks, for the states and partials of passes.
-
-    `n_groups` are the tasks of a pass, `block` the bytes of the blocks that a thread holds (0 for
-    data that are kept), `merged` the partials that one task merges at most.
-    """
+    """Memory for states and partials, beside a `block` (bytes, 0: kept) a thread."""
 
     workers: list[WorkerMemory]
     n_groups: int
@@ -261,12 +246,10 @@ class MemoryPlan:
     merged: int = 8
 
     def check(self, name: str, partial: int, state: int) -> None:
-        """Raise where a pass does not fit, before it is made.
+        """Raise where a pass does not fit whose groups return and are given so many bytes.
 
         Each thread holds the running partial, that of a block and their sum; a task of the
         tree of merges holds all that it merges.
-
-        `partial` and `state` are the bytes that a group returns and is given.
         """
         most = math.ceil(self.n_groups / max(1, len(self.workers)))
         at_once = self.merged + 1 if self.n_groups > self.merged else 0
@@ -290,11 +273,7 @@ _LOOKED_AT = 64
 
 
 def largest_read(graphs: Sequence[Mapping[Any, Any]]) -> int:
-    """Return the bytes of the largest array that is read at once, as far as metadata tell.
-
-    A slice of a stored array takes at least one chunk of the store.  What functions of the
-    user read is not known.
-    """
+    """Return the bytes of the largest array read at once, a chunk of a store, as metadata tell."""
     step = max(1, len(graphs) // _LOOKED_AT)
     return max((_read_by(graph) for graph in graphs[::step]), default=0)
 

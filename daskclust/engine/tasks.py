@@ -1,11 +1,9 @@
-"""Tasks on a cluster that are finished whatever happens to its workers.
+"""Tasks on a cluster that are finished whatever happens to its workers; who goes over which blocks.
 
-Tasks are softly restricted to the worker that holds their blocks.  Where all
-workers are gone at once, distributed keeps such tasks waiting for addresses that
-never come back, even when other workers join.  So the client remembers what it
-submitted, and submits again, elsewhere, what was bound to a worker that is gone.
-Tasks are pure and merged in a fixed order: that changes no bit of a result.
-Here is decided, too, which worker goes over which blocks.
+Tasks are softly restricted to the worker that holds their blocks.  Where all workers are gone at
+once, distributed keeps them waiting for addresses that never come back.  So the client submits
+again, elsewhere, what was bound to a worker that is gone.  Tasks are pure and merged in a fixed
+order: that changes no bit of a result.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from daskclust.engine.workers import ClusterWait, in_thread, scheduler_lost, wor
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
-    """Return runs of consecutive blocks of about equal rows."""
     ends = np.cumsum([block.size for block in blocks])
     share = ends[-1] / n_groups if len(ends) else 1.0
     which = np.minimum((ends - 1) // max(share, 1.0), n_groups - 1).astype(int)
@@ -34,9 +31,6 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
 
 def even_out(at: dict[Any, list[Any]], threads: Mapping[str, int]) -> None:
     """Move blocks, or slots, from workers that hold more rows a thread to those that hold fewer.
-
-    Every pass waits for the slowest worker, so what is moved once is soon repaid; no
-    block is moved that would not leave the fuller of two workers less full.
 
     >>> held = {"a": [Block(10 * i, 10, None) for i in range(4)], "b": []}
     >>> even_out(held, {"a": 1, "b": 1})
@@ -120,11 +114,7 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A task as the client remembers it, so that it can be submitted again.
-
-    Tasks among `arguments`, and lists of tasks, stand for their results. `at` is the worker to
-    which it was submitted.
-    """
+    """A task that can be submitted again, of arguments or lists with tasks; it is `at` a worker."""
 
     name: str
     function: Callable[..., Any]
@@ -156,7 +146,6 @@ class Task:
         return self.future is not None and self.future.done() and not self.future.cancelled()
 
     def release(self) -> None:
-        """Let the result go; the task can still be submitted again."""
         self.future = None
 
     def _inputs(self) -> Iterator[Task]:
@@ -173,10 +162,7 @@ class Task:
             self.future.result()
 
     def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
-        """Submit again what waits for a worker that is gone; say whether this task did.
-
-        Its dependencies come first.  Tasks that are done, or run elsewhere, stay.
-        """
+        """Submit again what waits for a worker that is gone, inputs first; whether this one did."""
         if self in renewed:
             return True
         if self.done:
@@ -200,11 +186,6 @@ def _sent(argument: Any) -> Any:
 
 
 class WorkerSlots:
-    """The workers of a cluster and the slots that are dealt out to them.
-
-    ``threads`` holds the threads of each worker when the slots were dealt out.
-    """
-
     def __init__(self, client: Any, slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
         self.client = client
         self.slots = slots
@@ -212,10 +193,7 @@ class WorkerSlots:
         self._looked = time.monotonic()
 
     def settle(self, bound: Sequence[Task]) -> None:
-        """Bring bound groups to where their slots are, after workers have come or gone.
-
-        Costs a short call of the scheduler every five seconds at most.
-        """
+        """Bring bound groups to where their slots are, after workers have come or gone."""
         now = time.monotonic()
         if now - self._looked > _NEWS:
             self._looked = now
@@ -237,10 +215,8 @@ def gather(
 ) -> list[Any]:
     """Return the tasks' results, submitting again what was lost with its worker.
 
-    `what` names the results in messages. Ends of the `watched` tasks count as progress, those of
-    `tasks` by default. `slots` are all that share the workers, so that moved ones are dealt out
-    evenly. Without workers for ``daskclust.worker-timeout``, where workers die again and again, and
-    without the scheduler: a ClusterError.
+    Ends of the `watched` tasks, or of `tasks`, count as progress. `slots` are all that share the
+    workers, so that moved ones are dealt out evenly.
     """
     slots = slots or [task.slot for task in tasks if task.slot is not None]
 
@@ -287,10 +263,9 @@ def _nothing() -> None:
 
 
 def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of a fit's own futures that any worker may compute.
+    """Return the results of a fit's own futures.
 
-    Where one fails, all are released on the cluster, whoever still refers to them: other fits of
-    the same data must not be answered with its error.
+    Where one fails, all are released: other fits must not be answered with its error.
     """
     futures = list(futures)
     try:
@@ -310,10 +285,7 @@ def discard(client: Any, futures: Sequence[Any]) -> None:
 
 
 def _gathering(client: Any, futures: Sequence[Any]) -> Future[list[Any]]:
-    """Fetch what futures hold; ``Client.gather`` alone waits for ever.
-
-    The thread ends with the result, or once the futures are released.
-    """
+    """Fetch what futures hold, in a thread: ``Client.gather`` alone waits for ever."""
     return in_thread("gather", lambda: client.gather(list(futures)))
 
 

@@ -1,7 +1,4 @@
-"""Threads of this process, on which passes over arrays in memory run.
-
-The threads are kept: a pass may take less time than the start of one.
-"""
+"""Threads, kept since their start may take longer than a pass over an array in memory."""
 
 from __future__ import annotations
 
@@ -27,17 +24,15 @@ T = TypeVar("T")
 
 
 def threads_pay(n_rows: int, n_columns: int, n_clusters: int | None = None) -> bool:
-    """Whether a pass over an array in memory is worth more than one thread."""
     if n_clusters is None:
         return n_rows * n_columns >= _SIZE
     return n_rows * (_ROW_WORK + n_columns * (_VALUE_WORK + n_clusters)) >= _WORK
 
 
 def cpu_threads() -> int:
-    """Threads that NumPy input may use: ``daskclust.num-threads``, else the usable cores.
+    """Threads for NumPy input: ``daskclust.num-threads``, ``OMP_NUM_THREADS``, or usable cores.
 
-    ``OMP_NUM_THREADS`` is honoured, so a fit inside a Dask worker, where a nanny
-    sets it to 1, does not multiply threads.
+    A nanny sets the second to 1, so that a fit inside a Dask worker does not multiply threads.
     """
     configured = dask.config.get("daskclust.num-threads", None)
     if configured is None:
@@ -96,13 +91,9 @@ def _dismiss(helpers: Sequence[Future[None]]) -> None:
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls, which this thread and the helpers make.
 
-    The caller makes calls itself that no helper has begun.  So a call may make such calls in
-    turn: none waits for a helper that is not there.  After an error no further call is begun, and
-    of several errors that of the first call is raised.  Helpers work in the caller's context, such
-    as :func:`numpy.errstate`.
-
-    >>> side_by_side([lambda: 1, lambda: 2])
-    [1, 2]
+    The caller makes calls itself that no helper has begun, so a call may make such calls in turn.
+    After an error no further call is begun, and of several that of the first call is raised.
+    Helpers work in the caller's context, such as :func:`numpy.errstate`.
     """
     limit = cpu_threads()
     n_threads = min(limit, len(calls))

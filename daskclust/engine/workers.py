@@ -52,7 +52,6 @@ def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
 
 
 def notify(text: str) -> None:
-    """Log a notice and pass it to the readers."""
     readers = _readers.get()
     logger.log(logging.INFO if readers else logging.WARNING, "%s", text)
     for reader in readers:
@@ -83,10 +82,9 @@ _ENDED = ("closing", "closed")
 
 
 def workers_of(client: Any) -> dict[str, int]:
-    """Return the threads of each worker, by address: one short call of the scheduler.
+    """Return the threads of each worker, by address.
 
-    A scheduler that has much to do may take long to answer.  It is waited for as long as the
-    connection stands, and for as long as workers are.
+    The scheduler is waited for while the connection stands, and as long as workers are.
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
@@ -117,13 +115,11 @@ def workers_of(client: Any) -> dict[str, int]:
 
 
 def _patience() -> float:
-    """Seconds that a cluster is waited for."""
     limit = dask.config.get("daskclust.worker-timeout")
     return float("inf") if limit is None else float(parse_timedelta(limit))
 
 
 def scheduler_lost(client: Any) -> ClusterError:
-    """Return the error for a scheduler that is out of reach."""
     address = getattr(getattr(client, "scheduler", None), "address", None)
     where = "" if address is None else f" at {address}"
     return ClusterError(
@@ -133,10 +129,7 @@ def scheduler_lost(client: Any) -> ClusterError:
 
 
 class ClusterWait:
-    """Wait for a cluster: its messages, and its end after ``daskclust.worker-timeout``.
-
-    ``what`` names in messages the work that waits.
-    """
+    """Waiting of `what` for a cluster: its messages, its end after ``daskclust.worker-timeout``."""
 
     def __init__(self, client: Any, what: str) -> None:
         self._client = client
@@ -149,10 +142,7 @@ class ClusterWait:
         self._asked = time.monotonic()
 
     def look(self, threads: Mapping[str, int]) -> None:
-        """Take note of the workers that are there now.
-
-        None that took tasks for ``daskclust.worker-timeout`` is a ClusterError.
-        """
+        """Take note of the workers; none that takes tasks for too long is a ClusterError."""
         now = time.monotonic()
         problem = self._problem(threads, now)
         if problem is None:
@@ -193,16 +183,12 @@ class ClusterWait:
         return None
 
     def progressed(self, done: int) -> None:
-        """Note how many tasks are done."""
         if done > self._best:
             self._best, self._losses = done, 0
             self._asked = time.monotonic()
 
     def lost(self, gone: set[str]) -> None:
-        """Note that workers are gone that tasks ran on.
-
-        Too often in a row, without a task done in between, is a ClusterError.
-        """
+        """Note lost workers; too often without a task done in between is a ClusterError."""
         self._losses += 1
         allowed = int(dask.config.get("distributed.scheduler.allowed-failures", 3))
         if self._losses > allowed:
@@ -214,7 +200,6 @@ class ClusterWait:
 
 
 def workers_die(what: str, how: str) -> ClusterError:
-    """Return the error for tasks that end their workers."""
     return ClusterError(
         f"The workers do not survive {what}. {how} Most likely they are killed for want of memory: "
         "use smaller chunks (X.rechunk), fewer threads a worker, or a larger memory_limit; the "

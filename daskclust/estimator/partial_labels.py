@@ -23,10 +23,7 @@ _NONE, _NONE_TEXT = -1, "-1"
 
 @dataclass(frozen=True)
 class PartialLabels(RowLabels):
-    """Labels of some rows, and the names of their classes.
-
-    `classes` (n_classes,): names in ascending order: int64 or text.
-    """
+    """Labels of some rows, and the names of their classes: int64 or text, ascending."""
 
     classes: NDArray[Any]
 
@@ -41,10 +38,7 @@ class PartialLabels(RowLabels):
         return self
 
     def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
-        """Leave out the classes all of whose rows have weight 0, which are absent.
-
-        Warns ConstraintWarning if a labeled row has weight 0.
-        """
+        """Leave out classes and rows of weight 0, with a warning."""
         if statistics.first_weightless is None:
             return self, statistics
         kept = statistics.weight > 0
@@ -78,7 +72,6 @@ class PartialLabels(RowLabels):
 
 
 def _none(values: NDArray[Any]) -> Bools:
-    """Where there is no label."""
     if values.dtype.kind in "iu":
         return values == _NONE
     if values.dtype.kind in "US":
@@ -103,18 +96,9 @@ def _none(values: NDArray[Any]) -> Bools:
 
 
 def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Places and labels of the labeled rows among some rows.
+    """Places and labels of the labeled rows: integers (or whole floats) or text.
 
-    `values` (n,): integers (or whole floats) or text; -1 (also "-1", None, what is masked, and NaN
-    or pandas.NA among objects) is no label.
-
-    Raises ConstraintError for other types.
-
-    >>> import numpy as np
-    >>> known_labels(np.array([7, -1, 3]))
-    (array([0, 2]), array([7, 3]))
-    >>> known_labels(np.array(["oak", None, "elm"], dtype=object))
-    (array([0, 2]), array(['oak', 'elm'], dtype=object))
+    -1 (also "-1", None, what is masked, and NaN or pandas.NA among objects) is no label.
     """
     values = np.asarray(unmasked(values))
     kind = values.dtype.kind
@@ -151,7 +135,6 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
 
 
 def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels as int64 or text."""
     if labels.dtype.kind == "O":
         items = labels.tolist()
         if all(isinstance(item, str) for item in items):
@@ -171,15 +154,7 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> PartialLabels:
-    """Read partial labels in whatever form.
-
-    `y` (n,): integers (or whole floats) or text; -1 (also "-1", None, what is masked, and NaN or
-    pandas.NA among objects) is no label. `n_rows`: rows of the data. `max_classes`: classes at
-    most, where each is a cluster of its own.
-
-    Raises ConstraintError for labels of other types, another number of labels than rows, rows out
-    of range or labeled twice, and more classes than ``max_classes``.
-    """
+    """Read partial labels in whatever form; `max_classes`, where each is a cluster of its own."""
     rows, labels = np.empty(0, np.int64), np.empty(0, np.int64)
     if y is not None:
         y, length = as_labels(y), None

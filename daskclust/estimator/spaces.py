@@ -20,16 +20,12 @@ _NEGLIGIBLE = 1e-12
 
 
 class Metric:
-    """A metric that is Euclidean in another space; here, the space as it is.
-
-    Callable on a block of rows; picklable, as it travels to the workers.
-    """
+    """A metric that is Euclidean in another space; callable on blocks, and picklable."""
 
     #: Whether blocks are left as they are.
     is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Rows of a block in the space of the metric."""
         return x
 
     def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
@@ -46,8 +42,6 @@ class Metric:
 
 @dataclass(frozen=True)
 class Euclidean(Metric):
-    """The space as it is."""
-
     is_identity: ClassVar[bool] = True
 
 
@@ -55,9 +49,7 @@ class Euclidean(Metric):
 class UnitSphere(Metric):
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
-    A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every center, and counts for none: fits and scores take it for absent.  Its label is 0, as ties
-    go to the lowest cluster.
+    A row of zeros stays at the origin, at distance 1 from every center, and counts as absent.
     """
 
     def absent(self, z: NDArray[Any]) -> NDArray[np.bool_]:
@@ -87,10 +79,9 @@ class UnitSphere(Metric):
 
 @dataclass(frozen=True)
 class Whitened(Metric):
-    """Mahalanobis distance: rows with the pooled covariance turned into unity.
+    """Mahalanobis distance: ``z = (x - mean) forward``, ``x = mean + z backward``.
 
-    `mean` (p,). `forward` (p, q). `backward` (q, p): ``z = (x - mean) forward``, ``x = mean + z
-    backward``; q < p where the covariance is singular.
+    `forward` (p, q); q < p where the covariance is singular.
     """
 
     mean: Floats
@@ -99,7 +90,6 @@ class Whitened(Metric):
 
     @classmethod
     def from_covariance(cls, mean: Floats, covariance: Floats) -> Whitened:
-        """Whitening along the directions of non-negligible variance."""
         variances, directions = np.linalg.eigh(covariance)
         keep = variances > _NEGLIGIBLE * max(variances[-1], 0.0)
         scale = np.sqrt(variances[keep])

@@ -29,8 +29,7 @@ class _Shared:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread while any thread of this process is inside.
 
-    The limit belongs to the process.  The first thread in sets it and the last one out restores
-    what was before; if each did both, they would restore one another's limit.
+    The first in sets it and the last one out restores what was before: it is the process's.
     """
     with _Shared.lock:
         if _Shared.inside == 0:

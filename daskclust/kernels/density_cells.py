@@ -84,10 +84,7 @@ def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> in
 
 
 def grow_boxes(sample: Floats, rows_a_box: float, least: float) -> BoxTree:
-    """Cut space until no box holds more than so many rows of a sample.
-
-    Boxes are not cut where both sides would be narrower than ``least``.
-    """
+    """Cut space until no box holds more than so many rows of a sample, or sides are narrow."""
     axis: list[int] = []
     at: list[float] = []
     left: list[int] = []
@@ -136,13 +133,11 @@ _SLACK = 2.0**-10
 
 @dataclass(frozen=True)
 class BoxClusters:
-    """Clusters of the rows in and around one box.
+    """Clusters of the rows in and around one box, numbered from 0 within it.
 
-    ``rows`` and ``clusters`` (m,) are places of rows inside the box, and their cluster, numbered
-    from 0 within the box, ``core`` the core rows of them.  A border row is named once for each
-    cluster it borders on; noise is not named.  ``founders`` (k,) are the least numbers of the core
-    rows of each cluster; ``cells`` (c, p) lie near the faces of the box and hold core rows of
-    ``owners``.
+    ``rows`` (m,) are places of rows inside the box: a border row once for each cluster it borders
+    on, noise not at all.  ``founders`` (k,) are the least numbers of the core rows of each cluster;
+    ``cells`` (c, p) lie near the faces of the box and hold core rows of ``owners``.
     """
 
     rows: Ints
@@ -177,7 +172,6 @@ def _near(x: Array, i: int, j: int, limit: float) -> bool:
 
 @inner()
 def _find(keys: Array, key: int) -> int:
-    """Return the place of a key in a sorted array; -1 where it is not."""
     low, high = 0, len(keys)
     while low < high:
         middle = (low + high) // 2
@@ -417,10 +411,7 @@ def cluster_box(
 def count_neighbors(
     x: Array, low: Floats, high: Floats, origin: Floats, eps: float
 ) -> tuple[Ints, Floats]:
-    """Return places of the rows in a box, and how many of all rows are within `eps` of each.
-
-    Arguments are those of :func:`cluster_box`.
-    """
+    """Return places of the rows in a box, and how many of all rows are within `eps` of each."""
     if not len(x):
         return np.empty(0, np.int64), np.empty(0)
     grid, order, _ = _sorted_by_cell(x, origin, eps)

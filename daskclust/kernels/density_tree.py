@@ -41,11 +41,8 @@ class Bubbles:
 
     @classmethod
     def of_sums(cls, centers: Floats, weights: Floats, squares: Floats) -> Bubbles:
-        """Return bubbles of means, and weighted sums of squared distances to them.
-
-        A ball of radius R filled evenly has a mean squared distance of ``R^2 p / (p + 2)``.
-        """
         p = centers.shape[1]
+        # A ball of radius R filled evenly has a mean squared distance of R^2 p / (p + 2).
         return cls(centers, weights, np.sqrt(squares / weights * (p + 2) / p))
 
     @property
@@ -111,8 +108,7 @@ def _core_distances(centers: Array, weights: Array, inner: Array, target: float)
 def core_distances(points: Bubbles, min_samples: float) -> Floats:
     """Return the distance at which each point has `min_samples` rows, itself included.
 
-    A bubble of as many rows has them within; one of fewer counts its neighbors by the distance
-    of their centers.
+    A bubble of fewer counts its neighbors by the distance of their centers.
     """
     inside = points.extents * points.shares(min_samples)
     inside[points.weights < min_samples] = -1.0
@@ -225,10 +221,7 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
 
 
 def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
-    """Return the tree of clusters of at least `min_cluster_size` rows, as :data:`CONDENSED`.
-
-    A single point of that many rows is a cluster.
-    """
+    """Return the tree of clusters, single points too, of at least so many rows."""
     m = len(weights)
     lines = np.empty((3 * m, 4))
     n = _condense(tree, weights, core, float(min_cluster_size), lines)
@@ -277,7 +270,6 @@ def prune(condensed: Array, m: int, least: float) -> Array:
 
 
 def stabilities(condensed: Array, m: int) -> tuple[Floats, Floats]:
-    """Return the stability of each cluster, and the density at which it is born; root first."""
     k = int(condensed["parent"].max()) - m + 1
     births = np.zeros(k)
     clusters = condensed[condensed["child"] >= m]

@@ -41,13 +41,11 @@ def found_in_order(
     labels: Ints,
     distances: Floats,
 ) -> NDArray[np.intp]:
-    """Let rows farther than delta from all clusters found new ones, in order; return places.
+    """Let rows farther than delta (squared) from all clusters found new ones; return places.
 
-    The inner loop of Algorithm 3 of the lecture notes for some consecutive rows, once ``labels``
-    and ``distances`` are those of the nearest cluster that is older than all of them; where a new
-    cluster, numbered from ``first``, is nearer, both are changed in place.  ``delta`` is a squared
-    distance; ``room`` the new clusters at most.  Rows of weight 0 found nothing.  O(n m p) for m
-    founders, from the first of them on; nothing where no row is too far.
+    The inner loop of Algorithm 3 of the lecture notes for consecutive rows, once ``labels`` and
+    ``distances`` are those of the nearest older cluster; both are changed where a new one, numbered
+    from ``first``, is nearer.  At most ``room`` are new.  O(n m p) for m founders.
     """
     far = np.flatnonzero((distances > delta) & (weight > 0))[: max(room, 0)]
     if not len(far):

@@ -36,7 +36,6 @@ def find_root(parent: Ints, i: int) -> int:
 
 @inner()
 def _place(n: int, i: int, j: int) -> int:
-    """Return where a pair lies in a condensed matrix."""
     if i > j:
         i, j = j, i
     return n * i - (i * (i + 1)) // 2 + j - i - 1
@@ -64,8 +63,7 @@ def _measure(x: int, points: Array, weights: Array, ward: bool, out: Array) -> N
 def _row(x: int, leaves: Any, kept: Any, width: int, rows: int, alive: Array, out: Array) -> None:
     """Write the distances of a cluster to all others that are alive.
 
-    Of `kept` distances, those between places of the condensed matrix of `width` points, there are
-    the first `rows`.
+    There are the first `rows` of the `kept` condensed matrix of `width` points.
     """
     points, weights, ward, starts, apart = leaves
     d, at, _ = kept
@@ -120,10 +118,7 @@ def _keep_all(leaves: Any, kept: Any, width: int, rows: int, alive: Array) -> in
 def _begin(
     points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None
 ) -> tuple[Any, Any, int]:
-    """Return what is measured, what is kept of it, and of how many clusters all fits.
-
-    Points of a pair in `cannot_link` would merge at infinity.
-    """
+    """Return what is measured, what is kept of it, and of how many clusters all fits."""
     m = len(points)
     pairs = np.empty((0, 2), np.int64) if cannot_link is None else cannot_link
     pairs = np.concatenate([pairs, pairs[:, ::-1]]).astype(np.int64)
@@ -369,11 +364,10 @@ def link_adjacent(
     beside: Bools,
     cannot_link: Ints | None = None,
 ) -> Floats:
-    """Return the tree, as `link` does, in which only adjacent clusters merge.
+    """Return the tree, as `link` does, of merges of clusters that have two points `beside`.
 
-    Points are adjacent by the symmetric matrix `beside`, clusters where any two of their points
-    are. Heights never fall: each is the largest so far.  Clusters that are not adjacent to any
-    other merge at infinity.
+    Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
+    merge at infinity.
     """
     n = len(points)
     if n < 2:

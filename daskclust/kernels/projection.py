@@ -39,10 +39,7 @@ def _project(x, unit, center, matrix, out):
 
 
 def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats:
-    """Return ``(u - center) @ matrix`` with u the rows, scaled to length 1 where ``unit``.
-
-    A row of zeros has no direction; it stays zero.
-    """
+    """Return ``(u - center) @ matrix``, u the rows, of length 1 or zeros where ``unit``."""
     out = np.empty((len(x), matrix.shape[1]))
     if len(x):
         _project(

@@ -1,9 +1,7 @@
 """Random numbers, and rows made of them, that belong to rows, not to chunks.
 
-The draw of global row i in round r is a function of (seed, r, i): a Philox
-stream keyed by (seed, r) and advanced to row i.  Chunking, scheduler and number
-of workers cannot change it.  Rows without clusters (permuted columns, uniform boxes) are such
-functions, too, of (seed, i) and of a small table: they are never stored, and read from nowhere.
+The draw of global row i in round r is that of a Philox stream keyed by (seed, r) and advanced to
+row i.  Rows without clusters (permuted columns, uniform boxes) are functions of (seed, i), too.
 """
 
 from __future__ import annotations
@@ -23,10 +21,7 @@ _STEP = 4
 
 
 def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
-    """Uniform draws of rows ``start .. start + count - 1`` in (0, 1]: a logarithm is finite.
-
-    ``round_`` is the number of a draw within a fit; rounds are independent.
-    """
+    """Uniform draws of rows ``start .. start + count - 1`` in (0, 1]: a logarithm is finite."""
     key = SeedSequence([seed, round_]).generate_state(2, np.uint64)
     bits = Philox(key=key)
     bits.advance(start // _STEP)
@@ -53,12 +48,10 @@ def _race(uniforms: Floats, mass: Floats, keys: Floats) -> None:
 
 
 def race_keys(uniforms: Floats, mass: Floats) -> Floats:
-    """Arrival times of rows in an exponential race (Efraimidis & Spirakis).
+    """Arrival times of rows in an exponential race (Efraimidis & Spirakis); infinite for mass 0.
 
-    The m smallest keys of all rows are a sample of m rows drawn one after
-    another, without replacement, with probability proportional to ``mass``.  So
-    a weighted sample needs no total beforehand, and its size is exact.  ``uniforms`` lie in (0, 1];
-    rows of mass 0 get an infinite key: never drawn.
+    The m smallest keys are a sample of m rows drawn one after another, without replacement, with
+    probability proportional to ``mass``: no total is needed beforehand.
     """
     keys = np.empty(len(mass))
     _race(uniforms, mass, keys)
@@ -148,9 +141,8 @@ def _key(seed: int, number: int) -> np.uint64:
 def permuted_rows(pool: Array, seed: int, number: int, start: int, count: int) -> Array:
     """Rows ``start .. start + count - 1`` of data whose columns are permuted on their own.
 
-    ``pool`` (p, m) is m rows of the data, transposed.  Rows 0 .. m - 1 hold a uniformly random
-    permutation of each column, and so does each further run of m rows, with columns shifted
-    against each other.  Cost O(p (m + count)).
+    ``pool`` (p, m) is m rows of the data, transposed; each run of m rows holds a random permutation
+    of each column, shifted against each other.  Cost O(p (m + count)).
     """
     out = np.empty((count, len(pool)), pool.dtype)
     shuffled = np.empty_like(pool)
@@ -189,10 +181,9 @@ def _draw(starts, sizes, index, limits, key, places, draws):
 def low_draws(
     seed: int, runs: Sequence[tuple[int, int]], index: Ints, limits: Floats
 ) -> tuple[Ints, Floats]:
-    """Rows whose uniform draw is at most ``limits[index]``: their places, and the draws.
+    """Places and draws of rows of runs whose uniform draw is at most ``limits[index]``.
 
-    ``runs`` are the number of the first row and the length of each run of rows.  Cheaper than
-    :func:`row_uniforms` where few are: the others are written nowhere.
+    Cheaper than :func:`row_uniforms` where few are: the others are written nowhere.
     """
     starts, sizes = np.array(runs, np.int64).reshape(-1, 2).T
     places, draws = np.empty(len(index), np.int64), np.empty(len(index))
@@ -201,15 +192,8 @@ def low_draws(
 
 
 def uniform_rows(
-    low: Floats,
-    high: Floats,
-    dtype: Any,
-    seed: int,
-    number: int,
-    start: int,
-    count: int,
+    low: Floats, high: Floats, dtype: Any, seed: int, number: int, start: int, count: int
 ) -> Array:
-    """Rows ``start .. start + count - 1`` of uniform draws from a box."""
     out = np.empty((count, len(low)), dtype)
     _fill_uniform(low, high - low, _key(seed, number), start, out)
     return out

@@ -18,9 +18,8 @@ from daskclust.kernels.compiling import compiled
 class Scratch:
     """Uninitialized arrays by name: asked for again, the same memory comes back.
 
-    Fresh memory for every tile would be taken from the operating system and given
-    back each time where the allocator trims eagerly, as it does on Dask's workers:
-    clearing its pages then takes as long as the arithmetic.
+    On Dask's workers the allocator trims eagerly: clearing fresh pages for every tile would take
+    as long as the arithmetic.
     """
 
     def __init__(self) -> None:
@@ -41,11 +40,7 @@ _WAITING = 6
 
 
 class _Recycler:
-    """Memory of arrays without references any more, for the next ones.
-
-    An array lies on top of a buffer; when it and all its views are
-    gone, whichever thread lets go of them, the buffer is free again.
-    """
+    """Memory of arrays that are gone, with all their views, for the next ones."""
 
     def __init__(self) -> None:
         # Given back by finalizers, at any moment in any thread: a deque needs no lock.
@@ -86,11 +81,7 @@ def recycle() -> None:
 
 
 def spare(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an uninitialized C-contiguous array that may lie where earlier ones did.
-
-    After :func:`recycle`, in its thread; elsewhere it is ``np.empty``. Nobody has to give it back:
-    it counts as long as there is a reference to it, or to a part of it.
-    """
+    """Return an uninitialized C-contiguous array, after :func:`recycle` where earlier ones lay."""
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     recycler = getattr(_own, "recycler", None)

@@ -28,14 +28,12 @@ _STAYS = -3
 
 @dataclass(frozen=True)
 class OpenRegions:
-    """The part of a block that other blocks have to know.
+    """The part of a block, from ``place`` on, that other blocks have to know: its open regions.
 
-    ``place`` is line and column of its first pixel; ``codes`` and ``sizes`` (m,) are those of its
-    open regions.  ``best`` (4, b), of open regions that have settled neighbors: their number, the
-    size of the largest such neighbor, where they meet, and the open region that it becomes, or -1;
-    ``becomes`` (b,) the code that it becomes otherwise.  ``meets`` (3, c): small open regions,
-    other open regions that they touch, and where.  ``edges``: open regions along the first and the
-    last line, the first and the last column; -1 for none.
+    ``best`` (4, b), of those with settled neighbors: their number, the size of the largest such
+    neighbor, where they meet, and the open region that it becomes, or -1; ``becomes`` (b,) the code
+    that it becomes otherwise.  ``meets`` (3, c): small open regions, others that they touch, and
+    where.  ``edges``: those along the first and the last line and column; -1 for none.
     """
 
     place: tuple[int, int]
@@ -49,11 +47,7 @@ class OpenRegions:
 
 @dataclass(frozen=True)
 class BlockRegions:
-    """The regions of a block: its map, what its regions become, and which of these are open.
-
-    ``codes`` are negative where there is no region; ``ends`` (n,) is the region that each becomes,
-    or -3; ``opened`` (m,) are the numbers of the open regions.
-    """
+    """A block's map, negative for no region; the region that each becomes, or -3; the open ones."""
 
     codes: Ints
     ends: Ints
@@ -145,7 +139,6 @@ def _settled(follows: Array, value: Array) -> Ints:
 
 
 def _firsts(keys: Ints) -> Bools:
-    """Mark the first of each run of equal keys."""
     return np.r_[True, keys[1:] != keys[:-1]] if len(keys) else np.empty(0, bool)
 
 
@@ -158,11 +151,7 @@ def _largest(who: Ints, size: Ints, at: Ints) -> Ints:
 def regions_of(
     codes: Ints, least: int, place: tuple[int, int], across: int
 ) -> tuple[BlockRegions, OpenRegions]:
-    """Find the regions of a block, and settle what it can.
-
-    Regions of fewer than ``least`` pixels are replaced; codes are negative where there is no
-    region.  ``place`` is line and column of the first pixel in the image of ``across`` columns.
-    """
+    """Find the regions of a block at a place in an image, and settle what it can."""
     regions, sizes = _numbered(codes)
     n = len(sizes)
     of_region = np.empty(n, np.int64)
@@ -230,10 +219,7 @@ def _unite(one: Array, other: Array, parent: Array) -> None:
 def merge_open(
     blocks: Sequence[OpenRegions], numblocks: tuple[int, int], least: int, across: int
 ) -> list[Ints]:
-    """Return the code that each open region of each block becomes, or -3.
-
-    Blocks come row by row, ``numblocks`` down and across.
-    """
+    """Return the code that each open region of each block, row by row, becomes, or -3."""
     offsets = np.cumsum([0, *(len(block.codes) for block in blocks)])
     total = int(offsets[-1])
     codes = np.concatenate([block.codes for block in blocks])
@@ -324,10 +310,7 @@ _FLOOR = 0.001
 
 @compiled()
 def squared_gaps(one: Array, other: Array) -> Array:
-    """Return the squared distance of each row to one of others; over the bands that both have.
-
-    Scaled up to all bands; NaN where they have none in common.
-    """
+    """Return squared distances of pairs of rows, over bands of both scaled up to all, or NaN."""
     n, p = one.shape
     out = np.empty(n, np.float64)
     for i in range(n):

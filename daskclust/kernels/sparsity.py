@@ -32,12 +32,10 @@ _SQUARE_TOLERANCE = 1e-12
 
 
 class FeatureWeights(NamedTuple):
-    """Sparse feature weights and how they came about.
+    """Sparse feature weights, of unit length, and the threshold that was subtracted from scores.
 
-    ``weights`` (p,) are non-negative, of unit Euclidean length; ``delta`` is the threshold that was
-    subtracted from the positive scores.  ``tied``: t > sparsity**2 features share the largest
-    score, so that no threshold reaches ``|w|_1 = sparsity``; the weights are then
-    ``1 / sqrt(t)`` on exactly those features and ``|w|_1 = sqrt(t)``.
+    ``tied``: t > sparsity**2 features share the largest score, so that no threshold reaches
+    ``|w|_1 = sparsity``; the weights are ``1 / sqrt(t)`` on exactly those features.
     """
 
     weights: Floats
@@ -57,10 +55,9 @@ class _Threshold(NamedTuple):
 def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Floats:
     """Between-cluster sum of squares of each feature (gamma, Eq. 6), not negative.
 
-    Total minus within-cluster sum of squares, computed from the clusters' sums (k, p) as
-    ``sum_k n_k (m_kj - mu_j)^2``: the same number without a pass of its own and
-    without cancellation.  ``counts`` are the weights (k,) of the clusters, or (k, p) of the values
-    of each feature where some are missing; an empty cluster contributes nothing.
+    Computed from the clusters' sums (k, p) as ``sum_k n_k (m_kj - mu_j)^2``: without a pass of its
+    own and without cancellation.  ``counts`` are the weights (k,) of the clusters, or (k, p) of the
+    values of each feature where some are missing.
     """
     sums = np.asarray(sums, dtype=np.float64)
     counts = np.asarray(counts, dtype=np.float64)
@@ -139,12 +136,10 @@ def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
 def soft_threshold(scores: ArrayLike, sparsity: float) -> float:
     """Threshold Delta for which the weights of Eq. 5 have L1 norm ``sparsity``, s >= 1.
 
-    0 when the positive scores, at unit L2 norm, have L1 norm <= s already,
-    and when there is no positive score.  Otherwise, with m the number of
-    scores above Delta and S1, S2 the sums of these scores and of their
-    squares, ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``.
-    If t >= s**2 features share the largest score (within
-    :data:`TIE_TOLERANCE`), the next lower score, so that exactly these features stay.
+    0 when the positive scores, at unit L2 norm, have L1 norm <= s already, and when there is none.
+    Otherwise, with m the number of scores above Delta and S1, S2 the sums of these scores and of
+    their squares, ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``.  If t >= s**2 features
+    share the largest score (within :data:`TIE_TOLERANCE`), the next lower score.
 
     Cost O(p log p).  ``Delta(c * scores) = c * Delta(scores)`` for every scale c.
     """
@@ -162,13 +157,9 @@ def feature_weights(
 ) -> FeatureWeights | None:
     """Sparse feature weights from feature scores (Eq. 5 on the positive part).
 
-    ``sparsity`` is the bound of the weights' L1 norm: sqrt(p) and more never bind.  ``threshold``
-    finds Delta from the scores with negative ones set to 0; for instance the bisection of the
-    published program.  None when no score is positive, where Eq. 5 has no solution: keep the
-    last weights.
-
-    Cost O(p log p).  With the default threshold the L1 norm is exactly s (to
-    rounding) whenever the bound is active and not tied.
+    ``threshold`` finds Delta from the scores with negative ones set to 0; for instance the
+    bisection of the published program.  None when no score is positive, where Eq. 5 has no
+    solution: keep the last weights.
     """
     values = np.asarray(scores, dtype=np.float64)
     solution = _solve(values, sparsity)

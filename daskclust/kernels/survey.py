@@ -103,17 +103,12 @@ def column_keys(p: int) -> Words:
 
 
 def row_hash(
-    x: Array,
-    weight: Floats | None = None,
-    runs: tuple[tuple[int, int], ...] | None = None,
+    x: Array, weight: Floats | None = None, runs: tuple[tuple[int, int], ...] | None = None
 ) -> np.uint64:
-    """Sum, modulo 2**64, of a hash of each row's number, values and weight.
+    """Sum, modulo 2**64, of a hash of each row's number, values and weight, however rows are cut.
 
-    Any two data sets of one shape that differ have different sums, but for one
-    chance in about 2**64.  The sum over blocks is that over all rows, however
-    they are cut.  All NaN are the same, and so are both zeros; float32 values count as such.
-    ``runs`` are global number of the first row and length of each run of rows; by default one run
-    that begins with row 0.
+    Any two data sets of one shape that differ have different sums, but for one chance in about
+    2**64.  All NaN are the same, and so are both zeros; float32 values count as such.
 
     One multiplication of 32 bits a value (the NH hash of UMAC), and two rounds of a
     mixing function a row: about half the time of the moments of rows in memory.

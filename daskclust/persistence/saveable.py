@@ -1,7 +1,4 @@
-"""Estimators that can be saved, loaded and pickled.
-
-A model knows where it comes from: bands and units of its cube, and what its classes are called.
-"""
+"""Estimators that can be saved, loaded and pickled, and know their cube and names of classes."""
 
 from __future__ import annotations
 
@@ -76,11 +73,7 @@ ENTRIES: Mapping[str, Entry] = {
 
 
 def described(cube: Any) -> dict[str, Any]:
-    """Describe the data of a cube as JSON values, to be saved with a model.
-
-    Returns bands used and stored, their wavelengths and names, and how samples are made of stored
-    numbers.
-    """
+    """Describe the data of a cube as JSON values, to be saved with a model."""
     named = cube.wavelengths
     units = cube.attributes.get("units")
     stored = cube.stored
@@ -113,11 +106,7 @@ def clusters_are_classes(model: Any) -> bool:
 def name_classes(
     model: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None = None
 ) -> None:
-    """Let a fitted model remember what its classes, or its clusters, are called.
-
-    `names`, `colors`: by code of the class, or by cluster number where clusters are no classes.
-    What was said before is forgotten.
-    """
+    """Let a fitted model remember names and colors of its classes, or clusters, by code."""
     vars(model).pop(NAMES, None)
     said = [
         {str(int(code)): str(text) for code, text in (given or {}).items()}
@@ -149,10 +138,7 @@ def merged_classes_of(model: Any) -> dict[int, int]:
 
 
 def bands_for(model: Any, cube: Any) -> list[int] | None:
-    """Return the bands of a cube that a model takes; None where it was not fitted to a cube.
-
-    Raises ValueError: the cube has another number of bands.
-    """
+    """Return the bands of a cube that a model takes; None where it was not fitted to a cube."""
     data = scene_of(model)
     if data is None:
         return None

@@ -1,9 +1,7 @@
 """How nodes hang together, by rows that are near the same ones; and the rows around each node.
 
-A row counts for each pair of its nearest nodes.  How many different pairs there are is
-decided by the data, so counts are kept as sorted keys and not as a matrix of fixed size
-(:mod:`daskclust.kernels.pair_counts`).  Counts of rows are whole numbers: exact, however
-blocks are cut and in whatever order they are merged.
+Counts of rows by pairs of their nearest nodes are sorted keys, as the data decide how many there
+are.  They are whole numbers: exact, however blocks are cut and merged.
 """
 
 from __future__ import annotations
@@ -27,10 +25,9 @@ from daskclust.reduction.survey import RowLabels
 
 @dataclass(frozen=True)
 class ConnectivityCounts:
-    """Counts, for each space.
+    """For each space, rows by pairs of their nearest nodes, and weights of labeled rows by class.
 
-    `near`: rows by pairs of their nearest nodes. `classes` (spaces, n_prototypes, n_classes):
-    weights of labeled rows by their nearest prototype.
+    `classes`: by their nearest prototype, (spaces, n_prototypes, n_classes).
     """
 
     near: tuple[PairCounts, ...]
@@ -39,12 +36,10 @@ class ConnectivityCounts:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """The request of a count; travels to the workers.
+    """Ask for counts of rows by their `n_near` (2 or more) nearest nodes (k, q) in each space.
 
-    `spaces`: in which rows are compared with nodes.  A space that follows itself, for another set
-    of nodes, is worked out once. `nodes` (k, q): in each space. `n_near`: nearest nodes of a row
-    that count as connected, 2 or more. `n_prototypes`: nodes, out of the first, to which labels are
-    counted. `labels`: labeled rows that are no nodes.
+    A space that follows itself, for another set of nodes, is worked out once. `labels`, of rows
+    that are no nodes, are counted to the first `n_prototypes` nodes.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
@@ -86,7 +81,6 @@ class Connectivity:
 
 
 def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
-    """Add counts; there is at least one part."""
     near = tuple(merge_counts(space) for space in zip(*(part.near for part in parts), strict=True))
     return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
 
@@ -96,14 +90,12 @@ PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
 
 
 def packed(counts: PairCounts) -> Array:
-    """Return counts as records, which merge."""
     records = np.empty(len(counts.keys), PAIRS)
     records["key"], records["count"] = counts
     return records
 
 
 def unpacked(records: Array) -> PairCounts:
-    """Return what :func:`packed` was given."""
     return PairCounts(np.ascontiguousarray(records["key"]), np.ascontiguousarray(records["count"]))
 
 
@@ -147,14 +139,11 @@ _ANYWHERE = 1
 
 @dataclass(frozen=True)
 class CellRequest:
-    """Ask for the cells of nodes.
+    """Ask for the cells of `nodes` (k, q) in a space.
 
-    ``space(x) -> z``: in which rows are compared. `nodes` (k, q). `known` (m,), int64: rows that
-    are not to be found, ascending. `labeled` (l, q): points; rows that lie on one are not to be
-    found either. ``doubt(x) -> ndarray of shape (n, d)``: numbers of each row in [0, 1]; the first
-    says how doubtful it is.  Without it all rows are alike. `n_doubts`: columns of the doubts.
-    `n_anywhere`: rows that are drawn wherever they lie. `vain` (v,), int64: rows whose place is
-    asked for, ascending.
+    Rows that are `known` (ascending), or lie on `labeled` points (l, q), are not to be found.
+    ``doubt(x)`` (n, n_doubts) in [0, 1] says first how doubtful rows are; without it all are alike.
+    `n_anywhere` rows are drawn wherever they lie; places of the rows `vain` (ascending) are told.
     """
 
     space: Callable[[Array], Floats]
@@ -171,12 +160,9 @@ class CellRequest:
 class CellTable(NamedTuple):
     """The cells, each of the rows nearest to a node.
 
-    `counts` (k,): weight of the rows. `doubts` (k, d): weighted sums. `near`: rows by their two
-    nearest nodes. `medoids` (k,), int64: row nearest to the node, -1 where there is none to be
-    found. `drawn` (k,), int64: row of the cell drawn by its doubt. `anywhere` (m,), int64: rows
-    drawn evenly, and the cell of each. `anywhere_cells` (m,), int64. `met` (l,), bool: which
-    labeled points are rows. `n_free`: rows that may be found. `vain` (v, q): places of the rows
-    that were asked for.
+    `counts` (k,) are weights and `doubts` (k, d) weighted sums. `medoids` (k,) are rows nearest to
+    the nodes and `drawn` (k,) rows by doubt, -1 for none; `met` (l,): labeled points that are rows;
+    `n_free`: rows that may be found; `vain` (v, q): places.
     """
 
     counts: Floats
@@ -222,7 +208,6 @@ def _first_of_cells(keys: Floats, cells: NDArray[np.int32], numbers: Ints, k: in
 
 
 def _cell_sums(cells: NDArray[np.int32], parts: Floats, weight: Floats, k: int) -> Floats:
-    """Weight and doubts of each cell, (k, 1 + d)."""
     columns = (np.ones(len(cells)), *parts.T)
     found = [np.bincount(cells, column * weight, k) for column in columns]
     return np.column_stack(found).astype(np.float64)

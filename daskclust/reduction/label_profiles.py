@@ -40,11 +40,8 @@ _Labeled = tuple[Array, Floats | None]
 class LabelSampleRequest:
     """Ask for the moments of each label, and for a sample of the rows.
 
-    `n_features`: of rows whose labels are in one more, last column. `share`: share of the rows that
-    are drawn. `each`: rows of each label that are drawn at least, as far as there are so many.
-    `ignored`: label of rows that are left out, whatever they hold. `of_rows`, where labels are in
-    no column: those of all rows (n,), int64, or ``of_rows(x, start)``; what it finds is carried to
-    the second pass.
+    A `share` of the rows is drawn, and of each label at least `each`. Labels are in one more, last
+    column, or `of_rows`: those of all rows, or ``of_rows(x, start)``, carried to the second pass.
     """
 
     n_features: int
@@ -56,12 +53,11 @@ class LabelSampleRequest:
 
 
 class LabelSample(NamedTuple):
-    """The result of the first pass, for the m labels that occur.
+    """The result of the first pass, for the m labels that occur, sorted.
 
-    `labels` (m,), int64: sorted. `weights` (m,): of the rows. `moments` (3, m, p): weight, mean and
-    squared deviations of the values that are there. `bounds` (2, m, p). `missing` (m, p). `rows`:
-    ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the `share` are
-    drawn whatever their label. `held`: labels that the blocks keep for the second pass.
+    `moments` (3, m, p): weight, mean and squared deviations of the values that are there. `bounds`
+    (2, m, p), `missing` (m, p). `rows` of the sample (``label``, ``key``, ``row``, ``x``), drawn
+    whatever their label up to a key of `share`. `held`: labels that blocks keep.
     """
 
     labels: Ints
@@ -161,7 +157,6 @@ def _kept(found: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
 
 
 def _occurring(labels: Ints) -> Ints:
-    """Labels that occur, sorted."""
     low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, _FAR)
     if high - low >= _FAR:
         return np.unique(labels)
@@ -169,7 +164,7 @@ def _occurring(labels: Ints) -> Ints:
 
 
 def _places(labels: Ints, known: Ints) -> Array:
-    """Places of labels among known ones, which are sorted, int32; -1 for others."""
+    """Places of labels among known, sorted ones, int32; -1 for others."""
     if not len(known):
         return np.full(len(labels), -1, np.int32)
     if known[-1] - known[0] >= _FAR:
@@ -270,11 +265,9 @@ LABEL_SAMPLE = Reduction(
 
 @dataclass(frozen=True)
 class Place:
-    """Where clusters lie, in the space in which their rows are compared.
+    """Where clusters lie in the space of the `metric`: `centers` (k, q), NaN for none.
 
-    `centers` (k, q): NaN where a cluster has none. `weights` (q,): of the squared distance.
-    ``metric(x) -> ndarray``: takes rows into the space. `is_of_labels`: labels were found by the
-    same distances.
+    `weights` (q,) are of the squared distance; `is_of_labels`: labels were found by the same.
     """
 
     centers: Floats
@@ -296,10 +289,9 @@ class Place:
 
 @dataclass(frozen=True)
 class HistogramsRequest:
-    """Ask for the histograms of each label, and for its rows nearest to its center.
+    """Ask for the histograms of each of `labels` (sorted), and for its rows nearest to its center.
 
-    `labels` (k,), int64: sorted; rows of other labels do not count. `total`: at least the weight of
-    all rows, whose weights are whole numbers. `of_rows`: see :class:`LabelSampleRequest`.
+    Weights are whole numbers, `total` at least that of all rows.
     """
 
     labels: Ints
@@ -311,11 +303,7 @@ class HistogramsRequest:
 
 
 class Histograms(NamedTuple):
-    """The result of the second pass.
-
-    `counts` (p, k, bins). `nearest` (k, n_nearest): distance (``key``) and number of the nearest
-    rows, ``row`` -1 for none; no values.
-    """
+    """`counts` (p, k, bins); `nearest` (k, n_nearest): distance (``key``) and number (``row``)."""
 
     counts: Floats
     nearest: Array

@@ -45,12 +45,10 @@ _WEIGHING = 2**32
 
 @dataclass(frozen=True)
 class CandidateRound:
-    """One round of D^2 sampling, for all restarts at once.
+    """One round of D^2 sampling: `n_picks` rows for each restart, which draw anew in each round.
 
-    `candidates` (m_r, p): candidates of each restart, in the order of their draw. `seeds`: seed of
-    each restart. `round`: number of the round: rows draw anew in each. `n_picks`: rows to draw for
-    each restart. `shift` (p,). `missing`: whether NaN is a missing value: distances are over what
-    is observed.
+    `candidates` (m_r, p) of each restart are in the order of their draw. `shift`, `missing`: as in
+    :class:`~daskclust.reduction.assign.CenterSets`.
     """
 
     candidates: tuple[Floats, ...]
@@ -69,8 +67,6 @@ class _Carry(NamedTuple):
 
 
 class _Race:
-    """The race of a block's rows in one restart."""
-
     def __init__(
         self, rows: RowBlock, state: CandidateRound, r: int, before: _Carry | None
     ) -> None:
@@ -91,15 +87,13 @@ class _Race:
         return race_keys(self._uniforms[places], mass)
 
     def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
-        """Make the keys of some rows exact."""
         approach(self._x, self._candidates, places, *self.carry, **self._space)
         keys[places] = self._keys(places)
 
     def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
         """Return places and exact keys of all rows that can be among the first.
 
-        ``ahead`` are the keys of the rows that lead so far, ascending: as many as are drawn,
-        infinite where there were too few.
+        ``ahead``: keys of the leading rows, ascending, as many as are drawn; infinite for none.
         """
         count = len(ahead)
         keys = self._keys(slice(None))
@@ -161,13 +155,11 @@ CANDIDATES = Reduction(
 
 @dataclass(frozen=True)
 class Attraction:
-    """Ask for the weight of the rows nearest to each candidate.
+    """Ask for the weight of the rows nearest to each candidate (m_r, p) of each restart.
 
-    `candidates` (m_r, p): of each restart. `seeds`: seed of each restart. `rate`: a row of weight w
-    is looked at with probability ``min(1, rate w)`` and stands for those that are not, so that sums
-    are right in expectation; all rows are looked at when omitted.  A power of two, so that sums of
-    equal weights are exact. `shift` (p,). `missing`: whether NaN is a missing value: distances are
-    over what is observed.
+    With a `rate` a row of weight w is looked at with probability ``min(1, rate w)`` and stands for
+    those that are not: sums are right in expectation.  A power of two, so that sums of equal
+    weights are exact.
     """
 
     candidates: tuple[Floats, ...]
@@ -220,11 +212,9 @@ FARTHEST_FIRST_BYTES = 8
 
 @dataclass(frozen=True)
 class FarthestFirst:
-    """Ask for the row farthest from all points so far.
+    """Ask for the row farthest from all points (m, p), in the order of their choice.
 
-    `points` (m, p): in the order of their choice: rows are measured against the newest, as far as
-    they know the distance to the others. `shift` (p,): a point amid the data. `missing`: whether
-    NaN is a missing value: distances are over what is observed.
+    Rows are measured against the newest, as far as they know the distance to the others.
     """
 
     points: Floats

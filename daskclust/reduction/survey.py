@@ -1,9 +1,5 @@
 """The first pass over any data: is it usable, where does it lie, which rows to start from.
 
-One sweep carries what would otherwise be passes of their own: the check for NaN
-and infinity, weights, means, variances and ranges of the columns, a weighted
-sample of rows, and the moments of labeled rows.
-
 Where NaN means missing it finds the same of what is observed; a block without missing values takes
 the very same way, so that data without any give the same to the last bit.
 """
@@ -36,11 +32,7 @@ NO_ROW = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Labels of some rows.
-
-    `rows` (m,), int64: global numbers of the labeled rows, ascending and distinct. `codes` (m,),
-    int32: their classes, in [0, n_classes).
-    """
+    """Classes, in [0, n_classes), of rows by global number, ascending and distinct."""
 
     rows: Ints
     codes: NDArray[np.int32]
@@ -58,12 +50,10 @@ class RowLabels:
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Moments of the labeled rows, by class.
+    """Moments of the labeled rows: (n_classes,), `mean` and `masses` (n_classes, p).
 
-    `weight` (n_classes,). `mean` (n_classes, p): 0 for a class without weight. `scatter`
-    (n_classes,): weighted squared distances of the rows to the mean. `first_weightless`: first
-    labeled row of weight 0. `masses` (n_classes, p): weight of the values of each feature; None
-    where nothing is missing.
+    `mean` is 0 for a class without weight, `scatter` the weighted squared distances to it;
+    `masses` are weights of the values of each feature, None where nothing is missing.
     """
 
     weight: Floats
@@ -77,10 +67,7 @@ class ClassStatistics:
         return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
-        """Return statistics of clusters with the rows of class c added to cluster c.
-
-        `stats`: of the other rows. `centers` (r, k, p): by which those were assigned.
-        """
+        """Return statistics, of rows assigned by centers (r, k, p), with class c in cluster c."""
         n = len(self.weight)
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
         counts[:, :n] += self.weight
@@ -106,10 +93,7 @@ def add_classes(
     *,
     empty: Bools | None = None,
 ) -> None:
-    """Add a block's labeled rows to a partial of a first pass, in place.
-
-    `empty` (n,), bool, where values may be missing: rows without any: absent, as those of weight 0.
-    """
+    """Add a block's labeled rows to a partial, in place; `empty` ones are absent as of weight 0."""
     if labels is None:
         return
     absent = empty
@@ -139,12 +123,10 @@ LOG_LARGEST = float(np.log(1e300))
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """The request of the first pass.
+    """Ask for the survey, `n_picks` rows for each seed, drawn by weight, and moments of classes.
 
-    `seeds`: one seed for each restart. `n_picks`: rows drawn for each seed, with probability
-    proportional to their weight. `labels`: labeled rows, which are not drawn; the moments of their
-    classes are worked out. `hashed`: whether the rows are hashed, which takes about half as long
-    again for rows in memory: for what must know the data again.
+    Labeled rows are not drawn. To hash rows takes about half as long again where they are in
+    memory: for what must know the data again.
     """
 
     n_features: int
@@ -156,16 +138,12 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of the first pass.
+    """The result of the first pass; columns are weighted, so that rows of weight 0 do not count.
 
-    `weight`: total weight of the rows. `mean`, `variance`, `low`, `high` (p,): weighted moments and
-    ranges of the columns; rows of weight 0 do not count. `idle` (p,): largest absolute values of
-    the columns over rows of weight 0, which get labels, too; -inf without any. `first_bad`: row and
-    column of the first NaN or infinity. `bad_is_nan`: which of the two it is. `bad_weight_row`:
-    first row whose weight is NaN, negative, or neither 0 nor between :data:`LIGHTEST` and
-    :data:`HEAVIEST`. `picks` (n_seeds, n_picks): the drawn rows (``row == -1`` where there were not
-    enough). `classes`: of the labeled rows; of no class where there are none. `hash`: of all rows
-    (:func:`daskclust.kernels.survey.row_hash`), where it was asked for.
+    `idle` (p,): largest absolute values over rows of weight 0, which get labels, too; -inf without
+    any. `first_bad`: row and column of the first NaN or infinity. `bad_weight_row`: first row whose
+    weight is NaN, negative, or neither 0 nor between :data:`LIGHTEST` and :data:`HEAVIEST`. `picks`
+    (n_seeds, n_picks): the drawn rows, ``row == -1`` for none. `hash`, where it was asked for.
     """
 
     misses_values: ClassVar[bool] = False
@@ -187,12 +165,9 @@ class Survey:
 def pick_rows(
     rows: RowBlock, keys: Floats, count: int, places: NDArray[np.intp] | None = None
 ) -> Array:
-    """Return records of the ``count`` rows of smallest key of one block, padded with none.
+    """Return records (count,) of the rows of smallest finite key in a block, padded with none.
 
-    `keys` (n,): infinite for rows that must not be taken. `places` (n,): places of these rows,
-    ascending; all rows of the block when omitted.
-
-    Returns (count,).
+    `keys` are of the rows in `places` (ascending), or of all.
     """
     chosen = smallest(keys, count)
     out: Array = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
@@ -232,11 +207,7 @@ def _fields_of(
 
 
 def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
-    """Return the weights, 0 for invalid ones.
-
-    The first such row goes into the partial, and so do the sizes of values in rows of weight 0,
-    without NaN.
-    """
+    """Return the weights, 0 for invalid ones; the partial is told, and of values of weight 0."""
     weight = rows.weight
     if weight is None:
         return None
@@ -252,7 +223,6 @@ def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
 
 
 def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
-    """Put the first value that must not be there into the partial."""
     partial["bad"]["row"] = rows.numbers(np.array([row]))
     partial["bad"]["key"] = partial["bad"]["row"]
     partial["bad"]["x"] = code
@@ -333,12 +303,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:-1] / total
         variance = squares / weight
-    return Survey(
-        weight=total,
-        mean=mean,
-        variance=variance,
-        **found_in_any(partial),
-    )
+    return Survey(weight=total, mean=mean, variance=variance, **found_in_any(partial))
 
 
 SURVEY = Reduction("survey", _fields, _block, _finalize)
@@ -346,12 +311,10 @@ SURVEY = Reduction("survey", _fields, _block, _finalize)
 
 @dataclass(frozen=True)
 class PartialSurvey(Survey):
-    """The result of the first pass, over the values that are there.
+    """The result of the first pass, over the values that are there, of `observed` weight (p,).
 
-    `observed` (p,): weight of the values of each column. `n_incomplete`: rows that miss a value,
-    those of weight 0 included. `n_unobserved`: rows that have none at all. `first_unobserved`: the
-    first of these. `informed`: weight of the others. `n_informed`: number of the others that have a
-    positive weight.
+    Rows may be incomplete (those of weight 0 included), or wholly unobserved; `informed` and
+    `n_informed` are weight, and number of positive weight, of the others.
     """
 
     observed: Floats

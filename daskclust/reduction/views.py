@@ -1,8 +1,4 @@
-"""Transformations of a block of rows before a reduction sees it.
-
-A view is a pure function of a :class:`RowBlock`.  Its ``key`` says which views are
-the same, so that many fits which share a pass make each only once (:data:`BATCH`).
-"""
+"""Transformations of a block of rows before a reduction sees it."""
 
 from __future__ import annotations
 
@@ -21,14 +17,12 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 
 class View(Protocol):
-    """The interface of views."""
+    """A pure function of a block; fits that share a pass make those of the same `key` once."""
 
     @property
-    def key(self) -> Hashable:
-        """Equal for views that do the same."""
+    def key(self) -> Hashable: ...
 
-    def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return the rows to be seen instead."""
+    def __call__(self, rows: RowBlock) -> RowBlock: ...
 
 
 def digest(value: Any) -> str:
@@ -37,7 +31,7 @@ def digest(value: Any) -> str:
 
 
 def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
-    """Return rows in another space; those that have no place in it, as it says, get weight 0."""
+    """Return rows in another space; those that have no place in it get weight 0."""
     moved = rows._replace(x=function(rows.x))
     absent = getattr(function, "absent", None)
     if absent is None:
@@ -50,8 +44,6 @@ def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
 
 @dataclass(frozen=True)
 class Transformed:
-    """Rows in another space."""
-
     function: Any
     key: Hashable = field(init=False)
 
@@ -87,10 +79,7 @@ class WithoutRows:
 
 @dataclass(frozen=True)
 class Subsampled:
-    """Some of the rows, drawn by their number; the others have weight 0.
-
-    `share`: probability of each row. `seed`, `number`: of the draw.
-    """
+    """Rows drawn by their number with probability `share`; the others have weight 0."""
 
     share: float
     seed: int
@@ -108,10 +97,7 @@ class Subsampled:
 
 @dataclass(frozen=True)
 class PermutedColumns:
-    """Reference data of Witten & Tibshirani: each column permuted on its own.
-
-    `pool` (p, m): rows of the data, or a sample of them, transposed.
-    """
+    """Reference data of Witten & Tibshirani: columns of a `pool` (p, m) of rows, permuted."""
 
     pool: Array = field(repr=False)
     seed: int
@@ -128,10 +114,7 @@ class PermutedColumns:
 
 @dataclass(frozen=True)
 class UniformBox:
-    """Reference data of Tibshirani, Walther & Hastie: uniform over the range of each column.
-
-    `low`, `high` (p,).
-    """
+    """Reference data of Tibshirani, Walther & Hastie: uniform over the range of each column."""
 
     low: Floats
     high: Floats
@@ -157,10 +140,7 @@ _PORTION = 8 * SEGMENT
 
 @dataclass(frozen=True)
 class Request:
-    """One of the reductions that share a pass.
-
-    `reduction`: without carry. `views`: applied one after another.
-    """
+    """One of the reductions, without carry, that share a pass; `views` one after another."""
 
     reduction: Reduction
     state: Any
@@ -168,7 +148,6 @@ class Request:
 
     @property
     def seen(self) -> Hashable:
-        """Equal for requests that see the same rows."""
         return tuple(view.key for view in self.views)
 
 

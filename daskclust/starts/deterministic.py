@@ -1,8 +1,6 @@
 """Starts without chance: maximin, DKM++ and ROBIN, and the price of clusters by farthest rows.
 
-Maximin is a reduction for each center, for data of any size.  The other two look
-at all pairs of rows: at all rows up to ``daskclust.init-rows`` of them, and at a
-uniform sample of so many rows beyond that.
+DKM++ and ROBIN look at all pairs of rows, or of a uniform sample of ``daskclust.init-rows``.
 """
 
 from __future__ import annotations
@@ -35,15 +33,11 @@ _INLIER = (0.95, 1.05)
 
 
 def row_budget(n_clusters: int) -> int:
-    """How many rows a start may compare with each other."""
     return max(int(setting("init-rows")), n_clusters)
 
 
 def density_picks(n_clusters: int, n_rows: float) -> int:
-    """How many rows the first pass shall draw for a start that looks at all pairs.
-
-    0 where all rows are within the budget; ``n_rows`` is NaN where it is not known yet.
-    """
+    """How many rows the first pass draws: 0 within the budget; ``n_rows`` may be NaN, not known."""
     budget = row_budget(n_clusters)
     return 0 if n_rows <= budget else budget
 
@@ -60,15 +54,9 @@ def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats
 
 
 def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
-    """Choose at most k rows by the density about them.
+    """Choose at most k rows by the density about them, fewer where fewer are distinct.
 
-    `survey`: of the first pass, with :func:`density_picks` rows drawn. `init` is one of {"dkm++",
-    "robin"}.
-
-    Returns (m, p): fewer than k where there are not so many distinct rows.
-
-    One more pass where all rows are within the budget, else none.  The client
-    holds the rows of the budget; time O(budget^2 p).
+    One more pass where all rows are within the budget, else none; time O(budget^2 p).
     """
     x, weight = _rows_to_compare(rows, survey, k)
     if rows.n_rows > row_budget(k):
@@ -90,9 +78,7 @@ def _distances_to(x: Floats, row: int) -> Floats:
 def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose the densest row, then those of the largest density times distance (DKM++).
 
-    `x` (m, p). `weight` (m,): positive.
-
-    Returns at most k rows, in the order of choice; ties go to the lowest row.
+    At most k, in the order of choice; ties go to the lowest row.
     """
     found = local_densities(x, weight)
     low, high = found.density.min(), found.density.max()
@@ -115,12 +101,8 @@ def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
 def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose far-off rows that are no outliers (ROBIN).
 
-    Each is the row farthest from those chosen, the first from the mean, among the
-    rows whose local outlier factor is within 0.05 of 1; among those below 1.05 where
-    none is, and among all where even those are spent.
-
-    `x`, `weight`, `k`: see :func:`dkm_rows`.
-
+    Each is the row farthest from those chosen, the first from the mean, among the rows whose local
+    outlier factor is within 0.05 of 1; among those below 1.05 where none is, then among all.
     Returns at most k rows, ascending; ties go to the lowest row.
     """
     factors = local_outlier_factors(x, weight)
@@ -147,18 +129,12 @@ def maximin_centers(
 ) -> Floats:
     """Choose the row of the largest norm, then always the row farthest from those chosen.
 
-    `shift` (p,): a point amid the data. `missing` (p,): where values are missing: what a chosen row
-    takes for them.
+    `missing` (p,), where values are: what a chosen row takes for them. k passes, each of which
+    measures one more center; 8 bytes a row are kept between them where they fit. Fewer than k
+    where there are not so many distinct rows.
 
-    Returns (m, p): fewer than k where there are not so many distinct rows.
-
-    k passes, each of which measures one more center; 8 bytes a row are kept
-    between them where they fit.
-
-    References
-    ----------
-    .. [1] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
-       technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
+    Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization technique for generalized
+    Lloyd iteration. IEEE Signal Processing Letters 1.
     """
 
     def chosen(found: Array) -> Floats:
@@ -180,20 +156,14 @@ def maximin_centers(
 
 
 def _search(rows: Rows) -> Reduction:
-    """Return the pass that finds the next row, which keeps 8 bytes a row where they fit."""
     keep = rows.can_keep(FARTHEST_FIRST_BYTES)
     return FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
 
 
 def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
-    """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean.
+    """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean, or 0.
 
-    `mean` (p,).
-
-    Returns 0 where there are not so many distinct rows.
-
-    ``n_clusters`` passes, each of which measures one more point; 8 bytes a row
-    are kept between them where they fit, else all points are measured again.
+    ``n_clusters`` passes; 8 bytes a row are kept where they fit, else all points measured again.
     """
     search, points, carry, delta = _search(rows), mean[None], Carry(), 0.0
     for _ in range(n_clusters):

@@ -1,9 +1,4 @@
-"""Starting centers for all restarts at once, in passes that they share.
-
-The number of passes does not depend on the number of clusters, but for
-``"k-means++"`` and ``"maximin"``, which are sequential by definition.
-Some draw from a sample that lies with the client.
-"""
+"""Starting centers for all restarts at once, in passes that they share."""
 
 from __future__ import annotations
 
@@ -82,7 +77,6 @@ def drawn_at_once(rows: Rows, k: int) -> bool:
 
 
 def first_rows(k: int) -> int:
-    """Rows of the smallest part."""
     return max(_FIRST, _FIRST_EACH * k)
 
 
@@ -108,12 +102,10 @@ def grows(rows: Rows, k: int) -> bool:
 
 @dataclass(frozen=True)
 class Sample:
-    """The farthest rows, and a uniform sample of the others in random order.
+    """The `n_far` farthest rows, which stand for themselves, and a sample of the others.
 
-    `rows` (f + m, p): the f farthest rows, each of which represents only itself, and the sample.
-    The first rows of the sample are a smaller uniform sample. `weight` (f + m,): their weights,
-    positive. `n_far`: the number f. `total`: total weight of all other rows. `n_rows`: number of
-    all rows.
+    It is uniform, in random order, so that its first rows are a smaller one; `weight` is positive,
+    `total` that of all rows but the farthest, `n_rows` their number.
     """
 
     rows: Array
@@ -133,10 +125,9 @@ class Sample:
         return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
 
     def part(self, count: int) -> tuple[Array, Floats, float]:
-        """Return the farthest rows and so many sampled ones, with weights that stand for all.
+        """Return the farthest rows and some sampled ones, a view, with weights that stand for all.
 
-        Rows are a view, which is read-only.  The third is the squared weight of the
-        sampled rows over their weight.
+        The third is the squared weight of the sampled rows over their weight.
         """
         end = self.n_far + count
         weights = self.weight[:end].copy()
@@ -158,14 +149,9 @@ def draw_sample(
     missing: bool = False,
     size: int | None = None,
 ) -> Sample:
-    """Draw rows by their numbers, independent of chunks.
+    """Draw rows by their numbers, independent of chunks, and those farthest from them: two passes.
 
-    `mean` (p,): values that replace missing values of rows that become centers. `total`: weight of
-    all rows. `shift` (p,): a point amid the data. `missing`: whether values are missing. `size`:
-    rows to draw; a quarter of them at most by default, unless there are few.
-
-    Two passes: one for the drawn rows, one for the rows farthest from the first drawn
-    rows.
+    `mean` (p,) replaces missing values of rows that become centers; `total` is the weight of all.
     """
     rng = np.random.default_rng([seed, _OF_ROWS])
     size = size or min(rows.n_rows, max(_wanted(rows, k), first_rows(k)))
@@ -203,15 +189,10 @@ def filled(x: Array, mean: Floats) -> Floats:
 def large_starts(
     sample: Sample, k: int, seeds: Sequence[int], mean: Floats, n_candidates: int
 ) -> list[Floats] | None:
-    """Draw starts of many clusters from a part of the sample, by greedy k-means++.
+    """Draw starts (k, p), one a seed, from `n_candidates` rows of the sample, by greedy k-means++.
 
-    `seeds`: one for each start. `mean` (p,): values that replace missing values of rows.
-    `n_candidates`: rows of the part, beside the farthest.
-
-    Returns (k, p): None where the part has fewer than k distinct rows.
-
-    The time of three passes over all rows, as far as multiplications tell, for each start; two
-    draws for each center are made even so.
+    None where these have fewer than k distinct rows. Each takes the time of three passes over all
+    rows, as far as multiplications tell, but two draws for each center are made even so.
     """
     if sample.total <= 0 or sample.size < k:
         return None
@@ -235,11 +216,7 @@ def large_starts(
 
 
 def n_candidates(rows: Rows, k: int, factor: float, n_rounds: int) -> int:
-    """Return how many rows such starts are drawn from: as many as k-means|| would draw.
-
-    No more than fit the client, but for twice the clusters; half the rows where that leaves four a
-    cluster and features are few.
-    """
+    """Return how many rows such starts are drawn from: as k-means|| would draw, if they fit."""
     wanted = max(_FIRST, n_rounds * round(factor * k))
     if rows.n_features < _NARROW:
         wanted = min(wanted, max(rows.n_rows // 2, 4 * k))
@@ -257,10 +234,6 @@ _WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 
 
 def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
-    """Return how many rows the first pass draws for each restart.
-
-    ``n_rows`` is NaN where it is not known yet.
-    """
     if not isinstance(init, str) or init == "maximin":
         return 0
     if init in DENSITY_INITS:
@@ -286,20 +259,14 @@ def sample_centers(
     fixed: Floats | None = None,
     missing: bool = False,
 ) -> Floats:
-    """Find starting centers of all restarts, (r, k, p).
+    """Find starting centers of all restarts, (r, k, p), by one of :data:`STRING_INITS`.
 
-    `survey`: of the first pass, with the rows it drew. `init` is one of {"k-means||", "k-means++",
-    "random", "maximin", "dkm++", "robin"}. `seeds`: one for each restart. `oversampling_factor`,
-    `init_rounds`: of ``"k-means||"``. `shift` (p,): a point amid the data. `fixed` (m, p): centers
-    known before a start that samples: they come first, stay as they are, and the others are sampled
-    away from them. `missing`: whether values are missing: distances are over what is observed, and
-    a row that becomes a center takes the means of the columns for what it misses.
+    Centers that are `fixed` (m, p) come first, and others are sampled away from them. A row that
+    becomes a center takes the means of the columns for what it misses.
 
-    Passes: 0 more for ``"random"``, one for each center but the first for
-    ``"k-means++"``, one for each center for ``"maximin"``, at most 1 for ``"dkm++"`` and
-    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"`` (2 for many centers),
-    however many restarts there are; with ``fixed`` centers one for each other center, and
-    none if there are no others.
+    Passes, of all restarts together: 0 more for ``"random"``, one for each center but the first for
+    ``"k-means++"``, one for each for ``"maximin"``, at most 1 for ``"dkm++"`` and ``"robin"``,
+    ``init_rounds + 1`` for ``"k-means||"`` (2 for many centers).
     """
     if init in DETERMINISTIC_INITS:
         only = (
@@ -342,11 +309,7 @@ def sample_centers(
 
 @dataclass
 class Candidates:
-    """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
-
-    `points` (m_r, p) are the distinct rows of each restart so far; the first `n_fixed` of them do
-    not move. `shift` (p,) is a point amid the data. `made`: rounds so far.
-    """
+    """Candidates (m_r, p) of all restarts, drawn in rounds; the first `n_fixed` do not move."""
 
     rows: Rows
     survey: Survey
@@ -379,10 +342,7 @@ class Candidates:
         return any(len(d) for d in drawn)
 
     def oversample(self, k: int, factor: float, n_rounds: int) -> None:
-        """Draw rounds of about ``factor`` times as many rows as centers are missing.
-
-        Bahmani et al. (2012), with draws of an exact number of rows by a race.
-        """
+        """Draw rounds of ``factor`` rows for each missing center (Bahmani et al. 2012)."""
         per_round = max(1, round(factor * (k - self.n_fixed)))
         left = True
         # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
@@ -390,10 +350,7 @@ class Candidates:
             left = self.draw(per_round)
 
     def clustered(self, k: int) -> Floats:
-        """Cluster the candidates, weighted by the rows they attract; one pass.
-
-        Of many rows a sample is weighed, so that weights are right in expectation.
-        """
+        """Cluster the candidates, weighted by rows, or a sample, that they attract; one pass."""
         enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))
         rate = None
         if self.rows.n_rows > enough:
@@ -417,13 +374,7 @@ _RECLUSTER_THREADING = 2**16
 
 
 def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0) -> Floats:
-    """Cluster weighted candidates to at most k centers: weighted k-means++, then Lloyd.
-
-    `points` (m, p): distinct candidates. `mass` (m,): weight that each attracts. `n_fixed`: how
-    many of the candidates, from the first, are centers that do not move.
-
-    Returns (min(k, m), p).
-    """
+    """Cluster distinct candidates by weight to (min(k, m), p): weighted k-means++, then Lloyd."""
     if len(points) <= k:
         return points
     used = (mass > 0) | (np.arange(len(mass)) < n_fixed)
@@ -441,7 +392,6 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
     center = np.average(points, axis=0, weights=mass)
 
     def attempt(word: int) -> tuple[Floats, float]:
-        """Return k centers, and the weighted squared distances to them."""
         uniforms = np.zeros(k)
         uniforms[n_fixed:] = np.random.Generator(np.random.Philox(word)).random(k - n_fixed)
         drawn = points[draw_apart(points, mass, k, uniforms, n_fixed)]
@@ -456,16 +406,12 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:
-    """Note in the first record how many rows the start compared."""
     if history and isinstance(init, str) and init in DENSITY_INITS:
         history[0]["init_rows"] = min(n_rows, row_budget(k))
 
 
 def passes_of_start(params: Mapping[str, Any]) -> int | None:
-    """Return the passes of a start at most, from an estimator's parameters; None if unknown.
-
-    Here lies what is foreseen: what is made is counted by ``Rows.passes``.
-    """
+    """Return the passes of a start at most, from an estimator's parameters; None if unknown."""
     init = params.get("init", params.get("init_params"))
     if not isinstance(init, str):
         return 0

@@ -36,10 +36,7 @@ _SILENT = 60.0
 
 @cache
 def host() -> str:
-    """Name where numbers of processes mean something: containers of one host name have their own.
-
-    Of the host, and where the system tells them, of its start and of its numbering of processes.
-    """
+    """Name where numbers of processes mean something: containers may share a host name."""
     name = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -50,21 +47,13 @@ def host() -> str:
 
 
 def hidden_sibling(path: Path, ending: str) -> Path:
-    """Return a new hidden name beside `path`, on the same file system, so that rename works.
-
-    It names this process, so that :func:`remove_stale` knows whether a process still
-    writes there.
-    """
+    """Return a new hidden name beside `path`, which names this process for :func:`remove_stale`."""
     owner = f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".{path.name}.{owner}.{ending}")
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Rename a whole file or folder to `path`; what was there before is replaced.
-
-    A folder cannot replace another in one step: the old one is moved aside, back
-    if the second rename fails, and removed in the end.
-    """
+    """Rename a whole file or folder to `path`, in place of another; folders take two steps."""
     if not partial.is_dir() or not path.exists():
         partial.replace(path)
         return
@@ -81,10 +70,8 @@ def put_in_place(partial: Path, path: Path) -> None:
 def discard(partial: Path, *, failed: bool = False) -> None:
     """Remove an unfinished file or folder, if it is still there.
 
-    After a failure, tasks that were already running may still be creating files, and
-    thereby folders that were just removed.  A few tries catch the usual case, and looks at a
-    folder that seems to be gone; what a later one leaves has a hidden name and no metadata, so
-    that it opens as nothing.
+    After a failure, running tasks may still make files, and thereby the folder, anew.  A few tries
+    and looks catch the usual case; what a later one leaves has a hidden name and no metadata.
     """
     looks = _LAST_LOOKS if failed and partial.is_dir() else 0
     for _ in range(_REMOVAL_TRIES):
@@ -104,9 +91,8 @@ def discard(partial: Path, *, failed: bool = False) -> None:
 def remove_stale(path: Path) -> None:
     """Remove what killed processes left unfinished beside `path`.
 
-    Only hidden names that this module makes for this very target are touched: those of
-    processes of this host that are gone, and those of other hosts which are older than
-    the target by more than a minute.
+    Touches hidden names of this very target: of processes of this host that are gone, and those of
+    other hosts which are older than the target by more than a minute.
     """
     ours = re.compile(
         rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)"
@@ -164,9 +150,8 @@ def naming(path: Path) -> Iterator[None]:
 def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
 
-    The content of a file is on the disk before the rename: a crash leaves the old file or the new
-    one. Parent folders are made. `check` is called right before the rename, and may refuse it. A
-    URL is refused: a path would make a folder of it.
+    A crash leaves the old file or the new one. `check` may refuse the rename. A URL is refused: a
+    path would make a folder of it.
     """
     if _WAS_URL.match(str(path)):
         raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")
@@ -188,12 +173,9 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
 
 @contextmanager
 def reserved(paths: Iterable[Path]) -> Iterator[None]:
-    """Keep places for this process, so that no other computes what is to lie there.
+    """Keep places for this process, by locks of hidden files beside them; FileExistsError: taken.
 
-    A hidden file beside each is locked, which ends with the process however that ends, and is
-    removed at the end.  On file systems without locks, and on Windows, nothing is kept.
-
-    Raises FileExistsError: another process has one of them.
+    On file systems without locks, and on Windows, nothing is kept.
     """
     with ExitStack() as held:
         for path in sorted(set(paths)):

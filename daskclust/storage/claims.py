@@ -1,15 +1,13 @@
-"""Claims: who writes a group of a store that cannot rename, so that nobody else does.
+"""Claims: who writes a group of a store that cannot rename, so that chunks of two are not mixed.
 
-Two writers of one place on an object store would mix their chunks, and each would be told success.
-A writer therefore puts one object beside what it writes, by a request that fails where there is
-one already, and every write looks at it: before, so that a writer whose claim was taken over stops,
-and after, so that a write that came too late is found out.  Whose token is in the object holds the
-place.  Nobody puts a token twice, so that a writer whose token is there in the end was alone.
+A writer puts one object beside what it writes, by a request that fails where there is one already,
+and every write looks at it: before, so that a writer whose claim was taken over stops, and after,
+so that a write that came too late is found out.  Whose token is in the object holds the place.
+Nobody puts a token twice, so that a writer whose token is there in the end was alone.
 
 One mixture is not found out: a writer loses its claim while a request is on its way for more than
 a second, and is killed between the answer and the second look (at most 43 ms on a server for S3 on
-the same machine, 0.2 ms for files).  Its late block then stays.  To close this, the new owner would
-have to hear from a killed process, or to read all blocks again.
+the same machine, 0.2 ms for files).  Its late block then stays.
 """
 
 from __future__ import annotations
@@ -52,8 +50,7 @@ _BEAT, _SILENT = 60.0, 600.0
 _MOMENT, _TRIES = 1.0, 10
 
 
-class LostClaimError(StoreError):
-    """Another process writes the same group."""
+class LostClaimError(StoreError): ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,6 @@ class Claim:
 
     @classmethod
     def of_this_process(cls) -> Claim:
-        """Return a new one."""
         return cls(host(), os.getpid(), socket.gethostname(), time.time())
 
     def __str__(self) -> str:
@@ -79,7 +75,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Held:
-    """A claim as it was found, and when its writer last said that it lives; None: it never did.
+    """A claim as it was found, and when its writer last said that it lives.
 
     It does so for the first time when it may remove what lies there.
     """
@@ -94,7 +90,6 @@ class Held:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody writes there any more."""
         if self.claim.mixed:
             return True
         if self.claim.host == host():
@@ -141,7 +136,6 @@ def _text(claim: Claim) -> str:
 
 
 def being_written(place: Any, held: Held) -> FileExistsError:
-    """Return the error of a place that somebody else holds."""
     return FileExistsError(
         f"{redact(place)!r} is being written by {held.claim}: wait for it, give another name, or "
         "pass overwrite=True (--overwrite) to write in its place. Who ends without a word counts "
@@ -150,8 +144,6 @@ def being_written(place: Any, held: Held) -> FileExistsError:
 
 
 class ClaimedStore(RetryingStore):
-    """A store that is written to by whoever holds a claim, and by nobody else."""
-
     def __init__(
         self, store: Store, retries: Retries | None = None, *, inner: str, claim: Claim
     ) -> None:
@@ -200,12 +192,9 @@ class ClaimedStore(RetryingStore):
 def claimed(
     store: Store, inner: str, place: Any, *, overwrite: bool, check: Callable[[], None]
 ) -> Iterator[ClaimedStore]:
-    """Hold a place of a store, and yield the store to write by.
+    """Hold a place of a store, and yield the store to write by; `check` may refuse what lies there.
 
-    `check` is called when the place is held, and may refuse what lies there.  The claim of a writer
-    that is gone is taken over, with `overwrite` that of one that lives, too: it then fails at its
-    next write.
-
+    The claim of a writer that is gone is taken over, with `overwrite` that of one that lives, too.
     FileExistsError: somebody else holds the place.  LostClaimError: somebody else took it.
     """
     mine = Claim.of_this_process()
@@ -246,7 +235,6 @@ def claimed(
 
 @contextmanager
 def _living(store: Store, key: str) -> Iterator[None]:
-    """Give signs of life until the end."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -19,13 +19,7 @@ T = TypeVar("T")
 
 
 def url_options(place: str) -> dict[str, Any]:
-    """Return the options by which fsspec gives up servers that do not answer.
-
-    Of HTTP only, whose requests have five minutes otherwise; a URL may chain protocols.
-
-    >>> url_options("s3://bucket/scene.nc")
-    {}
-    """
+    """Return the options by which fsspec gives up HTTP servers that do not answer."""
     protocols = {"http", "https"}.intersection(re.split("::|://", place))
     if not protocols:
         return {}
@@ -62,7 +56,6 @@ def _again(
     failed: Callable[[str, Exception], Exception] = ReadError,
     done: str = "read",
 ) -> T:
-    """Make requests of the file at a URL again where they fail in a way that may pass."""
     return persistently(call, lambda: repr(redact(place)), Retries.configured(), failed, done)
 
 
@@ -109,12 +102,7 @@ def read_range(place: Any, start: int, size: int) -> bytes:
 
 
 def is_folder_at_url(place: Any) -> bool:
-    """Whether there are objects below a URL, such as a store; False for local paths.
-
-    >>> write_whole("memory://below/a/b.txt", b"abc", check=lambda: None)
-    >>> is_folder_at_url("memory://below/a"), is_folder_at_url("memory://below/a/b.txt")
-    (True, False)
-    """
+    """Whether there are objects below a URL, such as a store; False for local paths."""
     if local_path(place) is not None:
         return False
     file_system, inner = _at_url(place)
@@ -124,14 +112,7 @@ def is_folder_at_url(place: Any) -> bool:
 def matching(place: str) -> list[str]:
     """Return the files that a URL with ``*`` means; of any other place itself alone.
 
-    fsspec takes a folder that it could not list for one without files, where it walks
-    through folders.  Here that is an error, and the folder is listed again.
-
-    >>> import pathlib, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "a.csv", b"a", check=lambda: None)
-    >>> matching(f"file://{folder}/*.csv") == [f"file://{folder}/a.csv"]
-    True
+    fsspec takes a folder that it could not list for one without files.  Here that is an error.
     """
     if "*" not in place or "::" in place or "://" not in place:
         return [place]
@@ -151,9 +132,7 @@ def matching(place: str) -> list[str]:
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
-    """Write a local file or an object that appears under its name only when it is whole.
-
-    `check` is called right before the file appears; it may refuse it.
+    """Write a local file or an object that appears when it is whole, unless `check` refuses it.
 
     >>> write_whole("memory://somewhere/a.txt", b"abc", check=lambda: None)
     >>> read_start("memory://somewhere/a.txt", 2)
@@ -172,7 +151,6 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
 
 
 def remove(place: str, *, folder: bool = False) -> None:
-    """Remove the file at a URL, or all objects below it; none that is not there."""
     file_system, inner = _at_url(place)
     with suppress(FileNotFoundError):
         gone = partial(file_system.rm, recursive=True) if folder else file_system.rm_file

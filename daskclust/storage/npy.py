@@ -44,7 +44,6 @@ class NpyFile:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Map an array of numbers into memory."""
     try:
         mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
@@ -62,8 +61,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 class NewNpy:
-    """A new array in a file, for tasks that write it by parts."""
-
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype
         np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape).flush()
@@ -77,14 +74,9 @@ class NewNpy:
 
 
 class NpyOutput(Output):
-    """Labels in a ``.npy`` file.
-
-    Nothing in such a file says who has written it: with `overwrite` one integer a row is replaced,
-    nothing else.
-    """
+    """Labels in a ``.npy`` file, which does not say who wrote it: only integers are replaced."""
 
     def check_place(self) -> None:
-        """Refuse URLs, where tasks cannot write parts of a file."""
         super().check_place()
         if self.path is None:
             raise ValueError(
@@ -93,7 +85,6 @@ class NpyOutput(Output):
             )
 
     def written(self) -> Written | None:
-        """Return a record that says nothing but that labels are there."""
         if self.path is None:
             return None
         try:

@@ -23,7 +23,6 @@ from daskclust.storage.urls import redact
 
 
 def on_worker() -> bool:
-    """Whether this is a task on a worker of a cluster."""
     return _address() is not None
 
 
@@ -37,7 +36,6 @@ def _address() -> str | None:
 
 
 def this_process() -> str:
-    """Name this process, by its address if it is a worker."""
     place, address = f"process {os.getpid()} on {platform.node()}", _address()
     return place if address is None else f"worker {address} ({place})"
 
@@ -45,13 +43,7 @@ def this_process() -> str:
 def unseen(
     what: str, *, who: str = "which the client opened", verb: str = "does not see"
 ) -> StoreError:
-    """Return the error for something that this process should see, as `who` does, and does not.
-
-    `verb` says what is wrong.
-
-    >>> "does not see '/data/x.tif', which the client opened. Every" in str(unseen("'/data/x.tif'"))
-    True
-    """
+    """Return the error for something that this process should see, as `who` does, and does not."""
     return StoreError(
         f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
         "stores under the same path: use a shared file system or an object store, and check "
@@ -60,10 +52,7 @@ def unseen(
 
 
 def lacking(error: Exception) -> DaskclustError | None:
-    """Return the error for a process that lacks a file or a package of the client, if it is that.
-
-    A package of another version counts: what it cannot unpack may raise anything.
-    """
+    """Return the error for a process that lacks a file or a package (version), if it is that."""
     if isinstance(error, _UNSEEN):
         verb = "may not read" if isinstance(error, PermissionError) else "does not see"
         return unseen(f"a file ({reason_of(error)})", verb=verb)
@@ -120,12 +109,8 @@ _LONGEST = 30.0
 def is_passing(error: Exception) -> bool:
     """Whether an error may be gone when a read is tried again.
 
-    Programming errors, missing files, missing rights, and want of memory or space are not.
-    All else is: libraries that read from networks have errors of their own, many
-    derived from ``Exception`` alone.
-
-    >>> is_passing(ConnectionResetError()), is_passing(FileNotFoundError())
-    (True, False)
+    Libraries that read from networks have errors of their own, many derived from ``Exception``
+    alone: whatever is not known to last is passing.
     """
     if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
         return False
@@ -139,8 +124,7 @@ def is_passing(error: Exception) -> bool:
 class Retries:
     """Number of further tries of a failed read, and the seconds before the first of them.
 
-    Seconds double from one try to the next, up to 30. After `timeout` seconds a store counts as one
-    that does not answer; None means never.
+    They double from one to the next, up to 30. After `timeout` seconds a store does not answer.
     """
 
     count: int = 0
@@ -158,7 +142,6 @@ class Retries:
         return cls(count, backoff, timeout)
 
     def pauses(self) -> Iterable[float]:
-        """Yield the seconds before each further try."""
         return (min(_LONGEST, self.backoff * 2.0**i) for i in range(self.count))
 
 
@@ -167,10 +150,7 @@ NEVER_AGAIN = Retries()
 
 
 def _places(value: Any, depth: int = 12) -> Iterable[tuple[str, str | None]]:
-    """Find what is read among what a task is given: arrays with a store, files, parts of tables.
-
-    Yields what a message may show, and the name of the file, if it is one.
-    """
+    """Yield what a task reads, for messages, and the name of the file, if it is one."""
     store = getattr(value, "store", None)
     if store is not None and hasattr(value, "shape"):
         name = getattr(value, "path", "")
@@ -211,7 +191,6 @@ def _piece(path: object, groups: Any = None, *_: object) -> str:
 
 
 def _is_open_file(value: Any) -> bool:
-    """Whether it is a file of fsspec, to be opened."""
     return hasattr(value, "fs") and isinstance(getattr(value, "path", None), str)
 
 
@@ -234,10 +213,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Tries:
-    """Decides after a failed call: another try, or an error made by ``failed(message, cause)``.
-
-    `what` names the place for the error, `done` the action.
-    """
+    """Decides after a failed call: another try, or an error made by ``failed(message, cause)``."""
 
     def __init__(
         self,
@@ -254,8 +230,7 @@ class Tries:
     def pause_after(self, error: Exception) -> float:
         """Return the seconds to wait before the next try, or raise the final error.
 
-        A connection may have stalled, so a store that did not answer is asked once more; one that
-        never answers would take that long each time.
+        A store that did not answer is asked only once more: it takes that long each time.
         """
         if not is_passing(error) or not self._retries.count:
             raise error
@@ -300,10 +275,7 @@ def unwritten(message: str, cause: Exception) -> StoreError:
 
 
 def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
-    """Let GDAL give up servers that send nothing for some seconds, as it never would.
-
-    Costs nothing where rasterio is not imported.
-    """
+    """Let GDAL, if it is imported, give up servers that send nothing for some seconds."""
     rasterio = sys.modules.get("rasterio")
     if rasterio is None or timeout is None:
         return nullcontext()
@@ -320,10 +292,7 @@ def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
 
 
 def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Retries) -> T:
-    """Load a chunk of a Dask array, and again where that fails in a way that may pass.
-
-    `key` and `graph` name the file in the error.
-    """
+    """Load a chunk of a Dask array persistently; `key` and `graph` name the file in the error."""
     try:
         return persistently(load, lambda: _what(key, graph), retries)
     except (*_UNSEEN, ImportError) as error:

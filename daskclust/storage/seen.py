@@ -1,19 +1,14 @@
 """Zarr arrays in tasks: every process must see the store that the client opened.
 
-Zarr answers with fill values where files are absent, and creates folders where it
-writes, so that a worker without the store reads and writes something else in
-silence.  An array that travels to workers is therefore wrapped: before its first
-read in a process, and before every write, its metadata must be those that the
-client saw.  A copy of the store may have these and lack chunks: where a chunk has no
-file, the client must have seen none either; and some files must hold the same bytes, which those
-of an older copy do not.
+Zarr answers with fill values where files are absent, and creates folders where it writes.  So in
+a worker, before its first read and every write, the metadata of an array must be those that the
+client saw; where a chunk has no file, the client must have seen none either; and some files must
+hold the same bytes, which those of an older copy do not.
 
-Chunks in local folders are decoded in the thread that wants them.  Zarr hands each chunk from
-thread to thread, and takes fresh memory for the bytes of its file, for what they decode to, and
-for the array that is returned: clearing those pages takes as long as a sum over the values.  Here
-a file is read, and decoded straight into its place, in memory that is used again
-(:func:`daskclust.kernels.scratch.spare`).  Only of what is most common, and only where nothing is
-unusual: for all else it is Zarr that reads, fills what is absent, or says what is wrong.
+Chunks in local folders are decoded in the thread that wants them, straight into their place, in
+memory that is used again (:func:`daskclust.kernels.scratch.spare`): Zarr takes fresh memory three
+times, and clearing those pages takes as long as a sum over the values.  Whatever is unusual is
+left to Zarr.
 """
 
 from __future__ import annotations
@@ -72,8 +67,7 @@ def _zstd_size(data: Bytes) -> int | None:
 def _blosc_size(data: Bytes) -> int | None:
     """Return the bytes that a Blosc buffer says it decodes to; None where more follows it.
 
-    A buffer that is cut off is an EOFError: its decoder trusts the length that it is told, reads on
-    behind the end, and returns foreign memory.
+    Its decoder trusts the length that it is told, and would read on behind the end.
     """
     wanted = int.from_bytes(data[12:16].tobytes(), "little") if len(data) >= 16 else 16
     if len(data) < wanted:
@@ -163,13 +157,9 @@ def _touched(wanted: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int,
 
 
 def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
-    """Return which chunks (or shards) of an array in a local folder have a file, in grid order.
+    """Return which chunks (or shards) in a local folder have a file, in grid order, by listing it.
 
-    Chunks without a file hold the fill value. None for another store, and for more than a million
-    chunks. Cost: a list of the folder's files.
-
-    >>> stored_chunks(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
-    True
+    None for another store, and for more than a million chunks.
     """
     grid = _grid(array)
     if grid is None or np.prod(grid[2], dtype=float) > _MOST_LISTED:
@@ -186,11 +176,7 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
 
 
 def chunk_files(array: zarr.Array, numbers: Iterable[int]) -> list[str]:
-    """Return the files of chunks (or shards) by their numbers in grid order; none of other stores.
-
-    >>> chunk_files(zarr.zeros((2,), store=zarr.storage.MemoryStore()), [0])
-    []
-    """
+    """Return the files of chunks (or shards) by their numbers in grid order; local ones only."""
     grid = _grid(array)
     if grid is None:
         return []
@@ -227,7 +213,6 @@ def _read_file(name: str) -> Bytes:
 
 
 def _fill(file: Any, out: Bytes) -> None:
-    """Read as many bytes as there is room for; one call may return fewer."""
     done = 0
     while done < len(out):
         count = file.readinto(out[done:])
@@ -263,18 +248,11 @@ def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None) -> bool:
 def read_chunks(
     array: zarr.Array, selection: Any, out: NDArray[Any] | None = None
 ) -> NDArray[Any] | None:
-    """Read a part of a Zarr array as ``array[selection]`` does, in this thread alone.
+    """Read a part of a Zarr array as ``array[selection]`` does, in this thread, into `out`.
 
-    `out` is C-contiguous, of the part's shape and dtype. Returns None where Zarr has to read it: no
-    local folder, a type that is not a number, shards, filters, a compressor other than Zstandard
-    and Blosc, absent or damaged chunks, or another selection than slices. A chunk in Blosc that is
-    cut off, which Zarr would answer with other values, is a StoreError.
-
-    Holds one encoded chunk beside the result, and one decoded where the selection cuts it.
-
-    >>> array = zarr.zeros((2,), store=zarr.storage.MemoryStore())
-    >>> read_chunks(array, slice(0, 2)) is None
-    True
+    None where Zarr has to read it. A chunk in Blosc that is cut off, which Zarr would answer with
+    other values, is a StoreError. Holds one encoded chunk beside the result, and one decoded where
+    the selection cuts it.
     """
     layout, wanted = _layout(array), _ranges(selection, array.shape)
     if layout is None or wanted is None:
@@ -332,10 +310,7 @@ _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
 def metadata_digest(array: zarr.Array) -> str | None:
-    """Return a digest of the stored metadata of an array; None where there are none.
-
-    Attributes of Zarr v2 lie in a file of their own and are left out.
-    """
+    """Return a digest of an array's metadata, without attributes of Zarr v2, or None."""
     names = [f"{array.path}/{name}".lstrip("/") for name in _METADATA[array.metadata.zarr_format]]
     store, found = array.store, hashlib.sha256()
     for name in names:
@@ -363,10 +338,7 @@ def metadata_digest(array: zarr.Array) -> str | None:
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
-    Paths that are not files of this machine are left out.
-
-    Sizes and some bytes are compared, once in each process: a copy that was cut off is shorter, an
-    older one has other values.  Times are not: copies have their own.
+    Sizes and some bytes are compared, once in each process; times are not: copies have their own.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -423,16 +395,9 @@ def _content(path: str, size: int, changed: int) -> str:
 class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
 
-    Requests that fail in a way that may pass are tried again, as often as `retries` says or the
-    configuration did when the array was opened, in any graph: a fit, labels that the user computes,
-    a label map that is written.
-
-    Opening costs one read of metadata on the client and one in each process that
-    reads, whatever the number of blocks; a block that holds nothing but the fill
-    value, and every block written, cost one more each; a block written where a writer holds a claim
-    three.  An array in a local folder that travels to other processes costs a list of the folder's
-    files and a look into 16, once, and each chunk without a file one look; each process looks into
-    these 16, too.
+    Costs a read of metadata in each process, and for each block that is written or holds fill
+    values alone; a block written where a writer holds a claim three.  An array in a local folder
+    that travels costs a list of its files and a look into 16, in each process, too.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
@@ -471,7 +436,6 @@ class StoredArray:
 
     @property
     def store(self) -> Any:
-        """Where the array lies."""
         return self.array.store
 
     @cached_property
@@ -500,10 +464,7 @@ class StoredArray:
         return np.unpackbits(np.frombuffer(zlib.decompress(self._listed), np.uint8))
 
     def compare_chunks(self) -> str | None:
-        """Say which chunks this process lacks of those that the client has, or None.
-
-        Costs a list of the folder's files, and a look at some.  StoreError: one has other values.
-        """
+        """Say which chunks this process lacks of those that the client has; a list of files."""
         self._files.check(whole=False)
         theirs = self._seen_chunks()
         mine = None if theirs is None else stored_chunks(self.array)
@@ -531,7 +492,6 @@ class StoredArray:
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
     def check(self, *, again: bool = False) -> None:
-        """Raise where this process does not see the array that the client opened."""
         if self.digest is None or (not again and self.key in _seen):
             return
         try:
@@ -555,7 +515,6 @@ class StoredArray:
         )
 
     def _part(self, selection: Any) -> str:
-        """Name a part of the array, in numbers of elements."""
         parts = selection if isinstance(selection, tuple) else (selection,)
         shown = (
             f"{part.start or 0}:{'' if part.stop is None else part.stop}"
@@ -620,17 +579,12 @@ class StoredArray:
 
 
 class SeenStore:
-    """A Zarr array that tasks of others read in ways of their own, as xarray's do.
-
-    Before the first of them in a process, it must see what the client does: the metadata, and in a
-    local folder each chunk that has a file there.
-    """
+    """A Zarr array that tasks of others read in ways of their own, as xarray's do."""
 
     def __init__(self, array: zarr.Array) -> None:
         self._stored = StoredArray(array)
 
     def check(self) -> None:
-        """Raise where this process sees another array, or less of it."""
         key = f"{self._stored.key} and its chunks"
         if key in _seen:
             return

@@ -64,10 +64,9 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
 def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Ints) -> Ints:
     """Join must-linked rows in order, but never two rows that may not be together.
 
-    A must-link is passed over when its ends are by then in groups of which some
-    rows are cannot-linked, or have different classes (n,), -1 for none.  Without contradictions
-    these are the connected components; they are numbered in the order of their smallest row.
-    About O(n + m + q log q), as long as refused must-links meet a cannot-link soon.
+    A must-link is passed over when its ends are by then in groups of which some rows are
+    cannot-linked, or have different classes (n,), -1 for none.  Components are numbered in the
+    order of their smallest row.  O(n + m + q log q), if refused ones meet a cannot-link soon.
     """
     n = len(classes)
     parent = np.arange(n)
@@ -90,11 +89,10 @@ EXACT_SIZE = 16
 
 @compiled()
 def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
-    """Order the vertices of a graph so that those which may get stuck come first.
+    """Order the vertices of a simple graph so that those which may get stuck come first.
 
-    The graph is in compressed rows, without loops and repeated edges.  Returned are the reversed
-    order of taking away a vertex of the smallest degree left, and how many vertices, the first of
-    the order, are in the k-core.  O(n + edges).
+    Returned are the reversed order of taking away a vertex of the smallest degree left, and how
+    many vertices, the first of the order, are in the k-core.  O(n + edges).
     """
     n = indptr.size - 1
     degree = np.empty(n, dtype=np.int64)
@@ -297,10 +295,7 @@ def _count_color(part: Any, tree: Any, i: int, c: int, sign: int) -> None:
 
 @inner()
 def _search_tree(part: Any, tree: Any, labels: Any, best: float, budget: int) -> int:
-    """Search for colorings cheaper than ``best``; see :func:`search`.
-
-    Return the number of colorings that were found, or -1 when the budget ran out.
-    """
+    """Return how many colorings cheaper than ``best`` were found, or -1 when the budget ran out."""
     costs, members, any_will_do = part.costs, part.members, part.any_will_do
     depth = 0
     found = 0
@@ -347,9 +342,6 @@ def search(
 ) -> int:
     """Color some vertices by branch and bound, as if the others were not there.
 
-    The vertex with the fewest colors left is next, and of those the one that
-    would lose most by its second best.
-
     ``local`` (n,) is -1 everywhere, and handed back so.  The labels of the members are a proper
     coloring to improve, or -1; ``budget`` is the number of nodes of the search tree at most.  With
     ``any_will_do`` it stops at the first coloring: costs are not looked at, colors exchangeable.
@@ -385,10 +377,9 @@ def search(
 def solve_small(
     costs: Any, indptr: Any, neighbors: Any, starts: Any, members: Any, labels: Any, budget: int
 ) -> Any:
-    """Find the cheapest coloring of each small component, ``members[starts[i]:starts[i + 1]]``.
+    """Improve the coloring of each small component, ``members[starts[i]:starts[i + 1]]``.
 
-    Labels are a proper coloring, overwritten by one that costs no more.  Return which components'
-    coloring is known to be the cheapest.
+    Return which components' coloring is known to be the cheapest.
     """
     n_components = starts.size - 1
     exact = np.zeros(n_components, dtype=np.bool_)

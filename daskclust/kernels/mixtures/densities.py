@@ -1,14 +1,11 @@
 """Gaussian mixtures of rows with values missing at random: models, and densities under them.
 
-A stack of models is worked on at once: restarts of one fit, or the members of an
-ensemble.  NaN means missing; a row counts with the values that it has, and a row
-that has none has the weights as its posterior and likelihood 1.
+A stack of models is worked on at once: restarts of one fit, or the members of an ensemble.  A row
+without any value has the weights as its posterior and likelihood 1.
 
-Posteriors are the softmax of each model's components.  Rows are the vector lanes: densities come
-with a row of the matrix for each component, so that maximum, exponential and sum of a model run
-down its components, on whole vectors, however few components it has.  The compiler has no
-vector exponential of its own, so there is one here; the C library's takes its place
-where ``DASKCLUST_KERNELS=plain``, and agrees with it to about a unit in the last place.
+Rows are the vector lanes, so that maximum, exponential and sum of a model run down its components,
+however few it has.  The compiler has no vector exponential of its own, so there is one here; the C
+library's takes its place where ``DASKCLUST_KERNELS=plain``, to about a unit in the last place.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ _ONE = np.float32(1.0)
 
 
 def _exp(x: Any) -> Any:
-    """Exponential of a number that is not positive."""
     # Compiled code takes one of them by type, below; this is for NUMBA_DISABLE_JIT.
     return _plain_exp32(x) if isinstance(x, np.float32) else _plain_exp64(x)
 
@@ -150,14 +146,12 @@ def softmax(
 ) -> tuple[Array, Floats, Array]:
     """Turn log-densities into posteriors, for each model by itself.
 
-    ``scores`` (D, n), overwritten, are log-densities of n rows under the D components of all
-    models, to which the log-weights ``bias`` (D,) are added: minus infinity means no posterior; not
-    all of a model may be.  ``bounds`` (m + 1,) tell where each model's components begin, and D.
+    To ``scores`` (D, n), overwritten, the log-weights ``bias`` (D,) are added: minus infinity means
+    no posterior; not all of a model may be.  ``bounds`` (m + 1,) tell where models begin, and D.
 
     Returned are posteriors (D, n), the largest log-density ``top`` (m, n) of each row under each
-    model, and ``norm`` (m, n): ``top + log(norm)`` is the log-likelihood.  ``out`` receives them,
-    posteriors and norm of float32 or float64; never ``scores`` itself: loops over arrays that
-    overlap are not made into vectors.
+    model, and ``norm`` (m, n): ``top + log(norm)`` is the log-likelihood.  ``out`` receives them;
+    never ``scores`` itself: loops over arrays that overlap are not made into vectors.
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -176,11 +170,7 @@ _COMPONENTS = 512
 
 @dataclass(frozen=True)
 class Mixtures:
-    """Components of several models, one model after another.
-
-    ``weights`` (D,) sum to 1 for each model; ``means`` (D, p); ``covariances`` are variances (D,
-    p), or full matrices (D, p, p); ``sizes`` are the components of each model, and sum to D.
-    """
+    """Components of several models of these sizes; covariances (D, p, p), or variances (D, p)."""
 
     weights: Floats
     means: Floats
@@ -279,7 +269,6 @@ class Diagonal:
     def posteriors(
         self, features: Floats, whole: bool, dtype: Any = np.float64
     ) -> tuple[Array, Floats, Array]:
-        """Return posteriors and log-likelihoods as :func:`softmax` does."""
         bias = self.whole_bias if whole else self.bias
         n, width = features.shape
         m = len(self.bounds) - 1
@@ -323,7 +312,6 @@ class Full:
     def posteriors(
         self, x: Floats, whole: bool, dtype: Any = np.float64
     ) -> tuple[Array, Floats, Array]:
-        """Return posteriors and log-likelihoods as :func:`softmax` does."""
         d, n, m = len(self.means), len(x), len(self.bounds) - 1
         scores = self.scratch("scores", (d, n))
         gap, white = self.scratch("gap", x.shape), self.scratch("white", x.shape)
@@ -337,12 +325,10 @@ class Full:
 
 
 def with_holes(x: Array) -> Bools:
-    """Tell of each row whether it misses a value."""
     return np.asarray(np.isnan(x).any(axis=1))
 
 
 def tile_rows(n_components: int, n_features: int) -> int:
-    """Return how many rows are worked on together."""
     room = _TILE_VALUES // max(n_components, 3 * n_features)
     return max(_LEAST_TILE, min(_TILE, room))
 

@@ -1,12 +1,9 @@
 """Rows under Gaussian mixtures: statistics of EM, posteriors, missing values, and features.
 
 Rows with missing values under full covariances are grouped by what is missing: those of one
-pattern share the factorization of every component's covariance, restricted to the values they
-have, which is made once a pattern.
+pattern share the factorization of every component's covariance, restricted to the values they have.
 
 The features of a row under an ensemble are its posteriors under all components of all models.
-They are made for a tile of rows at a time, used, and forgotten, unless there is room to
-keep them.
 """
 
 from __future__ import annotations
@@ -37,11 +34,7 @@ _LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Patterns(NamedTuple):
-    """Rows sorted by pattern.
-
-    ``x`` (n, p) is NaN where a value is missing; ``order`` (n,) tells where each row was before,
-    ``starts`` (g + 1,) the first row of each pattern, and n.
-    """
+    """Rows sorted by pattern, where they were before, and the first row of each pattern, and n."""
 
     x: Floats
     weight: Floats
@@ -50,12 +43,10 @@ class Patterns(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """The result of :func:`condition_rows`, of sorted rows.
+    """The result of :func:`condition_rows`, of sorted rows: posteriors ``shares`` (D, n).
 
-    ``sums`` are as in :class:`MixtureSums`; ``likelihood`` (m + 1,) the weighted log-likelihood of
-    each model, and the weight of the rows; ``shares`` (D, n) posteriors; ``rows_likelihood`` (m,
-    n). ``filled`` (n, p) are rows with missing values at their conditional mean, under all
-    components weighted by their posteriors (of use for one model).
+    ``sums`` and ``likelihood`` (m + 1,) are as in :class:`MixtureSums`. ``filled`` (n, p) are rows
+    with missing values at their conditional mean under all components (of use for one model).
     """
 
     sums: Floats
@@ -228,15 +219,10 @@ def _condition(rows, components, found):
 
 
 def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
-    """Condition all components' missing values on those that are there (Eq. 4-7 of [1]_).
+    """Condition missing values on those that are there (Ghahramani & Jordan, NIPS 1994, Eq. 4-7).
 
-    One factorization a pattern and component, then O(p^2) a row and
-    component.  Memory: O(D (n + p^2)).
-
-    References
-    ----------
-    .. [1] Ghahramani, Z., Jordan, M. (1994). Supervised learning from incomplete
-       data via an EM approach. NIPS.
+    One factorization a pattern and component, then O(p^2) a row and component.  Memory:
+    O(D (n + p^2)).
     """
     n, p = rows.x.shape
     d, m = len(mixtures.means), len(mixtures.sizes)
@@ -282,18 +268,7 @@ def accumulate_mixtures(
     shift: Floats,
     segments: Ints | None = None,
 ) -> MixtureSums:
-    """Statistics of one block for one EM iteration of all models.
-
-    ``shift`` is a point amid the data; ``segments`` are the ends of the runs of rows that are
-    summed plainly, of which the last is n.  Rows with missing values are summed pattern by pattern
-    under full covariances, each pattern's covariances factorized once.
-
-    >>> import numpy as np
-    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)), (1,))
-    >>> x = np.array([[1.0, 2.0], [3.0, np.nan]])
-    >>> accumulate_mixtures(x, one, shift=np.zeros(2)).sums[0, 0]  # g; x^2, x, o by feature
-    array([ 2., 10.,  4.,  4.,  2.,  2.,  1.])
-    """
+    """Statistics of a block for an EM iteration; rows up to ``segments`` are summed plainly."""
     n = len(x)
     segments = np.array([n]) if segments is None else segments
     d = len(mixtures.means)
@@ -351,18 +326,15 @@ def _add_features(part: Floats, shares: Floats, features: Floats, scratch: Scrat
 
 
 class RepeatedRows:
-    """Rows that many passes go over, one right after the other, as in a short fit.
+    """Rows that many passes go over, with the sums of :func:`accumulate_mixtures`, to the last bit.
 
-    The passes have the sums of :func:`accumulate_mixtures`, to the last bit, but neither
-    likelihoods nor pairs.  Under diagonal covariances the rows' features are made once,
-    where they take no more than 32 MiB.
+    Under diagonal covariances the rows' features are made once, where they take at most 32 MiB.
     """
 
     def __init__(self, x: Array, shift: Floats) -> None:
         self._x, self._shift = x, shift
 
     def sums(self, mixtures: Mixtures) -> Floats:
-        """Return the sums of one pass, pairs added up; see :class:`MixtureSums`."""
         if mixtures.diagonal and self._made is not None:
             with one_blas_thread():
                 return self._diagonal_sums(mixtures, *self._made)
@@ -371,7 +343,6 @@ class RepeatedRows:
 
     @cached_property
     def _made(self) -> tuple[Floats, Bools] | None:
-        """Features of all rows, and which rows miss a value, where they are kept."""
         n, p = self._x.shape
         if 3 * n * p > _KEPT_VALUES:
             return None
@@ -415,11 +386,11 @@ def accumulate_start(
     weight: Floats | None = None,
     segments: Ints | None = None,
 ) -> Floats:
-    """Take sums over given posteriors, from which the first parameters of one model follow.
+    """Take sums over posteriors (K, n), from which the first parameters of one model follow.
 
-    ``shares`` (K, n) are the posteriors, ``centers`` (K, p) what deviations d are from: ``fill``,
-    the shift, for diagonal covariances.  Returned are unevaluated pairs (2, K, s): sums of ``g``,
-    ``g o d^2``, ``g o d``, ``g o`` and, where ``full``, of ``g (o d) (o d)^T``.
+    Deviations d are from ``centers`` (K, p), from ``fill``, the shift, for diagonal covariances.
+    Returned are unevaluated pairs (2, K, s): sums of ``g``, ``g o d^2``, ``g o d``, ``g o`` and,
+    where ``full``, of ``g (o d) (o d)^T``.
     """
     n, p = x.shape
     k = len(centers)
@@ -451,8 +422,7 @@ def move_diagonal(sums, mass, means, variances, shift, out):
     """Write the means and variances that follow from the sums of ``g``, ``g o x^2``, ``g o x``.
 
     A missing value counts with the old mean and variance of its column, under which the sums
-    (D, 3p + 1) of :class:`MixtureSums` were taken.  ``mass`` (D,) is positive.  Variances are
-    not bounded below.  ``out`` receives means and variances (D, p).
+    (D, 3p + 1) of :class:`MixtureSums` were taken.  Variances are not bounded below.
     """
     d, p = means.shape
     new_means, new_variances = out
@@ -509,10 +479,7 @@ def posterior_tiles(
     dtype: Any = np.float64,
     segments: Ints | None = None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield posteriors of a tile of rows at a time: (start, stop, (D, stop - start)).
-
-    The next tile overwrites them.  No tile reaches over the end of a segment.
-    """
+    """Yield (start, stop, posteriors) of tiles within segments; the next overwrites them."""
     d, p = mixtures.means.shape
     segments = np.array([len(x)]) if segments is None else segments
     for start, stop, made in _expected_tiles(
@@ -524,10 +491,7 @@ def posterior_tiles(
 def posteriors(
     x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float64
 ) -> tuple[Array, Floats]:
-    """Return posteriors (D, n) of all components, and log-likelihoods (m, n) under all models.
-
-    ``shift`` is a point amid the data; ``dtype`` that of the posteriors.
-    """
+    """Return posteriors (D, n) of all components, and log-likelihoods (m, n) under all models."""
     n = len(x)
     d, p = mixtures.means.shape
     out = np.empty((d, n), dtype)
@@ -603,10 +567,7 @@ def add_gram(
     dtype: Any = np.float64,
     kept: Array | None = None,
 ) -> Floats:
-    """Features' Gram matrix of one block, times a basis (D, l) if there is one, as pairs.
-
-    ``kept`` (D, n) are the features, where they are known already.
-    """
+    """Gram matrix of a block's features, maybe kept (D, n), times a basis (D, l) if any."""
     d = len(mixtures.weights)
     segments = np.array([len(x)]) if segments is None else segments
     sums = np.zeros((2, d * (d if basis is None else basis.shape[1])))
@@ -632,10 +593,7 @@ def add_gram(
 
 
 def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Floats) -> Floats:
-    """Kernel between the rows of two blocks (Eq. 6 of the PCKID paper).
-
-    It is the mean over the models of the scalar product of two rows' posteriors.
-    """
+    """Mean over the models of the scalar product of two rows' posteriors (Eq. 6 of PCKID)."""
     out = np.empty((len(x), len(y)))
     for at in range(0, len(y), _HELD):
         held = features(y[at : at + _HELD], mixtures, shift)

@@ -1,15 +1,11 @@
 """The plain kernels: what the emitted ones compute, a number at a time.
 
 They are the oracle of :mod:`daskclust.kernels.nearest._row_loops` and
-:mod:`daskclust.kernels.nearest._tiles`, with the same names and arguments, and
-take their place where ``DASKCLUST_KERNELS=plain``
-(:mod:`daskclust.kernels.compiling`).
+:mod:`daskclust.kernels.nearest._tiles`, with the same names and arguments.
 
-A distance is defined here to the last bit.  Feature j goes to partial sum
-``j mod 8``, each in float64 with one rounding a feature (fused multiply-add), and
-the partial sums are added in halves: 4 + 4, 2 + 2, 1 + 1.
-
-Imports Numba, and the C library's ``fma``.
+A distance is defined here to the last bit.  Feature j goes to partial sum ``j mod 8``, each in
+float64 with one rounding a feature (fused multiply-add), and the partial sums are added in halves:
+4 + 4, 2 + 2, 1 + 1.
 """
 
 from __future__ import annotations
@@ -42,7 +38,6 @@ _fma.restype = ctypes.c_double
 def row_distance(
     x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any, gaps: Any
 ) -> float:
-    """Squared distance of a row to a center; its arguments are those of the emitted one."""
     parts = np.zeros(_LANES)
     p = x.shape[1]
     for j in range(p):
@@ -135,10 +130,7 @@ def sweeper(
     *,
     observed: bool = False,
 ) -> Callable[[], None]:
-    """As :func:`daskclust.kernels.nearest._tiles.sweeper`.
-
-    There are no scores here, hence no use for ``shift``.
-    """
+    """As :func:`daskclust.kernels.nearest._tiles.sweeper`; without scores ``shift`` has no use."""
     weights = () if feature_weights is None else feature_weights
     out, gaps = (tuple(stats), labels, distances), (True,) if observed else ()
     return partial(_scan, x, row_weights, centers, weights, ends, out, gaps)
@@ -150,7 +142,6 @@ WIDTH = 128
 
 @njit(nogil=True)
 def cost_of_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any, into: Any) -> float:
-    """As the emitted kernel does; its arguments are the same."""
     total = 0.0
     for i in range(WIDTH):
         squared = np.float32(0.0)

@@ -1,11 +1,8 @@
 """Emitted sweeps along one row, and over tiles of points: packing, exact distances, sums.
 
-All float64 distances of the package come from :func:`row_distance`, so that equal rows give equal
-bits wherever they are met.  Its arithmetic is fixed (:mod:`daskclust.kernels.nearest._plain` spells
-it out), so that they give equal bits on any processor, too.
-
-Imports :mod:`daskclust.kernels.nearest._simd` only; others import from
-:mod:`daskclust.kernels.nearest.implementation`.
+All float64 distances of the package come from :func:`row_distance`, whose arithmetic is fixed
+(:mod:`daskclust.kernels.nearest._plain` spells it out): equal rows give equal bits wherever they
+are met, on any processor.
 """
 
 from __future__ import annotations
@@ -253,9 +250,8 @@ WIDTH = _VECTORS * LANE_BYTES // 4
 def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
     """``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
 
-    Its arguments: points (tiles, p, :data:`WIDTH`), float32; a tile; points to compare with
-    (l, p), float32; one of them; masses, float64, and squared distances so far, float32, both
-    (tiles, :data:`WIDTH`).  Where ``into`` is not ``()``, it receives the smaller distances.
+    Points (tiles, p, :data:`WIDTH`), tries (l, p) and old (tiles, :data:`WIDTH`) are float32,
+    masses float64.  Where ``into`` is not ``()``, it receives the smaller distances.
     """
     require_contiguous(points, tries, mass, old, into)
     vector = vector_type(types.float32, LANE_BYTES)

@@ -1,21 +1,16 @@
 """The register-tiled inner loop of every nearest-center search, emitted.
 
-Scores ``const_k + x . panel_k`` of :data:`ROWS` rows against a panel of centers
-are kept in vector registers, with centers as SIMD lanes: each feature of a row
-is broadcast and multiplied into all centers of the panel at once.  Rows stay as
-they lie in memory, nothing is transposed, and a row's score never depends on
-which rows are its neighbors, so results do not depend on chunking.
+Scores ``const_k + x . panel_k`` of :data:`ROWS` rows against a panel of centers are kept in vector
+registers, with centers as SIMD lanes: each feature of a row is broadcast and multiplied into all
+centers of the panel at once.  A row's score never depends on which rows are its neighbors.
 
-Panels are (q, width) blocks of ``-2 c``, one center a column; ``consts`` holds
-``|c|^2``, infinity for the padding.
+Panels are (q, width) blocks of ``-2 c``, one center a column; ``consts`` holds ``|c|^2``, infinity
+for the padding.
 
 Where values are missing, the score is ``sum_j o_j c_j^2 - 2 x.c`` with o_j = 1 where the row has a
-value and x_j = 0 where it has not.  The first sum depends on the gaps only.  For each four
-features and each of the 16 ways in which they may be there, tables hold the sum of ``c^2`` of
-every center; so it takes one addition for four features instead of four, and the whole score 1.25
-times the arithmetic of a complete row.  The rest is the same loop.
-
-Imports :mod:`daskclust.kernels.nearest._simd` only.
+value and x_j = 0 where it has not.  For each four features and each of the 16 ways in which they
+may be there, tables hold the sum of ``c^2`` of every center; so the whole score takes 1.25 times
+the arithmetic of a complete row.
 """
 
 from __future__ import annotations
@@ -56,17 +51,9 @@ NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
 
 
 def tile_scores(
-    builder: Any,
-    rows: Any,
-    first: Any,
-    q: Any,
-    panel: Any,
-    initial: list[list[Any]],
+    builder: Any, rows: Any, first: Any, q: Any, panel: Any, initial: list[list[Any]]
 ) -> list[list[Any]]:
-    """Emit the loop over features; return the scores, [row][vector].
-
-    ``initial`` is what is added to, likewise.
-    """
+    """Emit the loop over features, on top of ``initial``; return the scores, [row][vector]."""
     n_vectors, vector = len(initial[0]), initial[0][0].type
     lanes = vector.count
     starts = [
@@ -91,7 +78,6 @@ def tile_scores(
 
 
 def _by_rows(values: Sequence[Any]) -> list[list[Any]]:
-    """Cut what is carried through a loop into ROWS parts."""
     each = len(values) // ROWS
     return [list(values[r * each : (r + 1) * each]) for r in range(ROWS)]
 
@@ -177,8 +163,6 @@ class _Panel:
             self.n_bytes = cgutils.unpack_tuple(builder, struct.shape)[1]
 
     def move_to(self, number: Any, width: int) -> None:
-        """Go to a panel, its consts and its table."""
-
         def moved(start: Any, size: Any) -> Any:
             return self.builder.gep(start, [self.builder.mul(number, size)])
 
@@ -189,7 +173,6 @@ class _Panel:
             self.table = moved(self.table, size)
 
     def scores(self, n_vectors: int, vector: Any) -> list[list[Any]]:
-        """Emit the scores of ROWS rows, [row][vector]."""
         places = [
             self.builder.gep(self.consts, [const(v * vector.count)]) for v in range(n_vectors)
         ]
@@ -205,11 +188,10 @@ class _Panel:
 def lower_minima(
     builder: Any, scores: list[list[Any]], number: Any, is_first: Any, minima: list[Any], out: Any
 ) -> None:
-    """Emit the fold of a panel's scores into the running minima of ROWS rows.
+    """Emit the fold of a panel's scores into the running minima of ROWS rows, from ``out`` on.
 
     ``minima`` point to the smallest scores, the second smallest, and the vector numbers of
-    the smallest; ``out`` is the row of the tile to begin with.  The first panel starts them:
-    what memory held before is not looked at.
+    the smallest.  The first panel starts them.
     """
     n_vectors, vector = len(scores[0]), scores[0][0].type
     lanes = vector.count
@@ -241,12 +223,10 @@ def lower_minima(
 def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
     """Make the intrinsic that folds one panel into the running minima of ROWS rows.
 
-    Its arguments: rows (n, q), first row, panels (P, q, width), consts (P,
-    width), panel number, and for each row of a tile and lane the smallest score
-    so far, the second smallest, and the vector number of the smallest (T,
-    lanes), then the row of the tile to begin with; bits (T, bytes) and tables (P, 2 bytes, WAYS,
-    width) where values are missing, else None twice.  A ``tail`` is the one panel
-    after all others, without the axis P, and is given its vector number.
+    Its arguments: rows (n, q), first row, panels (P, q, width), consts (P, width), panel number,
+    for each row of a tile and lane the minima (T, lanes), then the row of the tile to begin with;
+    bits (T, bytes) and tables (P, 2 bytes, WAYS, width) where values are missing, else None twice.
+    A ``tail`` is the one panel after all others, without the axis P, given its vector number.
     """
 
     @intrinsic
@@ -295,9 +275,8 @@ def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: 
 def _make_few(lane_bytes: int) -> Any:
     """Make the intrinsic for centers that fit one vector: scores and minima in one go.
 
-    Its arguments: rows (n, q), first row, panels (1, q, lanes), consts (1,
-    lanes), the outputs smallest score, second smallest and center (T,), the
-    row of the tile to begin with, and bits and tables, or None twice.
+    Its arguments are those of :func:`_make_score`, but the outputs smallest score, second smallest
+    and center (T,).
     """
 
     @intrinsic

@@ -1,15 +1,10 @@
 """Small vocabulary for emitting LLVM vector code from Numba intrinsics.
 
-LLVM's vectorizer keeps tiled accumulators in memory (3x slower) and leaves rows
-of a few tens of features scalar, which is what rows here look like.  So the
-three innermost loops of the package are written as vector code, generic in the
-width of the registers, through :func:`numba.extending.intrinsic`.
+LLVM's vectorizer keeps tiled accumulators in memory (3x slower) and leaves rows of a few tens of
+features scalar.  So the three innermost loops of the package are written as vector code, generic in
+the width of the registers.  What is emitted for a sum does not depend on that width.
 
-What is emitted for a sum does not depend on that width: LLVM splits a vector of
-:data:`SUM_LANES` numbers into as many registers as it takes.
-
-Imports llvmlite and Numba, whose internals it uses: both have an upper bound in
-``pyproject.toml``.
+Uses internals of llvmlite and Numba: both have an upper bound in ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -35,7 +30,6 @@ def _target_features() -> set[str]:
 
 
 def _lane_bytes() -> int:
-    """Bytes of the widest vector register of the target."""
     features = _target_features()
     if "avx512f" in features:
         return 64
@@ -49,7 +43,6 @@ SUM_LANES = 8
 
 
 def is_given(kind: types.Type) -> bool:
-    """Whether an argument of a kernel is more than None, or the empty tuple."""
     return not isinstance(kind, types.NoneType) and kind != types.Tuple(())
 
 
@@ -61,12 +54,10 @@ def require_contiguous(*arrays: Any) -> None:
 
 
 def const(value: int, kind: ir.IntType = I64) -> Any:
-    """Return an integer constant."""
     return ir.Constant(kind, value)
 
 
 def vector_type(dtype: types.Type, lane_bytes: int) -> ir.VectorType:
-    """Vector of float32 or float64 that fills ``lane_bytes``."""
     if dtype == types.float32:
         return ir.VectorType(ir.FloatType(), lane_bytes // 4)
     return ir.VectorType(ir.DoubleType(), lane_bytes // 8)
@@ -77,7 +68,6 @@ def _width(vector: ir.VectorType) -> int:
 
 
 def data(context: Any, builder: Any, ty: Any, value: Any) -> Any:
-    """Return the data pointer of an array argument."""
     return context.make_array(ty)(context, builder, value).data
 
 
@@ -89,7 +79,6 @@ def row_pointer(context: Any, builder: Any, ty: Any, value: Any, row: Any) -> tu
 
 
 def splat(builder: Any, scalar: Any, vector: ir.VectorType) -> Any:
-    """Fill a vector with one value."""
     undefined = ir.Constant(vector, ir.Undefined)
     one = builder.insert_element(undefined, scalar, const(0, I32))
     order = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
@@ -109,11 +98,7 @@ def store(builder: Any, value: Any, pointer: Any) -> None:
 
 
 def fma(builder: Any, a: Any, b: Any, c: Any, *, exact: bool) -> Any:
-    """Emit ``a * b + c``.
-
-    ``exact`` rounds once on any processor, and is slow on those that cannot fuse (x86
-    before 2013); otherwise it is fused where that is fast.
-    """
+    """Emit ``a * b + c``; ``exact`` rounds once, else it is fused where that is fast."""
     vector = a.type
     name = f"llvm.{'fma' if exact else 'fmuladd'}.v{vector.count}f{8 * _width(vector)}"
     kind = ir.FunctionType(vector, [vector, vector, vector])
@@ -239,10 +224,7 @@ def counted_loop(
 
 
 def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
-    """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row.
-
-    One vector a step and a masked last step, whatever the length.
-    """
+    """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row, the last masked."""
     whole = builder.and_(length, const(-lanes))
 
     def one(offset: Any, carried: Any) -> list[Any]:
@@ -270,6 +252,5 @@ def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> An
 def reduce_row(
     builder: Any, length: Any, vector: ir.VectorType, body: Callable[[Any, Lanes, Any], Any]
 ) -> Any:
-    """Emit ``total = body(offset, lanes, total)`` along a row; return the sum of the lanes."""
     zeros = ir.Constant(vector, [0.0] * vector.count)
     return fold(builder, row_loop(builder, length, vector.count, zeros, body), builder.fadd)

@@ -1,22 +1,16 @@
 """Loops over the rows of a block, a tile of rows at a time; compiled around the emitted code.
 
-A tile is scored against all centers while it is in the first-level cache, its
-doubtful rows are settled exactly, and its rows are summed or measured.  Each
-loop holds one kind of vector code: several in one loop cost LLVM its registers.
+A tile is scored against all centers while it is in the first-level cache, its doubtful rows are
+settled exactly, and its rows are summed or measured.  Each loop holds one kind of vector code:
+several in one loop cost LLVM its registers.
 
 An array is handed over as nine numbers, so a call with all that is known of a tile takes as long
-as ten rows of few features.  What runs for each tile is therefore compiled into the loop, counts no
-references; only what scores panels is called: it needs all registers, and its many centers make
-up for the call.
+as ten rows of few features.  What runs for each tile is therefore compiled into the loop, and
+counts no references; only what scores panels is called: it needs all registers.
 
-Rows with missing values take the same loops, by distances over what is observed: a tile is copied
-with 0 where a value is missing and a bit where there is one.  What tells them apart is the last
-argument, ``gaps``, empty for complete rows: Numba knows the length of a tuple, and drops branches
-on it before it compiles them.  A complete row gets the same label and distance in both, to the
-last bit.
-
-Imports the emitted code; others import from
-:mod:`daskclust.kernels.nearest.implementation`.
+Rows with missing values take the same loops: a tile is copied with 0 where a value is missing and a
+bit where there is one.  What tells them apart is the last argument, ``gaps``, empty for complete
+rows: Numba drops branches on the length of a tuple before it compiles them.
 """
 
 from __future__ import annotations
@@ -132,11 +126,9 @@ _NO_WEIGHTS = read_only(np.empty(0))
 
 
 def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
-    """Choose variant and width of the panels of k centers.
+    """Choose variant and width of the panels of k centers, by the lanes of a vector and half a one.
 
-    ``full`` and ``narrow`` are the lanes of a vector and of half a one.  Padding
-    costs as much as centers do, so a few centers beyond whole vectors get half a
-    vector; panels of two use each broadcast feature twice.
+    Padding costs as much as centers do; panels of two use each broadcast feature twice.
     """
     if k <= narrow:
         return NARROW, narrow
@@ -190,10 +182,7 @@ def lay_out(
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
-    """Make an array, not filled, that begins at a line of the cache.
-
-    The widest vectors are as long as a line; one that lies across two takes two loads.
-    """
+    """Make an array, not filled, that begins at a line of the cache: two take two loads."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
     start = -room.__array_interface__["data"][0] % _LINE_BYTES
@@ -217,10 +206,8 @@ class _Centers(NamedTuple):
 class _Tile(NamedTuple):
     """What is known of the T rows of a tile.
 
-    ``best``, ``second`` and ``vector`` of shape (T, lanes) are the running minima of
-    each lane: smallest score, second smallest, vector number of the smallest.  The
-    rest is by row: smallest score, second smallest, nearest center, squared
-    distance to it, weight.
+    ``best``, ``second`` and ``vector`` (T, lanes) are the running minima of each lane: smallest
+    score, second smallest, vector number of the smallest.  The rest is by row.
     """
 
     best: NDArray
@@ -291,10 +278,7 @@ def _pack_tile(x, start, m, layout, packed, gaps):
 
 @inner(counted=False, forceinline=True)
 def keep_inside(tile, m, k):
-    """Give a row a center where scores overflowed, so that the padding won, which is infinite.
-
-    Such rows are doubtful: :func:`_settle` decides them.
-    """
+    """Replace padding, which wins where scores overflowed, by a center; such rows are doubtful."""
     nearest = tile.nearest
     for t in range(m):
         nearest[t] = nearest[t] if nearest[t] < k else 0
@@ -302,7 +286,6 @@ def keep_inside(tile, m, k):
 
 @inner(counted=False, forceinline=True)
 def add_totals(tile, m, totals):
-    """Add weights and squared distances of a tile's rows to those of their clusters."""
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
     for t in range(m):
         label = np.intp(nearest[t])
@@ -312,7 +295,6 @@ def add_totals(tile, m, totals):
 
 @inner(counted=False)
 def _score_panels(rows, first, m, variant, panels, consts, best, second, vector, bits, table):
-    """Lower the running minima of a tile's rows by the scores of whole panels."""
     for c in range(panels.shape[0]):
         if variant == PANELS:
             for t in range(0, m, ROWS):
@@ -334,10 +316,7 @@ def _score_tail(rows, first, m, tail, consts, c, best, second, vector, bits, tab
 
 @inner(counted=False, forceinline=True)
 def score_tile(rows, first, m, layout, tile, tables, gaps):
-    """Smallest and second smallest score, and nearest center, of a tile's rows.
-
-    Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
-    """
+    """Smallest and second smallest score, and nearest center, of a tile's rows, ROWS at a time."""
     panels, consts, tail, tail_consts, variant = layout[:5]
     best, second, vector, low, next_low, nearest = tile[:6]
     if len(gaps) == 0:
@@ -364,18 +343,13 @@ def score_tile(rows, first, m, layout, tile, tables, gaps):
 
 @inner(counted=False)
 def _ask(x, i, lines):
-    """Ask for a row of memory, so that it is there when it is scored.
-
-    Scoring a row takes long enough for the machine to stop reading ahead by
-    itself; a row of the next tile at each row of this one keeps it reading.
-    """
+    """Ask for a row of memory: the machine stops reading ahead itself, as scoring takes long."""
     for line in range(lines):
         prefetch(x, i, line)
 
 
 @inner(counted=False)
 def _distance(x, i, centers, c, gaps):
-    """Squared distance of a row to a center by direct differences."""
     points, weights, uniform = centers
     if uniform:
         return row_distance(x, i, points, c, (), 1.0, (), gaps)
@@ -384,10 +358,7 @@ def _distance(x, i, centers, c, gaps):
 
 @inner(counted=False, forceinline=True)
 def add_tile(x, start, m, lines, centers, tile, sums, gaps):
-    """Measure a tile's rows, and add them to their clusters' sums in the same sweep.
-
-    They are only measured where sums are ``()``.
-    """
+    """Measure a tile's rows, and add them to their clusters' sums, unless these are ``()``."""
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
     if uniform:
@@ -458,7 +429,6 @@ def _any_doubtful(tile, m, bound):
 
 @inner(counted=False)
 def move_row(x, i, t, exact, centers, tile, sums, gaps):
-    """Give row t of a tile its exact nearest center, and move its sums there."""
     label = np.intp(tile.nearest[t])
     if exact == label:
         return
@@ -480,7 +450,6 @@ def move_row(x, i, t, exact, centers, tile, sums, gaps):
 
 @inner(counted=False)
 def _settle(x, start, m, centers, tile, bound, sums, gaps):
-    """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, squared = tile.low, tile.next_low, tile.squared
     for t in range(m):
         if next_low[t] - low[t] > doubt(squared[t], low[t], bound):
@@ -556,7 +525,6 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
 
 
 def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
-    """Make the tables of a layout."""
     centers, active, dtype = exact.points, layout.active, layout.panels.dtype
     weights = 1.0 if exact.uniform else exact.weights[active]
     n_panels, width = layout.consts.shape
@@ -582,7 +550,6 @@ def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
 
 
 def _n_bytes(q: int) -> int:
-    """Bytes that have a bit for each of q features."""
     return max(1, -(-q // _BYTE))
 
 

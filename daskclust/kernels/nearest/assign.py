@@ -1,18 +1,15 @@
 """Nearest center of every row of a block, and the sums that follow from it.
 
-The distance work runs in the input's precision on rows shifted near the origin,
-by ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.kernels.nearest._scores`).
-That form loses digits, so a row whose two smallest scores lie within a rigorous
-bound on the rounding error is decided again by direct differences in float64.
-Hence labels are those of exact float64 distances, ties go to the lowest
-cluster, and neither precision nor chunking nor the order of rows can change
-them.  Distances that are summed or returned are direct differences throughout.
+The distance work runs in the input's precision on rows shifted near the origin, by
+``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.kernels.nearest._scores`).  A row whose
+two smallest scores lie within a rigorous bound on the rounding error is decided again by direct
+differences in float64.  Hence labels are those of exact float64 distances, and ties go to the
+lowest cluster.  Distances that are summed or returned are direct differences throughout.
 
 Where values are missing, the distance is ``sum_j w_j (x_j - c_j)^2`` over the features that the
 row has, and a mean is that of the values that are there: the two steps that never raise the
 sum of squares over the observed values, which k-POD lowers as well (Chi, Chi & Baraniuk
-2016).  Rows are never filled in.  A complete row gets the numbers of complete data, to the last
-bit, and runs of segments without missing values cost what they always do.
+2016).  A complete row gets the numbers of complete data, to the last bit.
 """
 
 from __future__ import annotations
@@ -28,11 +25,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.compiling import compiled, read_only
-from daskclust.kernels.nearest.implementation import (
-    OBSERVED,
-    row_distance,
-    sweeper,
-)
+from daskclust.kernels.nearest.implementation import OBSERVED, row_distance, sweeper
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
 #: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.
@@ -40,11 +33,9 @@ SEGMENT = 4096
 
 
 class BlockStatistics(NamedTuple):
-    """Sums of each cluster's rows, as unevaluated pairs of shape (k, p + 2).
+    """Sums of each cluster's rows, weight, and weighted squared distances, as pairs (k, p + 2).
 
-    Columns are the weighted sum of the rows, their weight, and their weighted squared distances
-    to the given center.  Where values are missing, the weights of the values of each feature
-    follow the sums: (k, 2p + 2).
+    Where values are missing, weights of the values of each feature follow the sums: (k, 2p + 2).
     """
 
     hi: Floats
@@ -89,19 +80,14 @@ def accumulate(
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
 
-    Rows, finite float32 or float64, are never written to; those of weight 0 are left out.
-    ``feature_weights`` are those of the squared distance: features of weight 0 are not touched.
-    ``shift`` is a point amid the data, by default the mean of the centers: it is subtracted
-    before the distance work, which so keeps its digits.  ``segments`` are ends of the runs of rows
-    that are summed plainly before their sum joins the compensated total; the last is n.  Sums are
-    added to those of ``into``: in place, but where values may be ``missing``.  Then rows that are
-    nowhere count for no cluster; a segment without missing values takes the way of complete rows,
-    and other segments look at the values once more, up to the first gap.
+    Features of weight 0 are not touched.  ``shift``, a point amid the data, by default the mean of
+    the centers, is subtracted to keep digits.  ``segments`` are ends of the runs of rows that are
+    summed plainly before their sum joins the compensated total; the last is n.  Sums are added to
+    those of ``into``: in place, but where values may be ``missing``.  Then rows that are nowhere
+    count for no cluster; a segment without missing values takes the way of complete rows.
 
-    Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block O(k p), no array
-    of length n.
+    Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block O(k p).
 
-    >>> import numpy as np
     >>> x = np.array([[0.0], [1.0], [10.0]])
     >>> accumulate(x, np.array([[0.0], [9.0]])).hi  # sum, weight, squared distances
     array([[ 1.,  2.,  1.],
@@ -136,9 +122,6 @@ def nearest(
     missing: bool = False,
 ) -> tuple[NDArray[np.int32], Floats]:
     """Return the nearest center of each row, and the squared distance to it.
-
-    Distances are direct differences: exactly 0 for a row equal to its center.  The arguments
-    are those of :func:`accumulate`.
 
     Where values may be ``missing``, distances are over what the row observes; the label is -1 and
     the distance 0 for rows that observe no feature of positive weight, complete ones excepted.
@@ -186,7 +169,6 @@ def _sum_by_label(x, weights, labels, sums):
 
 
 def label_sums(x: NDArray, weight: Floats, labels: Ints, k: int) -> tuple[Floats, Floats]:
-    """Return the weighted sums (k, p) and the weights (k,) of rows by labels in [0, k)."""
     labels = np.ascontiguousarray(labels, dtype=np.int64)
     if len(labels) and not 0 <= labels.min() <= labels.max() < k:
         # Compiled code does not check its indices.
@@ -221,12 +203,10 @@ def cluster_points(
     shift: Floats,
     n_fixed: int = 0,
 ) -> tuple[Floats, float]:
-    """Move centers until none of a few weighted points changes its cluster.
+    """Move centers, but for ``n_fixed``, until none of a few weighted points changes its cluster.
 
-    The first ``n_fixed`` centers stay where they are, and so do those without points.  Returned
-    with the centers is the weighted sum of squared distances to the last centers that were
-    compared: to those returned, but for ``max_iter``.  Cost ``O(m k p)`` an iteration, in one
-    thread.
+    Returned with the centers is the weighted sum of squared distances to the last that were
+    compared.  Cost ``O(m k p)`` an iteration, in one thread.
     """
     points, centers = check_rows(points, centers, shift=shift)
     if len(mass) != len(points):
@@ -256,10 +236,7 @@ def _any_missing(x: Any, start: int, stop: int) -> bool:
 
 
 def _runs(x: Array, ends: Ints) -> Iterator[tuple[int, int, Ints, bool]]:
-    """Yield runs of segments with and without missing values: start, stop, own ends, and which.
-
-    By segments, so that sums do not show how rows were cut into blocks.
-    """
+    """Yield runs of segments with and without missing values: start, stop, own ends, and which."""
     starts = np.concatenate([[0], ends[:-1]])
     gaps = [bool(_any_missing(x, *bounds)) for bounds in zip(starts, ends, strict=True)]
     changes = [0, *(np.flatnonzero(np.diff(gaps)) + 1).tolist(), len(ends)]
@@ -276,11 +253,7 @@ def _widened(stats: Floats, p: int) -> Floats:
 
 
 class ObservedSums(NamedTuple):
-    """Sums over rows by label, of what is observed.
-
-    ``sums`` and ``masses`` (k, p): weighted values of each feature, and the weight of the rows that
-    have one; ``counts`` (k,): the weight of the rows.
-    """
+    """Weighted sums of what is observed, weight of the rows that observe it (k, p), and of all."""
 
     sums: Floats
     masses: Floats

@@ -1,8 +1,4 @@
-"""The kernels of this process: the emitted ones, or the plain ones where those are chosen.
-
-Other kernels import row sweeps from here.  See :mod:`daskclust.kernels.compiling`
-for the choice.
-"""
+"""The kernels of this process: the emitted ones, or the plain ones where those are chosen."""
 
 from __future__ import annotations
 

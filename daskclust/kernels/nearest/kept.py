@@ -1,11 +1,10 @@
 """Nearest center of every row, of which most need not be looked for anew.
 
 A pass leaves for each row its center, the next one, and two bounds: the next one is no nearer than
-one, and no third center than the other.  In the next pass bounds fall by how far centers moved.
-But for those that moved most: they are compared with the row again, unless its bound can spare
-their moves.  The distance to the row's center is measured, and that to the next one where its bound
-does not tell them apart.  Where the bound of all others is still above the less of them, and they
-can be told apart, the nearer one is the row's.  All other rows are compared with all centers.
+one, and no third center than the other.  In the next pass bounds fall by how far centers moved, but
+for those that moved most: they are compared with the row again, unless its bound can spare their
+moves.  Where the bound of all others is still above the nearer of the two, and these can be told
+apart, it is the row's.  All other rows are compared with all centers.
 
 Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
 not have preferred another center.  So labels and sums equal those of
@@ -59,10 +58,9 @@ _SMALL, _LARGE = 2.0**-120, 2.0**127
 class Kept(NamedTuple):
     """What a pass leaves for the next: for each of n rows its center, the next, and bounds.
 
-    ``others`` are those of ``labels`` where the next one is not known.  ``near`` is no larger than
-    the distance to the next one, ``low`` than that to any center but the two; negative where
-    nothing is known.  ``square`` is no larger than the squared distance to ``origin`` (p,), which
-    is what was subtracted before rows were scored.
+    ``others`` are ``labels`` where the next one is not known.  ``near`` is no larger than the
+    distance to the next one, ``low`` than that to any center but the two; negative where nothing is
+    known.  ``square`` is no larger than the squared distance to ``origin`` (p,), the shift of rows.
     """
 
     labels: NDArray[np.int32]
@@ -76,10 +74,9 @@ class Kept(NamedTuple):
 class Moves(NamedTuple):
     """What a pass needs to know of the moves of k centers since the pass before.
 
-    ``movers`` are those that moved most, ``places`` (k,) the place of each center among them, -1
-    for others; ``far`` (k,) is how far each moved, or more, ``far_most`` how far any, ``most`` how
-    far any that is no mover.  ``reach`` (k,) is the squared distance of a center to what is
-    subtracted before rows are scored; ``bound`` is the relative error of a score.
+    ``places`` (k,) are those of centers among the ``movers``, that moved most, or -1; ``far`` (k,)
+    is how far each moved, or more, ``far_most`` how far any, ``most`` how far any that is no mover.
+    ``reach`` (k,) is the squared distance to the shift; ``bound`` the relative error of a score.
     """
 
     movers: Ints
@@ -94,7 +91,6 @@ class Moves(NamedTuple):
 def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dtype) -> Moves:
     """Compare two sets of centers, for rows of a type; ``shift`` as of ``accumulate``.
 
-    >>> import numpy as np
     >>> after = np.array([[1.0], [3.0], [-3.0]])
     >>> moves = moves_of(np.zeros((3, 1)), after, None, np.dtype("f8"))
     >>> moves.movers, moves.places, round(moves.most, 3)
@@ -140,10 +136,7 @@ def _error(x, square, squared, bound):
 
 @inner(counted=False)
 def _least(x, square, score, bound):
-    """Distance that a score stands for, or less, of a row of squared length ``square``.
-
-    -1 where it may be anything.
-    """
+    """Distance that a score stands for, or less, of a row of squared length ``square``, or -1."""
     squared = square + np.float64(score)
     squared -= _error(x, square, squared, bound)
     return np.sqrt(squared) if 0.0 < squared < np.inf else -1.0
@@ -151,10 +144,7 @@ def _least(x, square, score, bound):
 
 @inner(counted=False)
 def _apart(x, far, squared, square, bound):
-    """Whether scores could prefer no center at the squared distance ``far`` or more to the row's.
-
-    That one is at the squared distance ``squared``.
-    """
+    """Whether scores could prefer no center at ``far`` or more to the row's at ``squared``."""
     return far - squared > _error(x, square, far, bound)
 
 
@@ -338,11 +328,9 @@ def accumulate_kept(
 ) -> tuple[BlockStatistics, Kept]:
     """Return what ``accumulate`` does, with the help of the pass before, and help for the next.
 
-    ``kept`` is what that pass left of these rows, not written to, and ``moves`` are from its
-    centers to these; without both, all rows are compared with all centers.  Cost ``O(n m p)`` for m
-    movers, and ``O(k p)`` for each row that does not stay.
+    ``moves`` are from the centers of that pass; without them, all rows are compared with all
+    centers.  Cost ``O(n m p)`` for m movers, and ``O(k p)`` for each row that does not stay.
 
-    >>> import numpy as np
     >>> x, centers = np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]])
     >>> stats, kept = accumulate_kept(x, centers)
     >>> stats.hi[:, 0], kept.labels

@@ -1,10 +1,8 @@
 """The few nearest of many points: of all, of the cells around a row, or below its parents.
 
-Distances are direct differences in float64, the very numbers by which
-:func:`daskclust.kernels.nearest.assign.nearest` settles its ties, and equal ones
-go to the lowest point: a row's neighbors depend on nothing but the row.  Where there
-are many centers, scores by a matrix product in single precision tell beforehand which
-of them cannot be among the nearest, whatever the product's rounding.
+Distances are direct differences in float64, and equal ones go to the lowest point.  Where there are
+many centers, scores by a matrix product in single precision tell beforehand which of them cannot be
+among the nearest, whatever the product's rounding.
 """
 
 from __future__ import annotations
@@ -121,11 +119,7 @@ class _Scores:
 
 
 def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
-    """Return the ``count`` nearest centers of each row, nearest first, and squared distances.
-
-    Ties go to the lowest center.  Cost O(n k q); memory of the result, and of the scores of 512
-    rows.
-    """
+    """Return the ``count`` nearest centers of each row, nearest first, and squared distances."""
     if not 1 <= count <= len(centers):
         raise ValueError(f"count={count}; expected 1 to {len(centers)}, the number of centers.")
     indices = np.empty((len(x), count), np.int32)
@@ -188,11 +182,10 @@ def nearest_in_cells(
     count: int,
     skip: Ints | None = None,
 ) -> tuple[Ints, Floats]:
-    """Return the ``count`` nearest points of each row among those of its cells, nearest first.
+    """Return the ``count`` nearest points of each row among those of its ``cells`` (n, c).
 
-    Points are sorted by cell: those of cell c are ``starts[c]:starts[c + 1]``; ``cells`` (n, c) are
-    those to look through, each once.  The point ``skip`` (n,) of a row is not looked at; -1 for
-    none.  Where cells hold too few points, indices are -1 and squared distances infinite.
+    Those of cell c are ``starts[c]:starts[c + 1]``.  The point ``skip`` (n,) of a row, or -1, is
+    not looked at.  Where there are too few, indices are -1 and squared distances infinite.
     """
     indices = np.full((len(x), count), -1, np.int64)
     distances = np.full((len(x), count), np.inf)
@@ -206,8 +199,8 @@ def nearest_in_cells(
 class CenterTree(NamedTuple):
     """Centers of one or more levels, root first.
 
-    The children of center i of level l are the centers ``starts[l][i]:starts[l][i + 1]`` of the
-    next, one or more.  Those of the last level are the leaves.
+    The children of center i of level l are ``starts[l][i]:starts[l][i + 1]`` of the next, at least
+    one.
     """
 
     levels: tuple[Array, ...]
@@ -215,10 +208,7 @@ class CenterTree(NamedTuple):
 
     @classmethod
     def of(cls, top: Floats, sizes: Ints, nodes: Array) -> CenterTree:
-        """Return the tree of the centers of the first level, and of all others, level after level.
-
-        `sizes` are the children of all centers that have some; the last of these may be missing.
-        """
+        """Return the tree of the first level and all others; the last `sizes` may be missing."""
         levels: list[Array] = [top]
         starts: list[Ints] = []
         while len(sizes):
@@ -230,11 +220,9 @@ class CenterTree(NamedTuple):
 
     @property
     def leaves(self) -> Array:
-        """Centers of the last level."""
         return self.levels[-1]
 
     def upto(self, depth: int) -> CenterTree:
-        """Return the first levels."""
         return CenterTree(self.levels[:depth], self.starts[: depth - 1])
 
 
@@ -268,9 +256,8 @@ def nearest_leaf(
 ) -> tuple[NDArray[np.int32], Floats]:
     """Find the nearest of the children of each row's ``n_probe`` nearest parents; None for all.
 
-    Parents of a level below the first are sought in the same way.  What is found for a row depends
-    on that row alone; ties go to the lowest leaf.  Distances are squared.  Cost ``O(n p (m +
-    n_probe k / m))`` of two levels.
+    Ties go to the lowest leaf.  Distances are squared.  Cost ``O(n p (m + n_probe k / m))`` of two
+    levels.
     """
     above = tree.levels[:-1]
     if n_probe is None or not above or n_probe >= len(above[-1]):

@@ -1,10 +1,8 @@
 """How dense the data are about each row: what the DKM++ and ROBIN starts rest on.
 
-Everything here looks at all pairs of rows, so it is meant for some thousands of
-them: O(m^2 p) time, but O(m p) memory, since no distance is kept.  Distances are
-direct differences in float64, summed feature after feature: the same bits
-whichever of two rows comes first, and those by which the published programs
-decide what ties.
+Looks at all pairs of some thousands of rows: O(m^2 p) time, O(m p) memory.  Distances are direct
+differences in float64, summed feature after feature: the same bits whichever of two rows comes
+first, and those by which the published programs decide what ties.
 
 A weight is a count: a row of weight 2 is two equal rows.
 """
@@ -23,11 +21,9 @@ _CACHED = 1024
 
 
 class LocalDensity(NamedTuple):
-    """The result of :func:`local_densities`.
+    """``density`` (m,) is the sum of ``exp(-d / radius)`` over the other rows within the radius.
 
-    ``density`` (m,) is the sum of ``exp(-d / radius)`` over the other rows within the radius.
-    Lengths are in units of the ``largest`` distance between two rows: the radius, and the ascending
-    ``edges`` of the spanning tree, each of which counts ``counts`` times.
+    Radius and ascending ``edges`` of the spanning tree are in units of the ``largest`` distance.
     """
 
     density: Floats
@@ -59,10 +55,9 @@ def _distances_from(columns: Floats, i: int, out: Floats) -> None:
 
 @compiled()
 def _grow_tree(columns: Floats, edges: Floats, shortest: Floats) -> float:
-    """Grow Prim's tree from row 0; rows at distance 0 have no edge.
+    """Fill in edges of Prim's tree and each row's shortest; return the largest distance.
 
-    Fills ``edges`` (m - 1) with the lengths of its edges and ``shortest`` (m) with
-    that of each row's shortest edge; returns the largest distance of all.
+    Rows at distance 0 have no edge.
     """
     m = columns.shape[1]
     best = np.full(m, np.inf)
@@ -119,17 +114,12 @@ def weighted_quantile(values: Floats, counts: Floats, q: float) -> float:
 def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     """Local densities within a radius that a spanning tree gives (DKM++).
 
-    Distances are divided by the largest.  The radius is the longest edge of the
-    minimum spanning tree that is no outlier, ``min(max, Q3 + 3 (Q3 - Q1))`` of
-    the lengths, with quartiles by Hazen's rule; rows at distance 0 have no edge.
-    Radius 0, and densities of equal rows alone, where all rows are equal.
-    Time O(m^2 p), memory O(m p).
+    The radius is the longest edge of the minimum spanning tree that is no outlier,
+    ``min(max, Q3 + 3 (Q3 - Q1))`` of the lengths, with quartiles by Hazen's rule.
 
-    References
-    ----------
-    .. [1] Nidheesh, N., Abdul Nazeer, K., Ameer, P. (2017). An enhanced
-       deterministic k-means clustering algorithm for cancer subtype prediction
-       from gene expression data. Computers in Biology and Medicine 91.
+    Nidheesh, N., Abdul Nazeer, K., Ameer, P. (2017). An enhanced deterministic k-means clustering
+    algorithm for cancer subtype prediction from gene expression data. Computers in Biology and
+    Medicine 91.
     """
     columns = _columns(x)
     m = len(x)
@@ -209,17 +199,12 @@ def _outlier_factors(columns: Floats, weight: Floats, k: float, out: Floats) -> 
 def local_outlier_factors(x: NDArray, weight: Floats, n_neighbors: int = 10) -> Floats:
     """Local outlier factors by average relative density (ROBIN).
 
-    The density of a row is the inverse of the mean distance of its neighbors:
-    the ``n_neighbors`` nearest other rows and those that tie with the last.  The
-    factor is the mean density of the neighbors over the row's own, 1 amid
-    rows that lie as densely, more for an outlier, infinite for a row off a neighbor all of whose
-    neighbors equal it.  Time O(m^2 p), memory O(m p).
+    The density of a row is the inverse of the mean distance of its neighbors: the ``n_neighbors``
+    nearest other rows and those that tie with the last.  The factor is the mean density of the
+    neighbors over the row's own, infinite for a row off a neighbor all of whose neighbors equal it.
 
-    References
-    ----------
-    .. [1] Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional
-       clustering by outlier and density insensitive seeding. Pattern Recognition
-       Letters 30.
+    Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional clustering by outlier
+    and density insensitive seeding. Pattern Recognition Letters 30.
     """
     out = np.empty(len(x))
     _outlier_factors(_columns(x), np.ascontiguousarray(weight), float(n_neighbors), out)

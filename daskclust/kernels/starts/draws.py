@@ -48,9 +48,8 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
 def draw_apart(points: Any, mass: Any, k: int, uniforms: Any, n_first: int = 0) -> Any:
     """Draw k points one after another with probability ``mass D^2`` (k-means++); return places.
 
-    Points without mass are drawn only where no others are away from those drawn.  There is a
-    uniform number for each draw; the ``n_first`` first points count as drawn already.  Places are
-    fewer where the others repeat points that were drawn.  Cost ``O(m k p)``.
+    The ``n_first`` first points count as drawn already.  Places are fewer where the others repeat
+    points that were drawn.  Cost ``O(m k p)``.
     """
     places = np.arange(k)
     # Equal distances at first: the first draw is by mass alone.
@@ -82,9 +81,8 @@ def approach(
 ) -> None:
     """Measure the rows at ``places`` against the candidates that they have not seen, in place.
 
-    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  By the
-    kernel that assigns rows to centers: it measures all candidates in the time in which single
-    distances measure a twentieth of them, so none is worth being left out.
+    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  The kernel
+    measures all in the time in which single distances measure a twentieth: none is left out.
     """
     places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
@@ -170,10 +168,7 @@ class Tiles(NamedTuple):
 
 
 def in_tiles(points: Floats, mass: Floats) -> Tiles:
-    """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side.
-
-    Points without mass are not drawn.
-    """
+    """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side."""
     # Whole tiles: points without mass are never drawn.
     m, p = points.shape
     room = -m % WIDTH
@@ -187,19 +182,14 @@ def in_tiles(points: Floats, mass: Floats) -> Tiles:
 
 
 def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
-    """Draw k points one after another by ``mass D^2``, each the best of several draws.
+    """Draw k points by ``mass D^2``, each the best, first among equals, of l draws; return places.
 
-    ``uniforms`` (k, l) are those of each draw; of the first point only the first counts.  Returned
-    are places in the order of their draw; fewer where the others repeat points that were drawn.
-    Equal costs go to the first draw.
+    ``uniforms`` (k, l); of the first point only the first counts.  Fewer where the others repeat
+    points that were drawn.  Distances are in single precision, relative to the extent of the
+    points: they only set the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
 
-    Distances are in single precision, relative to the extent of the points; they only set
-    the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
-
-    References
-    ----------
-    .. [1] Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful
-       seeding. SODA; section 7.
+    Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA;
+    section 7.
     """
     places = np.zeros(k, dtype=np.intp)
     return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places)]
@@ -269,8 +259,7 @@ def draw_in_batches(
     """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
 
     A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` makes calls, in any
-    order or side by side.  Returned are places in the order of their choice; fewer where others
-    repeat points that were drawn, as far as single precision tells.
+    order.  Places are fewer where others repeat points that were drawn, in single precision.
 
     Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(m (p + 64))``.
     """
