@@ -81,6 +81,13 @@ class Labeled:
         return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
 
     @property
+    def joined(self) -> dict[int, int]:
+        """Another label by each label of the model that no row has, since clusters were joined."""
+        if self.model is None or hasattr(self.model, "cluster_classes_"):
+            return {}
+        return merged_classes_of(self.model)
+
+    @property
     def n_clusters(self) -> int | None:
         """Clusters of the model, of which not all may occur; None where it has no centers."""
         space = None if self.model is None else center_space(self.model)

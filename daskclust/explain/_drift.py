@@ -155,7 +155,7 @@ class Drift:
         below 1e-4 taken as that: 0 for the same shares, above 0.25 a large change.
     spread : float
         Root mean square distance of the new rows to their centers over that of the fit; NaN
-        where the model does not keep it.
+        where the model does not keep it, or clusters were joined.
     """
 
     labels: Ints
@@ -246,10 +246,11 @@ def drift(model: Any, X: Any) -> Drift:
     """
     data = open_labeled(model, model_input(model, X))
     found = sample_labeled(data, n_rows=0, each=0)
-    shares = _fit_shares(model)
-    centers = _fit_means(model)
+    shares, centers = _fit_shares(model), _fit_means(model)
+    if data.joined:
+        shares, centers = _of_joined(shares, centers, data.joined)
     k = len(shares) if shares is not None else 0 if centers is None else len(centers)
-    labels = np.union1d(found.labels, np.arange(k))
+    labels = np.union1d(found.labels, np.setdiff1d(np.arange(k), list(data.joined)))
     at = np.searchsorted(labels, found.labels)
     sizes = np.zeros(len(labels))
     sizes[at] = found.weights
@@ -301,9 +302,27 @@ def _fit_means(model: Any) -> Floats | None:
     return None if isinstance(space.metric, UnitSphere) else model.cluster_centers_
 
 
+def _of_joined(
+    shares: Floats | None, centers: Floats | None, into: dict[int, int]
+) -> tuple[Floats | None, Floats | None]:
+    """Shares and means of what clusters were joined to; without shares neither is known."""
+    if shares is None:
+        return None, None
+    codes = np.arange(len(shares))
+    codes[list(into)] = list(into.values())
+    joined = np.zeros_like(shares)
+    np.add.at(joined, codes, shares)
+    if centers is not None:
+        sums = np.zeros_like(centers)
+        np.add.at(sums, codes, centers * shares[:, None])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            centers = sums / joined[:, None]
+    return joined, centers
+
+
 def _spread(model: Any, data: Labeled, found: Any) -> float:
     space, inertia = center_space(model), getattr(model, "inertia_", None)
-    if space is None or space.metric is not None or not inertia:
+    if space is None or space.metric is not None or not inertia or data.joined:
         return float("nan")
     if _fit_shares(model) is None:
         return float("nan")

@@ -293,12 +293,14 @@ class Profiles:
             return "the only cluster"
         told = []
         for j in self._ranked(at)[:count]:
+            if np.isnan(self.aucs[at, j]):  # neither high nor low: one side has no values
+                continue
             level = "high" if self.aucs[at, j] > 0.5 else "low"
             told.append(
                 f"{self.features[j]} {level} ({self.means[at, j]:.4g}, rest "
                 f"{self.rest_means[at, j]:.4g}; AUC {self.aucs[at, j]:.3f})"
             )
-        return "; ".join(told)
+        return "; ".join(told) or "no feature has values both here and in the rest"
 
     def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
         """Draw the profiles: spectra with their spread for scenes, else a heat map.

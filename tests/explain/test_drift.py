@@ -2,9 +2,11 @@
 
 import dask.array as da
 import numpy as np
+from numpy.testing import assert_allclose
 
 import daskclust
 from daskclust.explain import drift
+from daskclust.persistence.saveable import merge_classes
 
 
 def _sets():
@@ -66,3 +68,17 @@ def test_a_fit_of_no_iteration_keeps_no_shares():
     found = drift(model, new)
     assert np.isnan([found.psi, found.spread]).all()
     assert found.shares.tolist() == [0.9, 0.1]
+
+
+def test_joined_clusters_have_the_shares_and_means_of_both():
+    """The rows of the fit have not changed, whatever its clusters are called."""
+    X = np.array([[0.0], [1.0], [9.0], [10.0], [20.0], [21.0]])
+    model = daskclust.KMeans(n_clusters=3, init=X[::2]).fit(X)
+    merge_classes(model, {1: 0})
+    found = drift(model, X)
+    assert found.psi == 0
+    assert found.labels.tolist() == [0, 2]
+    assert found.fit_shares.tolist() == found.shares.tolist() == [4 / 6, 2 / 6]
+    assert_allclose(found.shifts, 0, atol=1e-12)
+    # Distances of the fit were those to the centers of each.
+    assert np.isnan(found.spread)

@@ -323,3 +323,12 @@ def test_plain_kernels_give_the_same_bits():
     )
     assert not done.returncode, done.stderr
     assert json.loads(done.stdout) == outcome()
+
+
+def test_what_is_missing_in_a_cluster_is_not_called_low():
+    X = np.array([[0.0, np.nan], [1.0, np.nan], [0.5, 7.0], [1.5, 8.0]])
+    found = profiles(None, X, np.array([0, 0, 1, 1]))
+    assert found.describe(0).startswith("x0 low")
+    assert "nan" not in found.describe(0) + found.describe(1)
+    nothing = profiles(None, X[:, 1:], np.array([0, 0, 1, 1]))
+    assert nothing.describe(0) == "no feature has values both here and in the rest"
