@@ -7,6 +7,7 @@ included.  Trees are SciPy's linkage matrices: a row ``(a, b, height, number of 
 Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured again where its
 distances are asked for, and a cluster of several has a row of distances.  Once so many have
 merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
+Which pairs are adjacent takes a bit each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 
 Linkage = Literal["ward", "average", "complete", "single"]
@@ -295,13 +296,41 @@ def link(
     return _as_tree(merges, done, n)
 
 
+@inner()
+def _put_beside(bits: Array, n: int, i: int, j: int) -> None:
+    at = _place(n, i, j)
+    bits[at >> 3] |= 1 << (at & 7)
+
+
+@inner()
+def _beside(bits: Array, n: int, i: int, out: Array) -> None:
+    """Write which points are adjacent to one."""
+    out[i] = False
+    at = i - 1
+    for j in range(i):
+        out[j] = (bits[at >> 3] >> (at & 7)) & 1
+        at += n - j - 2
+    at = _place(n, i, i + 1)
+    for j in range(i + 1, n):
+        out[j] = (bits[at >> 3] >> (at & 7)) & 1
+        at += 1
+
+
 @compiled()
-def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges: Array) -> int:
+def _adjacency(pairs: Array, n: int, bits: Array) -> None:
+    for k in range(len(pairs)):
+        if pairs[k, 0] != pairs[k, 1]:
+            _put_beside(bits, n, pairs[k, 0], pairs[k, 1])
+
+
+@compiled()
+def _greedy(leaves: Any, kept: Any, most: int, bits: Array, kind: int, merges: Array) -> int:
     """Merge the nearest two adjacent clusters, again and again."""
     size = leaves[1].copy()
     n = width = len(size)
     rows = 0
     row, row_y = np.empty(n), np.empty(n)
+    beside, beside_y = np.empty(n, np.bool_), np.empty(n, np.bool_)
     alive = np.ones(n, np.bool_)
     near = np.full(n, -1)
     least = np.full(n, np.inf)
@@ -319,8 +348,9 @@ def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges:
                 near[i] = -1
                 least[i] = np.inf
                 _row(i, leaves, kept, width, rows, alive, row)
+                _beside(bits, n, i, beside)
                 for j in range(n):
-                    if alive[j] and j != i and beside[i, j] and row[j] < least[i]:
+                    if alive[j] and beside[j] and row[j] < least[i]:
                         least[i] = row[j]
                         near[i] = j
                 stale[i] = False
@@ -341,14 +371,17 @@ def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges:
         merges[done, 1] = y
         merges[done, 2] = highest
         alive[x] = False
+        _beside(bits, n, x, beside)
+        _beside(bits, n, y, beside_y)
         for i in range(n):
             if alive[i] and i != y:
                 row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
-                if beside[i, x]:
-                    beside[i, y] = beside[y, i] = True
+                if beside[i] and not beside_y[i]:
+                    _put_beside(bits, n, i, y)
+                    beside_y[i] = True
                 if near[i] == x or near[i] == y:
                     stale[i] = True
-                elif beside[i, y] and row[i] < least[i]:
+                elif beside_y[i] and row[i] < least[i]:
                     least[i] = row[i]
                     near[i] = y
         rows = _keep_row(x, y, row, kept, width, rows, alive)
@@ -361,11 +394,12 @@ def link_adjacent(
     points: Floats,
     weights: Floats,
     linkage: Linkage,
-    beside: Bools,
+    beside: Ints,
     cannot_link: Ints | None = None,
 ) -> Floats:
-    """Return the tree, as `link` does, of merges of clusters that have two points `beside`.
+    """Return the tree, as `link` does, in which only adjacent clusters merge.
 
+    Clusters are adjacent by any two of their points that are a pair in `beside`, (c, 2).
     Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
     merge at infinity.
     """
@@ -374,7 +408,9 @@ def link_adjacent(
         return np.empty((0, 4))
     merges = np.empty((n - 1, 3))
     leaves, kept, most = _begin(points, weights, linkage, cannot_link)
-    done = _greedy(leaves, kept, most, beside.copy(), LINKAGES.index(linkage), merges)
+    bits = np.zeros(n * n // 16 + 1, np.uint8)
+    _adjacency(beside, n, bits)
+    done = _greedy(leaves, kept, most, bits, LINKAGES.index(linkage), merges)
     return _as_tree(merges, done, n)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._choices import check_choice
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
@@ -134,8 +134,8 @@ class AgglomerativeClustering(TreeEstimator):
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
     them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
     m leaves take O(m^2 p) time (0.1 s for 2000 of 8 features) and ``2 m^2`` bytes (a float64 for
-    half of the pairs), O(m p) for single linkage without constraints, and a byte a pair of
-    leaves more with ``connectivity``, twice; never anything of length n.
+    half of the pairs), O(m p) for single linkage without constraints, and a bit a pair more with
+    ``connectivity``; never anything of length n.
 
     Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
     10 000 rows need some thousand prototypes; 500 are too few.
@@ -285,14 +285,11 @@ class AgglomerativeClustering(TreeEstimator):
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
-    def _beside(self, read: _Read, leaves: Leaves) -> Bools:
+    def _beside(self, read: _Read, leaves: Leaves) -> Ints:
         m = len(leaves.centers)
         ask = Connectivity((self._metric,), (leaves.centers,), min(2, m))
         _, (found,) = read.cube.count_neighbors(ask, read.weight)
-        beside = np.zeros((m, m), bool)
-        a, b = np.divmod(found.keys, m)
-        beside[a, b] = beside[b, a] = True
-        return beside
+        return np.stack(np.divmod(found.keys, m), axis=1)
 
     @property
     def n_leaves_(self) -> int:

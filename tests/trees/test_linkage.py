@@ -10,11 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust.kernels.linkage import LINKAGES, cut_tree, link, link_adjacent
 
 BY_LINKAGE = pytest.mark.parametrize("name", LINKAGES)
+
+
+def every_pair(n):
+    return np.stack(np.triu_indices(n, 1), axis=1)
 
 
 def test_by_hand():
@@ -58,7 +64,7 @@ def test_all_adjacent_is_the_same_tree(name, seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 40))
     X, weights = rng.normal(size=(n, 2)), rng.integers(1, 5, n).astype(float)
-    found = link_adjacent(X, weights, name, np.ones((n, n), bool))
+    found = link_adjacent(X, weights, name, every_pair(n))
     assert_allclose(found[:, 2], link(X, weights, name)[:, 2], rtol=1e-9)
 
 
@@ -69,7 +75,7 @@ def test_forbidden_pairs_never_meet(name, seed):
     n = int(rng.integers(3, 30))
     X = rng.normal(size=(n, 2))
     pairs = np.array([rng.choice(n, 2, replace=False) for _ in range(int(rng.integers(1, 10)))])
-    full = np.ones((n, n), bool)
+    full = every_pair(n)
     for tree in (link(X, np.ones(n), name, pairs), link_adjacent(X, np.ones(n), name, full, pairs)):
         allowed = 1 + int(np.isinf(tree[:, 2]).sum())
         for k in {allowed, n}:
@@ -89,11 +95,11 @@ def test_a_quarter_of_the_square_is_kept(name):
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(n, p)), rng.integers(1, 5, n).astype(float)
     pairs = np.array([[0, 1], [1, 2]])
-    beside = np.ones((n, n), bool)
+    beside = every_pair(n)
     for grow, limit in (
         (lambda: link(X, weights, name), 0 if name == "single" else 2 * n**2),
         (lambda: link(X, weights, name, pairs), 2 * n**2),
-        (lambda: link_adjacent(X, weights, name, beside), 3 * n**2),
+        (lambda: link_adjacent(X, weights, name, beside), 2 * n**2 + n**2 // 16),
     ):
         grow()  # compiles
         tracemalloc.start()
@@ -107,9 +113,21 @@ def test_a_quarter_of_the_square_is_kept(name):
 
 def test_only_neighbors_merge():
     X = np.array([[0.0], [10.0], [0.1]])
-    beside = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], bool)
-    tree = link_adjacent(X, np.ones(3), "single", beside)
+    tree = link_adjacent(X, np.ones(3), "single", np.array([[0, 1], [1, 2]]))
     # 0 and 2 are near, and meet only by way of 1.
     assert_allclose(tree, [[1, 2, 9.9, 2], [0, 3, 9.9, 3]])
-    apart = np.zeros((3, 3), bool)
+    apart = np.empty((0, 2), np.int64)
     assert np.isinf(link_adjacent(X, np.ones(3), "ward", apart)[:, 2]).all()
+
+
+@BY_LINKAGE
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_hangs_together_becomes_one(name, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 60))
+    beside = rng.integers(0, n, (int(rng.integers(0, 2 * n)), 2))
+    tree = link_adjacent(rng.normal(size=(n, 2)), np.ones(n), name, beside)
+    edges = coo_array((np.ones(len(beside)), beside.T), (n, n))
+    parts, expected = connected_components(edges, directed=False)
+    assert parts == 1 + np.isinf(tree[:, 2]).sum()
+    assert adjusted_rand_score(expected, cut_tree(tree, np.ones(n), parts)) == 1.0
