@@ -26,7 +26,7 @@ _DEADLY = 0.95
 #: Bytes by which a worker grows when it first runs kernels: they are loaded, and compiled where
 #: no cache has them, and neither is ever given back.  Measured: 60 MiB and 130.
 _KERNELS = 2**27
-#: Bytes of a worker with all imports, where none is there to be measured.
+#: Bytes of a worker with all imports, before kernels, where none is there to be measured.
 _IMPORTS = 350 * 2**20
 #: Times that new workers are measured before a fit begins without.
 _ROUNDS = 3
@@ -183,7 +183,7 @@ def bytes_at_once(
 
 def planned(limit: float, kept: float) -> WorkerMemory:
     """Return a worker of one thread that is not there yet, and will keep so many bytes."""
-    return WorkerMemory("", 1, int(limit), _IMPORTS + int(kept))
+    return WorkerMemory("", 1, int(limit), _IMPORTS + _KERNELS + int(kept))
 
 
 def check_blocks(

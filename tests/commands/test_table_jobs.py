@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dask.distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 
 import daskclust
@@ -346,6 +347,31 @@ def test_a_dry_run_tells_memory_and_temporary_files(said: Said, tmp_path: Path) 
     (tmp_path / "t.csv").write_text("a,b\n" + "1.5,2.5\n" * 1000)
     csv = ("fit", tmp_path / "t.csv", "--n-clusters", 3, "--dry-run", "--json")
     assert json.loads(said(*csv)[1])["peak_memory_a_worker"] > 350e6
+
+
+def peak_memory() -> int:
+    """Bytes that this process held at most; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def test_workers_hold_no_more_than_their_plan_says(said: Said, tmp_path: Path) -> None:
+    """Kernels, which a worker loads or compiles when it first needs them, were left out."""
+    vectors_in(tmp_path / "t", 100_000, 64)
+    words = ("fit", tmp_path / "t", "--estimator", "hierarchical-kmeans", "--n-clusters", 400)
+    plan = json.loads(said(*words, "--local", 2, "--dry-run", "--json")[1])
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        given = ("--max-iter", 2, "--refine", 1, "--output", tmp_path / "labels.parquet")
+        code, _, err = said(*words, *given, "--scheduler", cluster.scheduler_address)
+        assert code == 0, err
+        found = max(client.run(peak_memory).values())
+    if not found:
+        pytest.skip("peaks of processes are read from /proc")
+    assert found <= plan["peak_memory_a_worker"] < 2 * found
 
 
 @pytest.mark.parametrize(
