@@ -34,31 +34,17 @@ class COPKMeans(ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
-        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
-        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
-        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
-        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
-        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
-        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.
+        As in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
-        Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
-        deterministic ones are, are iterated once.
+        As in :class:`PCKMeans`.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
-        The fit has converged when the squared shift of all centers is at most
-        ``tol`` times the mean variance of the features; 0: when a pass changes
-        nothing at all.
+        As in :class:`PCKMeans`.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, continues from it and ends with the same model.
+        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
 
     Attributes
     ----------
@@ -71,23 +57,17 @@ class COPKMeans(ConstrainedClusterer):
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances of the rows to the centers by which ``labels_``
-        were made; these are ``cluster_centers_`` where the last pass changed
-        nothing.
+        As in :class:`PCKMeans`.
     objective_ : float
         The same.
     n_iter_ : int
         Passes, the last that changes nothing included.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record a pass: ``iteration``, ``objective``, ``center_shift``, ``moved``
-        (rows that changed, where all are constrained), ``inertia``, ``repaired``
-        (whether an empty cluster was given a row), ``converged``, ``exact`` (whether
-        the assignment is known to be the cheapest that satisfies the constraints),
-        ``seconds``, ``passes``.  Of several restarts, the one kept.
+        As in :class:`PCKMeans`, and ``exact``: whether the assignment is known to be the
+        cheapest that satisfies the constraints.
 
     Raises
     ------
@@ -98,8 +78,7 @@ class COPKMeans(ConstrainedClusterer):
     ValueError
         For NaN or infinity in X, fewer rows than clusters, parameters out of range.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`, and for a checkpoint of other constraints.
 
     Warns
     -----
@@ -175,10 +154,7 @@ class COPKMeans(ConstrainedClusterer):
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels: integers, whole floats, or text; -1 (or a mask, and among
-            text also None or what pandas has for a missing value) = none; or global
-            row numbers and their labels.  Two labeled rows are must-linked when their
-            labels agree, else cannot-linked; labels are not names of clusters.
+            Partial labels, as ``PCKMeans.fit`` takes them.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
         sample_weight : array-like or dask.array.Array of shape (n,), optional

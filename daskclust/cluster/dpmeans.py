@@ -35,10 +35,7 @@ from daskclust.starts.deterministic import farthest_first_delta
 
 @dataclass(frozen=True)
 class Founders:
-    """Rows that founded clusters, in row order.
-
-    `rows` (m,), int64: global numbers, ascending. `points` (m, p): their values.
-    """
+    """Rows that founded clusters: global numbers, ascending, and values (m, p)."""
 
     rows: Ints
     points: Floats
@@ -60,10 +57,7 @@ class Founders:
         return Founders(rows, np.concatenate([self.points, other.points]))[np.argsort(rows)]
 
     def thinned(self, settled: int, delta: float) -> Founders:
-        """Drop rows that are within delta of one before them.
-
-        The first ``settled`` stay, whatever their distances.
-        """
+        """Drop rows within delta of one before them, but none of the first ``settled``."""
         kept = np.ones(len(self), bool)
         for i in range(settled, len(self)):
             before = self.points[:i][kept[:i]]
@@ -76,8 +70,8 @@ class Founders:
 class FoundingRequest:
     """One pass of DP-means.
 
-    `means` (k, p): clusters at the start of the iteration. `guess`: rows thought to found a cluster
-    in this iteration. `shift` (p,): a point amid the data.
+    `means` (k, p): clusters at the start of the iteration. `guess`: rows thought to found one in
+    it. `shift` (p,): a point amid the data.
     """
 
     means: Floats
@@ -88,11 +82,11 @@ class FoundingRequest:
 
 
 class Founding(NamedTuple):
-    """The result of a pass.
+    """The founders that all groups found.
 
-    `founders`: that all groups found. `stats` (k + m, p + 2): sums, weights and squared distances
-    of the means' and of the founders' clusters; meaningful where the founders are those of the
-    guess. `farthest`: largest squared distance of a row to its cluster.
+    `stats` (k + m, p + 2): sums, weights and squared distances of the means' and of the founders'
+    clusters; meaningful where the founders are those of the guess. `farthest`: largest squared
+    distance of a row to its cluster.
     """
 
     founders: Founders
@@ -197,10 +191,7 @@ class _Group:
 
 
 def _block(rows: RowBlock, state: FoundingRequest, before: Partial) -> Partial:
-    """Work through a block; O(n K p) for K clusters in the end.
-
-    Memory beyond the block: O(K p), and what a segment of ``SEGMENT`` rows founds.
-    """
+    """Work through a block; O(n K p) time for K clusters in the end, O(K p) memory beside it."""
     group = _Group(state, before)
     farthest = float(before["farthest"])
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
@@ -233,10 +224,9 @@ FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 
 @dataclass(frozen=True)
 class _State:
-    """Where a fit stands.
+    """`inertia` and `farthest` (see :class:`Founding`) are of the last assignment.
 
-    `centers` (K, p). `inertia`: of the last assignment. `farthest`: largest squared distance of a
-    row to its cluster then. `settled`: whether that assignment changed nothing.
+    `settled`: whether that changed nothing.
     """
 
     centers: Annotated[Floats, "f m p"]
@@ -335,15 +325,12 @@ class DPMeans(BaseClusterer):
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=0.0
-        The fit has converged when no cluster is founded or dropped and the
-        squared shift of all centers is at most ``tol`` times the mean variance of
-        the features; 0: when nothing moves any more, as in [1]_.
+        The fit has converged when no cluster is founded or dropped and the squared shift of all
+        centers is at most ``tol`` times the mean variance of the features; 0: as in [1]_.
     random_state : ignored
         Nothing is drawn; taken so that estimators can be exchanged.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data and
-        parameters (``max_iter`` may differ), continues from it and ends with the same model.
+        As in :class:`KMeans`.
 
     Attributes
     ----------
@@ -354,15 +341,13 @@ class DPMeans(BaseClusterer):
     delta_ : float
         Price of a cluster that was used.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        The nearest center of each row, ties to the lowest.  Lazy, and chunked
-        like X, for Dask input.
+        As in :class:`KMeans`.
     inertia_ : float
         Weighted sum of squared distances to the centers.
     objective_ : float
         ``inertia_ + delta_ * n_clusters_``.
     n_iter_ : int
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
@@ -376,8 +361,7 @@ class DPMeans(BaseClusterer):
         For NaN or infinity in X, and parameters out of range: ``delta`` must be
         positive.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`.
 
     Warns
     -----

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array as AnyArray
-from daskclust._types import Bools, Floats, Ints
+from daskclust._types import Floats, Ints
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.engine import (
@@ -105,23 +105,14 @@ def give_out(total: int, mass: Floats, most: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class HierarchyState:
-    """A fit of two or more levels.
+class HierarchyState(LloydState):
+    """A fit of two or more levels; of the first what :class:`LloydState` says.
 
-    `centers`, `inertia`, `converged`, `settled`, `n_iter`, `counts`, `before`: of the first level,
-    see :class:`LloydState`. `phase` (1,), int64: 0 while that moves, then the number of what was
-    done since. `sizes`, int64: children of each center, level after level, so far. `nodes` (t, p),
-    float32: centers below the first level so far, level after level. `leaf_counts` (k,).
-    `leaf_inertia`: both of the last measurement.
+    `phase` (1,): 0 while that moves, then the number of what was done since. `sizes`: children of
+    each center so far, and `nodes` (t, p): centers below the first level so far, both level after
+    level. `leaf_counts` (k,), `leaf_inertia`: of the last measurement.
     """
 
-    centers: Annotated[Floats, "f r m p"]
-    inertia: Annotated[Floats, "f r"]
-    converged: Annotated[Bools, "b r"]
-    settled: Annotated[Bools, "b r"]
-    n_iter: Annotated[Ints, "i r"]
-    counts: Annotated[Floats, "f r m"]
-    before: Annotated[Floats, "f r m p"]
     phase: Annotated[Ints, "i one"]
     sizes: Annotated[Ints, "i parents"]
     nodes: Annotated[NDArray[np.float32], "f4 nodes p"]
@@ -139,7 +130,7 @@ class HierarchyState:
         return CenterTree.of(self.centers[0], self.sizes, self.nodes)
 
     def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
-        """Return the state with other centers of the last level, and of so many each parent."""
+        """Return the state with other centers of the last level, so many of each parent."""
         tree = self.tree
         above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
         sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
@@ -346,15 +337,12 @@ class HierarchyProblem(DataAlone):
         parts = [
             Part(at, int(sizes[at]), int(seeds[at])) for at in batch if grouping.counts[at] > 0
         ]
-        found = dict(
-            zip([part.parent for part in parts], self._fit_parts(grouping, parts), strict=True)
-        )
-        own = [
-            found[at][0] if at in found else above[at : at + 1].astype(np.float32) for at in batch
-        ]
+        found = self._fit_parts(grouping, parts)
+        children = {part.parent: own for part, (own, _) in zip(parts, found, strict=True)}
+        own = [children.get(at, above[at : at + 1].astype(np.float32)) for at in batch]
         return Step(
             replace(state, nodes=np.concatenate([state.nodes, *own])),
-            objective=float(sum(inertia for _, inertia in found.values())),
+            objective=float(sum(inertia for _, inertia in found)),
             center_shift=0.0,
             finished=False,
         )
@@ -479,8 +467,8 @@ def bytes_of_levels(
 ) -> tuple[int, int]:
     """Return the bytes that levels put into temporary files, and those of their largest task.
 
-    Parents are taken to have twice as many rows as on average, and rows to meet the leaves of
-    `n_probe` parents.  `dtype`: as rows are stored.
+    Parents are taken to have twice as many rows as on average, and rows, which are stored as
+    `dtype`, to meet the leaves of `n_probe` parents.
     """
     (n, p), totals = shape, totals_of(params["n_clusters"])
     divides = params.get("max_cluster_size") is not None
@@ -550,11 +538,11 @@ class HierarchicalKMeans(BaseClusterer):
     refine : int, default=1
         Refinement passes.
     metric : {"euclidean", "cosine", "sam"}, default="euclidean"
-        See :class:`KMeans`.
+        As in :class:`KMeans`.
     max_iter : int, default=25
         Iterations of each level at most.
     tol : float, default=1e-4
-        See :class:`KMeans`.
+        As in :class:`KMeans`.
     max_cluster_size : int, default=None
         Rows (their weight) of a leaf at most.  In the end leaves with more are divided, for
         which there may be more than k of them; rows that are all the same cannot be.
@@ -563,8 +551,7 @@ class HierarchicalKMeans(BaseClusterer):
         Default: the folder of the checkpoint, else Dask's ``temporary-directory``, else that of
         the system.  It is removed in the end, also after an error.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
         See :class:`KMeans`: written after each iteration of the first level, each 64 parts (each
         16th of a level that has more than 1024) and each refinement.  Where a fit goes on, one
@@ -708,7 +695,6 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _totals(self) -> tuple[int, ...]:
-        """Centers of each level; two levels at least."""
         return totals_of(self.n_clusters)
 
     @property
@@ -791,18 +777,16 @@ class HierarchicalKMeans(BaseClusterer):
             best = best_restart(state.inertia)
             self._metric = problem.metric
             self.counts_, self.inertia_ = state.counts[best], float(state.inertia[best])
+            self._above = top = state.centers[best]
+            self._sizes = np.ones(len(top), np.int64)
+            self.cluster_centers_ = top.astype(np.float32)
         else:
             best = 0
             self._metric = problem.top.metric
             self.counts_, self.inertia_ = state.leaf_counts, float(state.leaf_inertia)
-        self._above = top = state.centers[best]
-        self._n_top = len(top)
-        if isinstance(problem, LloydProblem):
-            self._sizes = np.ones(len(top), np.int64)
-            self.cluster_centers_ = top.astype(np.float32)
-        else:
-            *between, self.cluster_centers_ = state.tree.levels[1:]
+            top, *between, self.cluster_centers_ = state.tree.levels
             self._above, self._sizes = np.concatenate([top, *between]), state.sizes
+        self._n_top = len(top)
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
         distinct = len(np.unique(self.cluster_centers_, axis=0))

@@ -64,34 +64,15 @@ from daskclust.starts.sampled import (
 )
 
 
-def followed(
-    centers: Floats, counts: Floats, batch: ClusterStatistics, at: int = 0
-) -> tuple[Floats, Floats]:
-    """Move centers to the means of all rows assigned to them so far (Sculley 2010).
+def followed(centers: Floats, counts: Floats, batch: ClusterStatistics) -> tuple[Floats, Floats]:
+    """Move centers (k, p) to the means of all rows assigned to them so far (Sculley 2010).
 
-    `centers` (k, p). `counts` (k,): weight of the rows assigned to each center so far. `batch`:
-    statistics of the new rows, assigned to these centers. `at`: number of the center set in the
-    batch.
-
-    Returns `centers` (k, p): ``(counts c + sums) / (counts + weights)``; a cluster without any row
-    so far keeps its center; `counts` (k,).
-
-    References
-    ----------
-    .. [1] Sculley, D. (2010). Web-scale k-means clustering. WWW.
-
-    Examples
-    --------
-    A mean of 3 rows at 1.0 meets a row at 5.0.
-
-    >>> import numpy as np
-    >>> batch = ClusterStatistics(np.array([[[5.0]]]), np.array([[1.0]]), np.array([[16.0]]))
-    >>> followed(np.array([[1.0]]), np.array([3.0]), batch)
-    (array([[2.]]), array([4.]))
+    ``(counts c + sums) / (counts + weights)``; also returned are the new counts.  A center without
+    new rows stays.
     """
-    total = counts + batch.counts[at]
-    sums = centers * counts[:, None] + batch.sums[at]
-    moved = np.divide(sums, total[:, None], out=centers.copy(), where=batch.counts[at][:, None] > 0)
+    total = counts + batch.counts[0]
+    sums = centers * counts[:, None] + batch.sums[0]
+    moved = np.divide(sums, total[:, None], out=centers.copy(), where=batch.counts[0][:, None] > 0)
     return moved, total
 
 
@@ -111,10 +92,7 @@ def can_follow(model: Any) -> bool:
 
 
 def follow(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Update the centers with one batch; the first batch finds the start.
-
-    Nothing changes where that fails.
-    """
+    """Update the centers with one batch; nothing changes where that fails."""
     if not hasattr(model, "cluster_centers_"):
         first = copy(model)
         first.max_iter, first.checkpoint = 1, None
@@ -185,14 +163,10 @@ _OF_TRIES = 2**33 + 1
 def greedy_tries(
     sample: Sample, candidates: Floats, k: int, seed: int, mean: Floats
 ) -> Floats | None:
-    """Draw several starts by greedy k-means++ from candidates and a part of the sample.
+    """Draw several starts (t, k, p) by greedy k-means++ from candidates and a part of the sample.
 
-    Candidates are rows far apart, so that small clusters without a sampled row have some,
-    too.
-
-    `candidates` (m, p). `mean` (p,): values that replace missing values of rows.
-
-    Returns (t, k, p), or None where the part has fewer than k distinct rows.
+    Candidates are rows far apart, so that small clusters without a sampled row have some, too.
+    ``mean`` stands for missing values.  None where the part has fewer than k distinct rows.
     """
     part, weight, _ = sample.part(first_rows(k))
     points = np.concatenate([candidates, filled(part, mean)])
@@ -213,8 +187,7 @@ def _settled(
 ) -> tuple[Floats, Floats]:
     """Iterate each set until its moves drown in noise; return centers and inertia.
 
-    After some iterations, only the better half of each restart's sets goes on.  ``spread`` is the
-    squared weight of the drawn rows over their weight.
+    ``spread`` is the squared weight of the drawn rows over their weight.
     """
     centers, points = centers.copy(), centers.copy()
     inertia = np.full(len(centers), np.inf)
@@ -245,7 +218,7 @@ def _settled(
 
 
 def _ranked(inertia: Floats, n_restarts: int) -> Ints:
-    """Return the places of each restart's sets, the best first: shape (r, t)."""
+    """Places of each restart's sets, the best first: (r, t)."""
     costs = inertia.reshape(n_restarts, -1)
     # Equal solutions, numbered differently, are not chosen between by rounding.
     costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
@@ -258,25 +231,18 @@ def _better_half(inertia: Floats, n_restarts: int) -> Ints:
     return ranked[:, : -(-ranked.shape[1] // 2)]
 
 
-def _parts(smallest: int, largest: int) -> list[int]:
-    """Sizes that double, from about the smallest up to the largest."""
-    sizes = [largest]
-    while sizes[0] // 2 > 0.75 * smallest:
-        sizes.insert(0, sizes[0] // 2)
-    return sizes
-
-
 def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Floats:
-    """Improve the tries of each restart on doubling parts of the sample; keep the best.
+    """Improve the tries of each restart on doubling parts of the sample; keep the best, (r, k, p).
 
-    `problem`: the problem on all rows; these are not read. `tries` (t, k, p): one array for each
-    restart, all of the same shape. `sample`: sample in the space of the metric.
-
-    Returns (r, k, p).
+    `tries` (t, k, p): one array for each restart, all of the same shape. `sample`: in the space of
+    the metric.  All other rows of the problem are not read.
     """
     sets = np.stack(tries)
     r, _, k, p = sets.shape
-    for size in _parts(min(first_rows(k), sample.n_drawn), sample.n_drawn):
+    sizes = [sample.n_drawn]
+    while sizes[-1] // 2 > 0.75 * min(first_rows(k), sample.n_drawn):
+        sizes.append(sizes[-1] // 2)
+    for size in reversed(sizes):
         x, weight, spread = sample.part(size)
         level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
         settled, inertia = _settled(level, sets.reshape(-1, k, p), spread, r)
@@ -295,14 +261,11 @@ def nested_start(
     total: float,
     seed: int,
 ) -> Floats:
-    """Find starting centers of all restarts on samples.
+    """Find starting centers of all restarts, (r, k, p), on samples.
 
-    `problem`: the problem on all rows. `k`, `mean`, `total`, `seed`: see :func:`draw_sample`.
-    ``tries(sample) -> sequence of ndarray of shape (t, k, p), or None``: starts to try, for each
-    restart. ``otherwise() -> ndarray of shape (r, k, p)``: finds the centers if there are no tries,
-    or if most of the weight is in few rows.
-
-    Returns (r, k, p).
+    `k`, `mean`, `total`, `seed`: see :func:`draw_sample`. `tries`: starts of each
+    restart, (t, k, p). `otherwise`: finds the centers if there are none, or if few rows have most
+    of the weight.
 
     Two passes; all other work is done on the client, on the threads used for NumPy input.
     """
@@ -386,8 +349,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         ``inertia_`` is that sum.  Data without missing values give the same model, to the last
         bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration; a fit started again with the same data, parameters
@@ -410,7 +372,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     counts_ : ndarray of shape (k,), float64
         Weight of the rows of which each center is the mean.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
@@ -490,6 +451,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     .. [6] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
        of missing data. The American Statistician 70.
     .. [7] Newling, J., Fleuret, F. (2016). Nested mini-batch k-means. NeurIPS.
+    .. [8] Sculley, D. (2010). Web-scale k-means clustering. WWW.
 
     Examples
     --------
@@ -547,8 +509,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
 
         Each center becomes the mean of all rows it was ever given (``counts_`` is their
-        weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment [9]_.  A call is
-        one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
+        weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment (Sculley 2010).  A
+        call is one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
 
         Parameters
         ----------
@@ -578,10 +540,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         One pass; those of a ``fit`` with one iteration for the first batch.  A call that fails
         changes nothing.  ``checkpoint`` is for ``fit``: :meth:`save` keeps the state between
         batches.
-
-        References
-        ----------
-        .. [9] Sculley, D. (2010). Web-scale k-means clustering. WWW.
 
         Examples
         --------
@@ -638,7 +596,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         return problem
 
     def _start(self, data: OpenData, metric: Metric, shift: Floats | None) -> Floats:
-        """Find the starting centers of all restarts, in the metric's space."""
         k = self.n_clusters
         if not isinstance(self.init, str):
             given = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
@@ -656,7 +613,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         )
 
     def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:
-        """Find the starting centers of all restarts on samples that grow."""
         k, seeds, rows, survey = self.n_clusters, data.seeds, data.rows, data.survey
         start = partial(nested_start, problem, k, survey.mean, total=survey.weight, seed=seeds[0])
         if not (isinstance(self.init, str) and self.init == "k-means||"):
@@ -664,10 +620,12 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             return start(lambda _: list(given[:, None]), lambda: given)
         if drawn_at_once(rows, k):
             count = n_candidates(rows, k, self.oversampling_factor, self.init_rounds)
-            return start(
-                lambda sample: _alone(large_starts(sample, k, seeds, survey.mean, count)),
-                problem.start,
-            )
+
+            def alone(sample: Sample) -> list[Floats] | None:
+                starts = large_starts(sample, k, seeds, survey.mean, count)
+                return None if starts is None else [one[None] for one in starts]
+
+            return start(alone, problem.start)
         first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
         drawn = Candidates(rows, survey, first, seeds, 0, problem.shift, problem.missing)
         drawn.oversample(k, self.oversampling_factor, self.init_rounds)
@@ -680,11 +638,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             return None if any(f is None for f in found) else [f for f in found if f is not None]
 
         return start(tries, lambda: drawn.clustered(k))
-
-
-def _alone(starts: list[Floats] | None) -> list[Floats] | None:
-    """Return starts as tries, one of each restart."""
-    return None if starts is None else [start[None] for start in starts]
 
 
 def _whitened(survey: Any, metric: Whitened) -> Any:

@@ -12,11 +12,7 @@ from daskclust._types import Bools, Floats, Ints
 from daskclust.engine import Carry, Rows
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
-from daskclust.estimator.inputs import (
-    check_integer,
-    check_missing,
-    check_real,
-)
+from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
@@ -74,16 +70,10 @@ def relocate_empty(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> Clusters:
-    """Give empty clusters, of which there are some, the rows farthest from their centers.
+    """Give empty clusters, of which there are some, the rows farthest from their centers; one pass.
 
-    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment.
-    `feature_weights`, `shift`: as in :class:`daskclust.reduction.CenterSets`.
-
-    Each empty cluster is made of one row (ties by row number), taken from the cluster it
-    was in.  A cluster stays empty where every row lies on its center: there are fewer distinct rows
-    than clusters.
-
-    One pass.
+    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment. Ties
+    go by row number. A cluster stays empty where every row lies on its center.
     """
     n_empty = int((clusters.counts <= 0).sum())
     missing = clusters.masses is not None
@@ -98,10 +88,9 @@ def found_clusters(
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
-    `founders`: best first; the only row of a cluster is passed over. `centers` (k, p): where values
-    are missing: what a founder misses is taken from the center it had.
-
-    Returns new arrays; clusters stay empty where there are too few founders.
+    `founders`: (row, weight, its cluster), best first. `centers` (k, p): where values are missing,
+    what a founder misses is taken from the center it had. Where founders are too few, clusters
+    stay empty.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()
@@ -141,13 +130,10 @@ class ClassClusters(Protocol):
         """Find a starting center for each of these clusters."""
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
-        """Return statistics with the labeled rows added to clusters of their class.
-
-        `stats`: of the other rows. `centers` (r, k, p): by which those were assigned.
-        """
+        """Add the labeled rows to statistics of the others, which centers (r, k, p) have made."""
 
     def assigned(self, centers: Floats) -> RowLabels:
-        """Return the cluster of each labeled row, for one set of centers."""
+        """Cluster of each labeled row, for one set of centers."""
 
 
 @dataclass
@@ -168,14 +154,12 @@ class _LastPass:
 class LloydProblem(DataAlone):
     """Lloyd's algorithm for several restarts, which share every pass.
 
-    `rows`: those that are assigned to the nearest center, in the metric's space. ``start() ->
-    ndarray of shape (r, k, p)``: finds the starting centers of all restarts, there. `tolerance`:
-    squared shift of all centers of a restart up to which it has converged. `shift` (p,): a point
-    amid the data. `classes`: of labeled rows. `clamped`: the same where labeled rows, which
-    ``rows`` leaves out then, keep to the clusters of their class whatever their distance.
-    `missing`: whether values are missing. `momentum`: how far the centers go on after the first
-    iterations, as a share of their last move; below 1. `n_plain`: iterations before the first with
-    momentum.
+    `rows`: those that are assigned to the nearest center, in the metric's space. `start`: finds the
+    centers of all restarts, (r, k, p), there. `tolerance`: squared shift of a restart's centers, up
+    to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
+    labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
+    distance. `momentum`: how far the centers go on after the first `n_plain` iterations, as a share
+    of their last move; below 1.
 
     With momentum b, rows are assigned to ``y = m + b (m - m')``, of the means m of the last
     iteration and m' of the one before (Nesterov's method, as a step of Lloyd's algorithm is one
@@ -258,9 +242,9 @@ class LloydProblem(DataAlone):
     ) -> tuple[Floats, Floats, Floats]:
         """Return means and weights of one of the assigned sets, and from where momentum counts.
 
-        `points`, `before` (k, p): what rows were assigned to, and the means before. Empty clusters
-        are refilled. Momentum counts from the means before, or begins anew at the new ones: where
-        these turn back, and for clusters that were refilled.
+        `points`, `before` (k, p): what rows were assigned to, and the means before. Momentum counts
+        from these, or begins anew at the new means: where these turn back, and for clusters that
+        were empty and are refilled.
         """
         found = clusters = stats.of(at)
         if (clusters.counts <= 0).any():
@@ -271,7 +255,7 @@ class LloydProblem(DataAlone):
         return means, found.counts, means if turned else np.where(filled > 0, before, means)
 
     def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
-        """Return the points to which rows are assigned after so many iterations."""
+        """Points to which rows are assigned after so many iterations."""
         if self.momentum == 0.0 or n_iter < self.n_plain:
             return means
         return self.metric.project(means + self.momentum * (means - before))
@@ -304,7 +288,7 @@ class LloydProblem(DataAlone):
         )
 
     def settle(self, state: LloydState) -> LloydState:
-        """Make the inertia that of the present centers: a last E-step where centers moved."""
+        """Make the inertia that of the present centers; a pass where centers moved."""
         loose = np.flatnonzero(~state.settled)
         if not len(loose):
             return state

@@ -24,11 +24,9 @@ from daskclust.persistence.schema import Array, Entry
 class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     """Metric pairwise-constrained k-means, MPCKM, for data of any size.
 
-    The method is that of [1]_.
-    Finds clusters that respect soft must-links, cannot-links and partial labels,
-    and at the same time one diagonal metric, weights ``a_j > 0`` of the features,
-    in which clusters are narrow and violated constraints cheap.  Minimizes
-    Eq. 10 of [2]_,
+    Finds clusters that respect soft must-links, cannot-links and partial labels, and at the same
+    time one diagonal metric [1]_, weights ``a_j > 0`` of the features (1 at the start), in which
+    clusters are narrow and violated constraints cheap.  Minimizes Eq. 10 of [2]_,
 
     ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
     - n sum_j log a_j``
@@ -42,19 +40,9 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
-        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
-        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
-        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
-        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
-        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
-        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.  The metric starts from
-        ``a_j = 1``.
+        As in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
-        Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
-        deterministic ones are, are iterated once.
+        As in :class:`PCKMeans`.
     penalty : {"distance", "constant"}, default="distance"
         Cost of a violated constraint: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
@@ -76,12 +64,9 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     tol : float, default=0.0
         See ``criterion``.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, continues from it and ends with the same model.
+        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
 
     Attributes
     ----------
@@ -106,14 +91,10 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     n_iter_ : int
         Passes.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record a pass: ``iteration``, ``objective`` (Eq. 10 after the pass),
-        ``center_shift``, ``moved`` (rows that changed, where all are constrained),
-        ``inertia``, ``repaired`` (whether an empty cluster was given a row),
-        ``converged``, ``seconds``, ``passes``.  Of several restarts, the one kept.
+        As in :class:`PCKMeans`; ``objective`` is Eq. 10 after the pass.
 
     Raises
     ------
@@ -123,8 +104,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     ValueError
         For NaN or infinity in X, fewer rows than clusters, parameters out of range.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`, and for a checkpoint of other constraints.
 
     Warns
     -----

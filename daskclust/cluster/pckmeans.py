@@ -22,8 +22,7 @@ from daskclust.persistence.schema import Entry
 class PCKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained k-means, PCKM, for data of any size.
 
-    The method is that of [1]_.
-    Constraints are soft: a violated one adds a cost, and is accepted where the clusters gain
+    Constraints are soft [1]_: a violated one adds a cost, and is accepted where the clusters gain
     more than that.  Minimizes Eq. 8 of [2]_,
 
     ``sum_i |x_i - m|^2 + violated must-links f + violated cannot-links f-bar``
@@ -36,14 +35,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
-        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
-        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
-        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
-        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
-        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
-        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.
+        As in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
@@ -59,18 +51,11 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
     missing : {"error", "partial"}, default="error"
-        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
-        distances and means use the observed values only; nothing is imputed.  No iteration
-        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
-        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
-        bit, in the same time.  Rows without any value get label -1, with a warning.
+        As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, continues from it and ends with the same model.
+        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
 
     Attributes
     ----------
@@ -92,7 +77,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     n_iter_ : int
         Passes, the last that changes nothing included.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
@@ -110,8 +94,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     ValueError
         For NaN or infinity in X, fewer rows than clusters, parameters out of range.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`, and for a checkpoint of other constraints.
 
     Warns
     -----
@@ -137,8 +120,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
        pairwise constrained clustering. SDM.
     .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
        algorithm. Pattern Recognition Letters 142.
-    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
-       of missing data. The American Statistician 70.
 
     Examples
     --------

@@ -33,10 +33,9 @@ _SHARE = 0.5
 class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained sparse k-means, PCSKM, for data of any size.
 
-    The method is that of [1]_.
     Finds clusters that follow some known pairs of rows, and the features in which they
-    differ.  Use it when most features carry no information about the clusters, and you know a
-    few pairs of rows that belong together (must-links) or apart (cannot-links), or labels of
+    differ [1]_.  Use it when most features carry no information about the clusters, and you know
+    a few pairs of rows that belong together (must-links) or apart (cannot-links), or labels of
     some rows.  If all features matter, use :class:`PCKMeans`; if the pairs must hold,
     :class:`COPKMeans`.
 
@@ -85,10 +84,10 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         between them, the longest are ignored.  ``"auto"`` is ``"ss-k-means||"``.
         ``"ss-k-means++"`` draws the others one by one, one a pass, instead of many candidates
         in a few passes.  Without must-links and labels these are ``"k-means||"`` and
-        ``"k-means++"``.  ``"random"`` draws rows.  ``"maximin"`` takes the row farthest from
-        those taken, ``"dkm++"`` dense rows far apart, ``"robin"`` rows far apart that are no
-        outliers: these three are deterministic.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.
+        ``"k-means++"``, which use no constraint, nor do the others.  ``"random"`` draws rows.
+        ``"maximin"`` takes the row farthest from those taken, ``"dkm++"`` dense rows far apart,
+        ``"robin"`` rows far apart that are no outliers: these three are deterministic.  A
+        callable is given ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the largest objective (Eq. 13)
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
@@ -104,18 +103,11 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     tol : float, default=1e-4
         The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
     missing : {"error", "partial"}, default="error"
-        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
-        distances and means use the observed values only; nothing is imputed.  No iteration
-        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
-        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
-        bit, in the same time.  Rows without any value get label -1, with a warning.
+        As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, continues from it and ends with the same model.
+        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
 
     Attributes
     ----------
@@ -146,7 +138,6 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     n_iter_ : int
         Outer rounds; inner passes are in ``history_``.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
@@ -170,8 +161,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         For NaN or infinity in X, fewer rows than clusters, sparsity out of
         range.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`, and for a checkpoint of other constraints.
 
     Warns
     -----
@@ -209,8 +199,6 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
        algorithm. Pattern Recognition Letters 142.
     .. [2] Witten, D., Tibshirani, R. (2010). A framework for feature selection in
        clustering. JASA 105.
-    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
-       of missing data. The American Statistician 70.
 
     Examples
     --------

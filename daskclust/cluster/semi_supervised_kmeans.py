@@ -43,9 +43,8 @@ _SAMPLERS = {"ss-k-means||": "k-means||", "ss-k-means++": "k-means++", "seeded-r
 class SemiSupervisedKMeans(LloydClusterer):
     """K-means with partial labels, for data of any size.
 
-    The method is that of Yoder and Priebe [1]_.
     The centroid of each labeled class is the first center of a cluster, and the
-    remaining centers are sampled away from these.  Cluster c is class
+    remaining centers are sampled away from these [1]_.  Cluster c is class
     ``classes_[c]``; there may be fewer classes than clusters, or none.  A class of
     several blobs may have several clusters (``clusters_per_class``); labels and
     predictions are numbers of clusters then, too, and
@@ -86,8 +85,7 @@ callable, default="ss-k-means||"
     max_iter : int, default=300
         Maximum number of iterations.  0 only makes the start and assigns the rows to it.
     tol : float, default=1e-4
-        A restart has converged when the squared shift of all its centers is at
-        most ``tol`` times the mean variance of the features.
+        As in :class:`KMeans`.
     oversampling_factor : float, default=2.0
         Candidates a round of ``"ss-k-means||"``, as a multiple of the number of
         centers that no class provides.
@@ -95,18 +93,11 @@ callable, default="ss-k-means||"
         Rounds of ``"ss-k-means||"``; more follow only while there are too few
         candidates.
     missing : {"error", "partial"}, default="error"
-        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
-        distances and means use the observed values only; nothing is imputed.  No iteration
-        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
-        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
-        bit, in the same time.  Rows without any value get label -1, with a warning.
+        As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data, labels and
-        parameters (``max_iter`` may differ), continues from it and ends with the same model.
+        As in :class:`KMeans`; labels must be the same, too.
 
     Attributes
     ----------
@@ -128,13 +119,10 @@ callable, default="ss-k-means||"
     counts_ : ndarray of shape (k,), float64
         Weight of the rows of which each center is the mean.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record an iteration: ``iteration``, ``objective`` (the least inertia of all
-        restarts), ``center_shift`` (the largest of the restarts still moving),
-        ``moved``, ``seconds``, ``passes`` (over the data so far).
+        As in :class:`KMeans`.
 
     Raises
     ------
@@ -146,7 +134,7 @@ callable, default="ss-k-means||"
         For NaN or infinity in X (naming the first), fewer rows than clusters,
         and parameters out of range.
     CheckpointError
-        If the checkpoint is broken or belongs to other data, labels or parameters.
+        As in :class:`KMeans`, and for a checkpoint of other labels.
 
     Warns
     -----
@@ -185,8 +173,6 @@ callable, default="ss-k-means||"
        Statistical Computation and Simulation 87.
     .. [2] Basu, S., Banerjee, A., Mooney, R. (2002). Semi-supervised clustering by
        seeding. ICML.
-    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
-       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -382,7 +368,7 @@ def class_clusters(
 ) -> ClassClusters:
     """Return the clusters of the classes, at most ``limit`` each.
 
-    Costs one pass where ``limit`` is not 1, which reads only the chunks with labels.
+    Of more than one each, one pass reads the chunks with labels.
     """
     if limit == 1 or not labels.n_classes:
         return OneCluster(labels, statistics)
@@ -400,7 +386,7 @@ class OneCluster:
 
     @property
     def sizes(self) -> Ints:
-        """Return one for each class."""
+        """One for each class."""
         return np.ones(self.labels.n_classes, np.int64)
 
     def centers(self, seed: int) -> Floats:
@@ -418,10 +404,10 @@ class OneCluster:
 
 @dataclass(frozen=True, eq=False)
 class LabeledRows:
-    """Labeled rows of one class: a point for each distinct row.
+    """Labeled rows of one class: a point for each distinct row, in ascending order.
 
-    `points` (d, p), float32: in ascending order. `mass` (d,): weight of the rows that are this
-    point; 0 where all of them are absent. `places` (m,), intp: point of each row.
+    `mass` (d,): weight of the rows that are this point; 0 where all of them are absent. `places`
+    (m,): point of each row.
     """
 
     points: NDArray[np.floating]
@@ -433,8 +419,7 @@ class LabeledRows:
         """Merge equal rows."""
         points, places = np.unique(x, axis=0, return_inverse=True)
         places = places.reshape(-1)
-        mass: Floats = np.bincount(places, weights=weight).astype(np.float64)
-        return cls(points, mass, places)
+        return cls(points, np.bincount(places, weight).astype(np.float64), places)
 
     @property
     def n_present(self) -> int:
@@ -460,10 +445,9 @@ class LabeledRows:
 
 
 class SeveralClusters:
-    """Each class has up to ``limit`` clusters, those of one class beside each other.
+    """Each class has up to ``limit`` clusters, but no more than distinct rows of some weight.
 
-    `classes`: one for each class; each has rows with a weight. `limit`: a class has no more
-    clusters than distinct rows.
+    Those of one class are beside each other.
     """
 
     def __init__(self, labels: PartialLabels, classes: Sequence[LabeledRows], limit: int) -> None:

@@ -17,10 +17,9 @@ from daskclust.starts.sampled import STRING_INITS
 class SparseKMeans(ConstrainedClusterer):
     """Sparse k-means for data of any size.
 
-    The method is that of [1]_.
-    Finds clusters and at the same time weights ``w_j >= 0`` of the features, of
-    which the uninformative ones become 0.  Maximizes Eq. 4 of [2]_, the weighted
-    between-cluster sum of squares,
+    Finds clusters and at the same time weights ``w_j >= 0`` of the features, of which the
+    uninformative ones become 0 [1]_.  Maximizes Eq. 4 of [2]_, the weighted between-cluster sum
+    of squares,
 
     ``sum_j w_j [TSS_j - WCSS_j]``
 
@@ -53,18 +52,11 @@ array of shape (k, p) or callable, default="k-means||"
     tol : float, default=1e-4
         The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
     missing : {"error", "partial"}, default="error"
-        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
-        distances and means use the observed values only; nothing is imputed.  No iteration
-        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
-        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
-        bit, in the same time.  Rows without any value get label -1, with a warning.
+        As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration.  The same fit, started again with the same data and
-        parameters, continues from it and ends with the same model.
+        As in :class:`KMeans`; ``max_iter`` must be the same, too.
 
     Attributes
     ----------
@@ -77,29 +69,18 @@ array of shape (k, p) or callable, default="k-means||"
     feature_scores_ : ndarray of shape (p,), float64
         gamma, the between-cluster sum of squares of each feature (Eq. 6).
     assignment_weights_ : ndarray of shape (p,), float64
-        Weights of the distances by which ``labels_`` were made and by which
-        ``predict`` assigns: those of the round before the last, hence within
-        ``tol`` of ``feature_weights_`` on convergence; ones after a single
-        round.
+        As in :class:`PCSKMeans`.
     inertia_ : float
-        Sum of squared distances, weighted by ``assignment_weights_``, of the
-        rows to the centers by which ``labels_`` were made; these are
-        ``cluster_centers_`` unless the last inner run was cut off.
+        As in :class:`PCSKMeans`.
     objective_ : float
         Eq. 4 under ``feature_weights_``.
     n_iter_ : int
         Outer rounds; inner passes are in ``history_``.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record a pass: ``iteration``, ``round``, ``objective`` (weighted squared
-        distances under the weights of the round), ``center_shift``, ``moved``,
-        ``inertia``, ``repaired`` (whether an empty cluster was given a row),
-        ``seconds``, ``passes``.  At the end of a round also ``weight_change``,
-        ``converged``, ``weights_kept`` and ``weights_tied`` (see Warns).  Of several
-        restarts, the one kept.
+        As in :class:`PCSKMeans`.
 
     Raises
     ------
@@ -107,8 +88,7 @@ array of shape (k, p) or callable, default="k-means||"
         For NaN or infinity in X, fewer rows than clusters, sparsity out of
         range.
     CheckpointError
-        If the checkpoint is damaged, or belongs to other data or parameters or to
-        another version of daskclust.
+        As in :class:`KMeans`.
 
     Warns
     -----
@@ -133,8 +113,6 @@ array of shape (k, p) or callable, default="k-means||"
        clustering. JASA 105.
     .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
        algorithm. Pattern Recognition Letters 142.
-    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
-       of missing data. The American Statistician 70.
 
     Examples
     --------

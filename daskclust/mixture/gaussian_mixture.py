@@ -88,8 +88,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         First parameters, instead of those of ``init_params``; it is not consulted
         when all three are given.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers (to rounding).
+        An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
     warm_start : bool, default=False
         Start from the parameters of the last fit, if there was one.
     checkpoint : path-like, default=None
@@ -116,7 +115,6 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     n_iter_ : int
         Iterations of the restart that was kept.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

@@ -115,8 +115,7 @@ class PCKID(
         Of ``"randomized"``, at most: they begin with the eigenvectors of the pool, and end when
         the leading directions are estimated to turn by less than 0.001 more (as a sine).
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers (to rounding).
+        An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
         File that holds the trained ensemble and the newest basis, then the centers
         of k-means, too; replaced atomically once the ensemble is trained and after
@@ -140,7 +139,6 @@ class PCKID(
     n_iter_ : int
         Iterations of the best restart of k-means.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

@@ -161,7 +161,6 @@ tuple of str, default="auto"
     n_iter_ : int
         Iterations of k-means.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

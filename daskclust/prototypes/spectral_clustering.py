@@ -234,8 +234,7 @@ tuple of str, default="auto"
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
         File that holds the prototypes, and then the counts; a fit started again with the
         same data, constraints and parameters continues from it.
@@ -254,7 +253,6 @@ tuple of str, default="auto"
     n_iter_ : int
         Iterations of k-means, for the prototypes.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

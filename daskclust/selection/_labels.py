@@ -65,8 +65,7 @@ def suggest_labels(
         Fitted to X and to labels of it; where it is omitted and there are labels, one is
         fitted with its defaults.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------
@@ -274,8 +273,7 @@ def expected_gain(
         Fitted to X and to labels of it; where it is omitted, one is fitted to `y` with its
         defaults.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------

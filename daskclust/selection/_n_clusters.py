@@ -98,8 +98,7 @@ def choose_n_clusters(
     n_references : int, default=10
         Draws from the box, for ``"gap"``; halves, for ``"stability"`` and of trees.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------

@@ -54,8 +54,7 @@ def suggest_pairs(
     must_link, cannot_link : array-like of shape (m, 2), int, optional
         Answers so far, as global row numbers.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------

@@ -157,8 +157,7 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     n_draws : int, default=10
         Halves.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------

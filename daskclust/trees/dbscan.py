@@ -405,7 +405,6 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         Whether each row is a core row.  Lazy for Dask input.
     n_clusters_ : int
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

@@ -125,7 +125,6 @@ class HDBSCAN(TreeEstimator):
     n_iter_ : int
         Passes that moved the prototypes: 2, or 0 where rows are the leaves.
     n_features_in_ : int
-        Number of features p.
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict

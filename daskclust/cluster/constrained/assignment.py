@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -44,20 +44,12 @@ from daskclust.kernels.nearest.assign import observed_pair_boxes
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
 
-class _Prices(NamedTuple):
-    """Costs of violations under one set of feature weights."""
-
-    edge_costs: Floats
-    implied: ImpliedPairs | None
-
-
 @dataclass(frozen=True, eq=False)
 class SoftConstraints:
     """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
 
     `pairs`: those that are priced one by one. `box2` (p,): squared sides of the bounding box of all
-    data, ``Delta_j^2``. `penalty` is one of {"distance", "constant"}. `n_kept`: sets of feature
-    weights whose prices are kept, one for each restart.
+    data, ``Delta_j^2``. `n_kept`: sets of feature weights whose prices are kept, one a restart.
 
     Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
     non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
@@ -69,7 +61,9 @@ class SoftConstraints:
     box2: Floats
     penalty: Penalty
     n_kept: int = 1
-    _prices: dict[bytes, _Prices] = field(default_factory=dict, init=False, repr=False)
+    _prices: dict[bytes, tuple[Floats, ImpliedPairs | None]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of(
@@ -77,8 +71,7 @@ class SoftConstraints:
     ) -> Self:
         """Return the rule for some data, whose box may be stretched to the origin.
 
-        Raises ConstraintError for weights of pairs whose products with squared distances leave
-        float64.
+        ConstraintError where weights of pairs times squared distances leave float64.
         """
         c, survey = rows.constraints, data.survey
         heaviest = float(np.max(c.pair_weight, initial=0.0))
@@ -105,15 +98,9 @@ class SoftConstraints:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
         if not len(self.rows.x):
             return labels, {}
-        prices, c = self._price(weights), self.pairs
+        (costs, implied), c = self._price(weights), self.pairs
         after, _ = ordered_pass(
-            distances,
-            labels,
-            c.indptr,
-            c.neighbors,
-            prices.edge_costs,
-            c.is_must_link,
-            prices.implied,
+            distances, labels, c.indptr, c.neighbors, costs, c.is_must_link, implied
         )
         return after, {}
 
@@ -135,13 +122,13 @@ class SoftConstraints:
             )
         return total
 
-    def _price(self, weights: Floats) -> _Prices:
-        """Costs of violations, computed once for each set of feature weights."""
+    def _price(self, weights: Floats) -> tuple[Floats, ImpliedPairs | None]:
+        """Costs of violations of pairs, computed once for each set of feature weights."""
         key = weights.tobytes()
         if key in self._prices:
             # The last one is the one used last.
-            self._prices[key] = prices = self._prices.pop(key)
-            return prices
+            self._prices[key] = self._prices.pop(key)
+            return self._prices[key]
         if len(self._prices) == self.n_kept:
             del self._prices[next(iter(self._prices))]
         rows, c, given = self.rows, self.pairs, self.rows.constraints
@@ -157,7 +144,7 @@ class SoftConstraints:
         implied = None
         if c.n_classes:
             implied = implied_pairs(
-                self.rows.x,
+                rows.x,
                 given.classes,
                 weights,
                 self.box2,
@@ -165,7 +152,7 @@ class SoftConstraints:
                 cannot_link_weight=given.implied_cannot_link_weight,
                 penalty=self.penalty,
             )
-        self._prices[key] = _Prices(costs[c.pair_index], implied)
+        self._prices[key] = costs[c.pair_index], implied
         return self._prices[key]
 
 
@@ -192,8 +179,6 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
     """Return the constraints, with the pairs that labels imply listed where rows miss values.
 
     The sums by class and cluster that stand for implied pairs want complete rows.
-
-    Raises ConstraintError for more than some 2000 labeled rows among which some miss values.
     """
     c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
@@ -212,14 +197,8 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
     right = np.concatenate([c.pair_right, labeled[b]])
     must = np.concatenate([c.pair_is_must_link, same])
     weight = np.concatenate([c.pair_weight, weight])
-    return ListedPairs(
-        pair_left=left,
-        pair_right=right,
-        pair_is_must_link=must,
-        pair_weight=weight,
-        **pairs_by_row(left, right, must, len(rows.x)),
-        n_classes=0,
-    )
+    by_row = pairs_by_row(left, right, must, len(rows.x))
+    return ListedPairs(left, right, must, weight, **by_row, n_classes=0)
 
 
 #: Nodes of the search for any assignment.
@@ -232,7 +211,7 @@ _EXPLAINED = 200
 class Groups:
     """Groups of must-linked rows, and the graph of cannot-links between them.
 
-    `constraints`: without contradictions. `k`: number of clusters.
+    There are no contradictions among the constraints.
     """
 
     constraints: PairwiseConstraints
@@ -291,7 +270,7 @@ class Groups:
     def feasible_labels(self) -> Ints:
         """Some assignment of the groups that satisfies all constraints.
 
-        Raises ConstraintError if there is none, naming rows, or if none is found.
+        ConstraintError if there is none, naming rows, or if none is found.
         """
         c = self.constraints
         if c.n_classes > self.k:
@@ -346,10 +325,7 @@ class Groups:
 
 
 def check_feasible(constraints: PairwiseConstraints, k: int) -> None:
-    """Raise unless all constraints can hold.
-
-    Raises ConstraintError for contradictions, and for rows that cannot be shared out to k clusters.
-    """
+    """Raise ConstraintError unless all constraints can hold with k clusters."""
     constraints.refuse_contradictions()
     _ = Groups(constraints, k).feasible_labels
 
@@ -362,10 +338,7 @@ _SWEEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class HardConstraints:
-    """Assign groups of rows such that every constraint holds.
-
-    `rows`: of constraints that can all hold. `k`: number of clusters.
-    """
+    """Assign groups of rows such that every constraint holds; all can."""
 
     penalty: ClassVar[Penalty] = "constant"
 
@@ -398,13 +371,9 @@ class HardConstraints:
         return order, np.searchsorted(of_row[order], np.arange(len(self.groups)))
 
     def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
-        """Give each group a cluster.
+        """Give each group a cluster, no dearer than ``before`` (-1 for all: there was none).
 
-        `costs` (n_groups, k). `before` (n_groups,), int64: clusters that satisfy the constraints,
-        or -1 for all.
-
-        Returns `labels` (n_groups,), int64: satisfying all constraints; no dearer than ``before``;
-        `exact`: whether they are known to be the cheapest.
+        Also return whether these clusters are known to be the cheapest.
         """
         groups = self.groups
         graph, (starts, members) = groups.graph, groups.components

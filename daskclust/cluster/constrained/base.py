@@ -101,7 +101,6 @@ class ConstrainedClusterer(BaseClusterer):
         check_missing(self)
 
     def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
-        """Check the constraints as far as that needs no row."""
         check_enough_rows(data, self.n_clusters)
         constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), **given)
         self._check_constraints(constraints, weighted=data.weight is not None)
@@ -116,11 +115,7 @@ class ConstrainedClusterer(BaseClusterer):
         return constraints
 
     def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
-        """Warn of soft constraints that cannot all hold.
-
-        `weighted`: whether rows have weights: those of weight 0 are absent, and so are their
-        constraints.
-        """
+        """Warn of soft constraints that cannot all hold; rows of weight 0 may lose theirs later."""
         constraints.warn_of_contradictions()
         if constraints.n_classes > self.n_clusters:
             warn(
@@ -249,11 +244,9 @@ class PairwiseFit:
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels: integers, whole floats, or text; -1 (or a mask, and among
-            text also None or what pandas has for a missing value) = none; or global
-            row numbers and their labels; of a cube also a label map of shape (y, x), or
-            its path.  Two labeled rows are must-linked when their labels agree, else
-            cannot-linked; labels are not names of clusters.
+            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Two labeled rows are
+            must-linked when their labels agree, else cannot-linked; labels are not names of
+            clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
@@ -281,9 +274,8 @@ class PairwiseFit:
 class Neighborhoods(NamedTuple):
     """Rows that belong together.
 
-    `centroids` (h, p): largest first, ties by their smallest row; NaN for a feature that no row
-    has. `weights` (h,): rows of each. `rows` (m,), int64: global numbers of all their rows,
-    ascending.
+    `centroids` (h, p): NaN for a feature that no row has. `weights` (h,): rows of each. `rows`
+    (m,): global numbers of all their rows, ascending.
     """
 
     centroids: Floats
@@ -294,12 +286,10 @@ class Neighborhoods(NamedTuple):
 def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     """Group must-linked rows, and rows of one label, but none that may not be together.
 
-    Where constraints contradict each other, must-links would join neighborhoods
-    that cannot-links tell apart, in the end all into one.  So the must-links are
-    joined one after another, heavy ones first, then short ones, and each that would
-    do so is passed over.
-
-    Returns (m,), int64: number of each constrained row's group, in the order of their smallest row.
+    Where constraints contradict each other, must-links would join neighborhoods that cannot-links
+    tell apart, in the end all into one.  So they are joined one after another, heavy ones first,
+    then short ones, and each that would do so is passed over.  Groups are numbered in the order of
+    their smallest rows.
     """
     c = constrained.constraints
     if not c.n_contradictions:
@@ -323,13 +313,9 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
 def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool) -> Neighborhoods:
     """Choose at most k neighborhoods: the largest, then weighted farthest-first.
 
-    The "Seeding" of the PCSKM paper: the next maximizes the least
-    ``|c - c'| sqrt(n n')`` to those chosen.
-
-    `agreeing`: whether neighborhoods are :func:`agreeing_groups`; else they are the components of
-    the must-links, as the paper has them.
-
-    Returns those chosen, in order of choice, and the rows of all.
+    The "Seeding" of the PCSKM paper: the next maximizes the least ``|c - c'| sqrt(n n')`` to those
+    chosen.  Unless they are :func:`agreeing_groups`, neighborhoods are the components of the
+    must-links, as the paper has them.  Returned are also the rows of those that are not chosen.
     """
     c = constrained.constraints
     group = agreeing_groups(constrained) if agreeing else c.component

@@ -132,16 +132,13 @@ class RestartState:
     :meth:`stack` puts the restarts of a fit into one such state, along a new first
     axis of every field: what a checkpoint holds.
 
-    `centers` (k, p): means of the clusters, in the space of the data. `weights` (p,): newest
-    feature weights of the distances, ones for plain ones. `assignment_centers`,
-    `assignment_weights` (k, p) and (p,): those by which rows were last assigned. `labels` (m,),
-    int64: labels of the constrained rows, -1 where they have none. `sums`, `counts` (k, p) and
-    (k,): statistics of the clusters; NaN where the constrained rows have no labels. `masses` (k,
-    p): weight of the values of each feature, where some are missing. `objective`: of the last
-    iteration; infinite before the first. `round`: number of the round, from 1: iterations under the
-    same feature weights, for rules that make rounds. `passes`: iterations made in this round.
-    `settled`: whether the last iteration changed nothing. `n_refounded`: how often a constrained
-    row has founded an empty cluster anew.
+    `centers` (k, p): means of the clusters. `weights` (p,): newest feature weights of distances.
+    `assignment_centers`, `assignment_weights`: those by which rows were last assigned. `labels`
+    (m,): of the constrained rows, -1 for none. `sums` (k, p), `counts` (k,): statistics of the
+    clusters; NaN where the constrained rows have no labels. `masses` (k, p): weight of the values
+    of each feature, where some are missing. `round`: from 1, iterations under the same feature
+    weights; `passes`: those made in this round. `settled`: whether the last iteration changed
+    nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -174,7 +171,6 @@ class RestartState:
         )
 
     def forget_labels(self) -> Self:
-        """Return the state with constrained rows without labels."""
         return replace(
             self,
             labels=np.full_like(self.labels, -1),
@@ -212,12 +208,11 @@ class RestartState:
 class Iteration(NamedTuple):
     """The result of one iteration of one restart.
 
-    `before`, `state`: before it, and after it. `inertia`: weighted squared distances to the centers
-    by which rows were assigned. `squared_shift`: weighted squared shift of all centers. `moved`:
-    rows that changed their cluster, where all are constrained. `repaired`: whether an empty cluster
-    was given a row. `refounded`: whether that was a constrained row, so that labels are forgotten.
-    `last`: whether no iteration of this round may follow. `violations`: of the labels of the
-    constrained rows; None where there can be none. `extra`: more for the record.
+    `inertia`: weighted squared distances to the centers by which rows were assigned.
+    `squared_shift`: of all centers, weighted. `moved`: rows that changed their cluster, where all
+    are constrained. `repaired`: whether an empty cluster was given a row; `refounded`: a
+    constrained one, so that labels are forgotten. `last`: whether no iteration of this round may
+    follow. `violations`: None where there can be none. `extra`: more for the record.
     """
 
     before: RestartState
@@ -232,10 +227,9 @@ class Iteration(NamedTuple):
     extra: Mapping[str, Any]
 
     def stands_still(self, tolerance: Floats) -> bool:
-        """Whether the centers moved no more than the tolerance.
+        """Whether the weighted squared shift is at most the weighted mean of a tolerance (p,).
 
-        `tolerance` (p,): the weighted squared shift of all centers may be at most its weighted
-        mean; 0: nothing may have changed at all.
+        0: nothing may have changed at all.
         """
         if self.state.settled or self.repaired or not tolerance.any():
             return bool(self.state.settled)
@@ -247,8 +241,7 @@ class UpdateRule(Protocol):
     """Weights, rounds and the end, after the centers have moved."""
 
     @property
-    def max_rounds(self) -> int:
-        """Rounds at most."""
+    def max_rounds(self) -> int: ...
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Return the state from which the next iteration goes on, and more for the record."""
@@ -271,10 +264,8 @@ Rules = tuple[AssignmentRule, UpdateRule]
 class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
-    `rows`: all data. `unconstrained`: all but the constrained ones. `constrained`: there may be
-    none. ``start() -> ndarray of shape (r, k, p)``: finds the starting centers of all restarts.
-    `mean` (p,): mean of each feature. `max_iter`, `max_passes`: iterations at most, and those of a
-    round. `missing`: whether values are missing.
+    `start`: finds the centers of all restarts, (r, k, p). `mean` (p,): of the data. `max_iter`,
+    `max_passes`: iterations at most, and those of a round.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
@@ -341,10 +332,7 @@ class ConstrainedLloyd:
         )
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
-        """Assign the constrained rows of a restart, and move its centers.
-
-        `others`, `inertia`: statistics of the unconstrained rows.
-        """
+        """Assign the constrained rows of a restart, beside the others, and move its centers."""
         w, rows = state.weights, self.constrained
         # Only where the first pass found missing values are they looked for in every iteration.
         distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
@@ -406,12 +394,9 @@ class ConstrainedLloyd:
     ) -> tuple[Clusters, bool]:
         """Give each empty cluster the row farthest from its center; the published program gives up.
 
-        Unconstrained rows come first.  The constraints of a row would move it back to
-        its partners, so labels are forgotten when a constrained row has founded a
-        cluster.  That may happen k times a restart: the constraints may leave rows for
-        fewer than k clusters.
-
-        Returns `refounded`: whether a constrained row has founded a cluster.
+        Unconstrained rows come first.  The constraints of a row would move it back to its partners,
+        so labels are forgotten when a constrained row has founded one (returned, too).  That may
+        happen k times a restart: constraints may leave rows for fewer than k clusters.
         """
         if (clusters.counts > 0).all():
             return clusters, False

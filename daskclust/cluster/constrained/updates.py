@@ -37,7 +37,6 @@ class PlainMeans:
     tolerance: Floats
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        """End where nothing changes any more."""
         converged = done.stands_still(self.tolerance)
         state = replace(done.state, finished=converged or done.last)
         return state, {"converged": converged}
@@ -69,10 +68,7 @@ SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
 
 
 def sparsity_bound(sparsity: float | None, p: int) -> float:
-    """Return the bound s of the weights' L1 norm for p features.
-
-    Raises ValueError unless ``1 <= s <= sqrt(p)``.
-    """
+    """Return the bound s of the weights' L1 norm for p features."""
     if sparsity is None:
         return float(np.sqrt(p))
     check_real(sparsity, "sparsity", -np.inf)
@@ -90,10 +86,9 @@ def sparsity_bound(sparsity: float | None, p: int) -> float:
 class SparseWeights:
     """At the end of each round, weight the features by their scores under an L1 bound.
 
-    `survey`: of the data. `assignment`: of the constrained rows. `sparsity`: L1 bound s of the
-    weights. `tol`: relative L1 change of the weights at which the rounds end. `penalty_share`: how
-    much of the sum of all gamma (Eq. 6) the violated constraints may take from the scores, as a
-    share; 0 leaves gamma, infinity is gamma' of Eq. 15.
+    `sparsity`: the bound s. `tol`: relative L1 change of the weights at which the rounds end.
+    `penalty_share`: how much of the sum of all gamma (Eq. 6) the violated constraints may take
+    from the scores, as a share; 0 leaves gamma, infinity is gamma' of Eq. 15.
     """
 
     survey: Survey
@@ -128,7 +123,7 @@ class SparseWeights:
         }
 
     def _between(self, state: RestartState) -> Floats:
-        """Return gamma of the clusters (Eq. 6)."""
+        """Gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
         observed = state.counts if state.masses is None else state.masses
         gamma = between_scores(state.sums, observed, self.survey.mean)
@@ -166,7 +161,6 @@ class SparseWeights:
         }
 
     def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
-        """Warn of weights that are kept or tied, and of rounds that were cut off."""
         if record["weights_kept"]:
             why = (
                 "The violated constraints outweigh all between-cluster sums; use "
@@ -198,9 +192,8 @@ class SparseWeights:
 class DiagonalMetric(PlainMeans):
     """After each iteration, weight the features by the scatter of the clusters.
 
-    `tolerance`: see :class:`PlainMeans`. `survey`: of the data. `assignment`: of the constrained
-    rows. `scale`: c, the factor of the weights. `least_gain`: change of the objective up to which
-    the fit has converged; None: by the shift of the centers.
+    `scale`: c, the factor of the weights. `least_gain`: change of the objective up to which the fit
+    has converged; None: by the shift of the centers.
 
     The printed Eq. 12 of the PCSKM paper is corrupt.  Given clusters, the objective of a feature
     is ``a_j S_j - c n log a_j``, where S_j is its scatter: squared distances to the means and the
@@ -214,7 +207,6 @@ class DiagonalMetric(PlainMeans):
     least_gain: float | None
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        """Let the metric follow the clusters."""
         if done.refounded:
             # Labels are forgotten: there are no clusters to learn from.
             objective = done.state.objective - self._gauge(done.state.weights)
