@@ -22,11 +22,10 @@ class COPKMeans(ConstrainedClusterer):
     Minimizes ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
     means m.
 
-    Rows connected by must-links (or by a label) are one group, which is assigned as a whole,
-    with the weight of all its rows.  Groups joined by cannot-links are never in one cluster.
-    In [1]_ rows are assigned one after another, and the algorithm fails when no cluster is left
-    for one.  Here the groups that cannot-links connect are assigned together: whether that is
-    possible is known before the first iteration.
+    Rows connected by must-links (or by a label) are one group, which is assigned as a whole.  In
+    [1]_ rows are assigned one after another, and the algorithm fails when no cluster is left for
+    one.  Here the groups that cannot-links connect are assigned together: whether that is possible
+    is known before the first iteration.
 
     Parameters
     ----------
@@ -72,9 +71,8 @@ class COPKMeans(ConstrainedClusterer):
     Raises
     ------
     ConstraintError
-        If the constraints contradict each other, naming the chain; if they need
-        more than k clusters, naming the rows; for pairs out of range, self-links,
-        labels of the wrong length.
+        If the constraints contradict each other, naming the chain, or need more than k clusters,
+        naming the rows; for pairs out of range, self-links, labels of the wrong length.
     ValueError
         For NaN or infinity in X, fewer rows than clusters, parameters out of range.
     CheckpointError
@@ -83,21 +81,18 @@ class COPKMeans(ConstrainedClusterer):
     Warns
     -----
     ConstraintWarning
-        If must-links leave fewer groups than clusters; if constrained rows have
-        ``sample_weight`` 0, which are absent.
+        If must-links leave fewer groups than clusters; if constrained rows have weight 0.
     ConvergenceWarning
         If the fit was cut off by ``max_iter``, or a cluster is left empty.
 
     Notes
     -----
-    *Assignment*: groups without a cannot-link take the nearest center.  Up to 16
-    connected groups are assigned by branch and bound, and any number that are all
-    linked to each other (labels are such) by the Hungarian method: exactly.
-    Larger ones, a problem without efficient solution, greedily in smallest-last
-    order, then improved by single moves and by exchanging whole clusters; the
-    result is never dearer than that of the pass before, so the objective falls.
-    A group with fewer than k cannot-linked ones always finds a cluster; among the
-    others a search decides, and says so in the rare case that it gives up.
+    *Assignment*: groups without a cannot-link take the nearest center.  Up to 16 connected groups
+    are assigned by branch and bound, and any number that are all linked to each other (labels are
+    such) by the Hungarian method: exactly.  Larger ones greedily in smallest-last order, then
+    improved by single moves and by exchanging whole clusters; the result is never dearer than that
+    of the pass before, so the objective falls.  Among groups with k or more cannot-linked ones a
+    search decides, and says so in the rare case that it gives up.
 
     *Memory*, what reaches the client and *passes*: see the notes of :class:`PCKMeans`.
 

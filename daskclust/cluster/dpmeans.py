@@ -1,10 +1,9 @@
 """DP-means on row blocks: the number of clusters follows from the price of one.
 
-In which cluster a row lies depends on the clusters founded before it, anywhere in
-the data.  A group of blocks is told which rows of *other* groups are thought to
-have founded clusters; its own founders it finds itself, in row order.  If all
-groups together find just the founders they were told, these are the founders of
-the serial algorithm, and the sums made on the way are its sums.  Its partials are as long as its
+In which cluster a row lies depends on the clusters founded before it, anywhere in the data.  A
+group of blocks is told which rows of *other* groups are thought to have founded clusters; its own
+founders it finds itself, in row order.  If all groups together find just the founders they were
+told, these and the sums made on the way are those of the serial algorithm.  Partials are as long as
 rows found clusters: O(K p) numbers in the end, which ``max_clusters`` bounds.
 """
 
@@ -282,9 +281,8 @@ class _Problem(DataAlone):
     def _assign(self, state: _State) -> Founding:
         """Find out which rows found clusters, and the sums of all clusters then.
 
-        Each pass starts from a guess and tells what would follow from it.  Up to
-        the first row in which both differ, and in that row, what follows is
-        right: so each pass settles the founders of one more group of blocks at
+        A pass tells what follows from a guess.  Up to the first row in which both differ, and in
+        that row, this is right: so each pass settles the founders of one more group of blocks at
         least, and a guess that is confirmed is right altogether.
         """
         guess = Founders.none(state.centers.shape[1])
@@ -306,17 +304,15 @@ class _Problem(DataAlone):
 class DPMeans(BaseClusterer):
     """DP-means: k-means that founds a cluster wherever a row is too far from all.
 
-    Exactly the serial algorithm of Kulis & Jordan [1]_ (Algorithm 3 of the lecture
-    notes, with means moved once an iteration) in row order, whatever the chunks:
-    a row whose squared distance to all clusters exceeds delta founds a new one,
-    which the rows after it may join at once.  Minimizes ``inertia + delta K``,
-    which no iteration raises.
+    Exactly the serial algorithm of Kulis & Jordan [1]_ (Algorithm 3 of the lecture notes, with
+    means moved once an iteration) in row order, whatever the chunks: a row whose squared distance
+    to all clusters exceeds delta founds a new one, which the rows after it may join at once.  No
+    iteration raises ``inertia + delta K``.
 
     Parameters
     ----------
     delta : float or None, default=None
-        Price of a cluster, lambda of [1]_: the squared distance beyond which a row
-        founds its own.  None: suggested from ``n_clusters_hint``, as by
+        Price of a cluster, lambda of [1]_.  None: suggested from ``n_clusters_hint``, as by
         :func:`daskclust.selection.suggest_delta`.
     n_clusters_hint : int, default=8
         Number of clusters wanted, about; used where ``delta`` is None only.
@@ -351,23 +347,19 @@ class DPMeans(BaseClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record an iteration: ``iteration``, ``objective``, ``center_shift``,
-        ``moved``, ``n_clusters``, ``founded``, ``dropped`` (clusters left empty),
-        ``seconds``, ``passes`` (over the data so far).
+        As in :class:`KMeans`, with ``n_clusters``, ``founded`` and ``dropped`` (left empty).
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X, and parameters out of range: ``delta`` must be
-        positive.
+        For NaN or infinity in X, and parameters out of range.
     CheckpointError
         As in :class:`KMeans`.
 
     Warns
     -----
     ConvergenceWarning
-        If no row is farther than delta from the mean of all, so that there is one
-        cluster; if ``max_clusters`` kept rows from founding clusters.
+        If no row founds a cluster, so that there is one; if ``max_clusters`` kept rows from it.
 
     Notes
     -----
@@ -377,16 +369,12 @@ class DPMeans(BaseClusterer):
     others; the pass is made again until the guess is confirmed: twice where clusters are well
     separated, at most once a group (a few a worker thread) and once more.
 
-    *Memory* of a worker thread: one block (two, when blocks are read on the way)
-    and O(K p).  *To the client*: O(K p) a group and pass, never the rows that are
-    too far, which for a small delta are nearly all rows.  A delta so small that K
-    grows with n costs O(n K p); ``max_clusters`` is the guard.
+    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(K p).  *To
+    the client*: O(K p) a group and pass.  A delta so small that K grows with n costs O(n K p);
+    ``max_clusters`` is the guard.
 
-    A weight counts as so many repetitions of a row.  With weights below 1 the
-    objective may rise when such a row founds a cluster.
-
-    The variant of the lecture notes that moves both centers with every row is not
-    distributable: each row would need the means that all rows before it left.
+    A weight counts as so many repetitions of a row.  With weights below 1 the objective may rise
+    when such a row founds a cluster.
 
     References
     ----------

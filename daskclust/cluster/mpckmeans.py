@@ -46,19 +46,16 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     penalty : {"distance", "constant"}, default="distance"
         Cost of a violated constraint: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-        of the data's bounding box; or 1 for either, which leaves the metric to the clusters
-        alone.
+        of the data's bounding box; or 1 for either.
     metric_scale : float, default=1.0
         c in ``a_j = c n / S_j``, and before the sum of logarithms.  0.01 in WekaUT.
     box : {"data", "origin"}, default="data"
-        Delta is ``max - min``; or ``max - min(min, 0)``, a box stretched to the
-        origin, as in WekaUT and in the published PCSKM program: the result then
-        depends on where the data lie.
+        Delta is ``max - min``; or ``max - min(min, 0)``, as in WekaUT and in the published PCSKM
+        program: the result then depends on where the data lie.
     criterion : {"shift", "objective"}, default="shift"
-        What ``tol`` bounds: the squared shift of all centers, in the metric,
-        relative to the mean variance of the features in the metric (0: until a pass
-        changes nothing); or the change of the objective from pass to pass, as in
-        WekaUT.
+        What ``tol`` bounds: the squared shift of all centers over the mean variance of the
+        features, both in the metric (0: until a pass changes nothing); or the change of the
+        objective from pass to pass, as in WekaUT.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
@@ -73,19 +70,16 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row.  Constrained rows have the labels of the last ordered
-        pass.  Lazy for Dask input.
+        As in :class:`PCKMeans`.
     metric_weights_ : ndarray of shape (p,), float64
-        Weights a of the metric, by which ``predict`` assigns.  A feature that does
-        not vary within the clusters, and adds to no violation, has no finite
-        minimizer: it keeps the weight it had, 1 at the start.
+        Weights a of the metric, by which ``predict`` assigns.  A feature that does not vary within
+        the clusters, and adds to no violation, keeps the weight it had.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances, in the metric by which ``labels_`` were made (that
-        of the pass before), of the rows to the centers by which they were made.
+        As in :class:`PCKMeans`, in the metric by which ``labels_`` were made.
     objective_ : float
         Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
     n_iter_ : int
@@ -98,21 +92,13 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Raises
     ------
-    ConstraintError
-        For pairs out of range, self-links, labels of the wrong length, weights that are
-        NaN or negative.
-    ValueError
-        For NaN or infinity in X, fewer rows than clusters, parameters out of range.
-    CheckpointError
-        As in :class:`KMeans`, and for a checkpoint of other constraints.
+    ConstraintError, ValueError, CheckpointError
+        As in :class:`PCKMeans`.
 
     Warns
     -----
-    ConstraintWarning
-        If constraints contradict each other, naming the chain, or belong to rows of
-        ``sample_weight`` 0, which are absent.
-    ConvergenceWarning
-        If the fit was cut off by ``max_iter``, or a cluster is left empty.
+    ConstraintWarning, ConvergenceWarning
+        As in :class:`PCKMeans`.
 
     Notes
     -----

@@ -65,14 +65,12 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
         is ``sqrt(p)``: weights differ, but none is forced to 0.
     penalized_scores : bool or "scaled", default=False
-        Features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the
-        published program does; constraints then act through the assignment
-        only.  True subtracts the violated constraints (gamma', Eq. 15, with
-        distances whatever ``penalty`` is); where they outweigh every feature's
-        score, the fit ends with the last weights and a warning.  ``"scaled"``
-        subtracts them, too, all multiplied by one factor <= 1 such that they take
-        at most half of the sum of all gamma: some score is then always positive
-        where clusters differ at all.
+        False: features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the published
+        program does; constraints act through the assignment only.  True subtracts the violated
+        constraints (gamma', Eq. 15, with distances whatever ``penalty`` is); where they outweigh
+        every feature's score, the fit ends with the last weights and a warning.  ``"scaled"``
+        subtracts them by one factor <= 1, such that they take at most half of the sum of all
+        gamma: some score is then positive where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         How the first centers are found.  ``"neighborhoods"``: means of the must-link
@@ -169,18 +167,16 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         If constraints contradict each other, naming the chain, or belong to rows
         of ``sample_weight`` 0, which are absent.
     ConvergenceWarning
-        If the outer loop was cut off by its limit; if no feature has a positive
-        score, as with one cluster, so that the last weights are kept; if more than
-        s^2 features share the largest score, so that the bound s cannot be met; if
-        a cluster is left empty, since there are fewer distinct rows than clusters
-        or the constraints leave none for it.
+        If the outer loop was cut off by its limit; if no feature has a positive score, as with one
+        cluster, so that the last weights are kept; if more than s^2 features share the largest
+        score, so that the bound s cannot be met; if a cluster is left empty.
 
     Notes
     -----
     *Order*: constrained rows are assigned in row order, given the labels that the other rows of
     their pairs have at that moment; labels are forgotten at each round.  This is what the
-    published program does, and it matters.  Rows without a constraint do not influence each
-    other, so that the result is that of the serial algorithm for any chunks.
+    published program does, and it matters.  The result is that of the serial algorithm for any
+    chunks.
 
     *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of the start, and 1 an
     inner iteration of all r restarts together, as many as the slowest makes; 1 more whenever a

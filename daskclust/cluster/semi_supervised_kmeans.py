@@ -57,41 +57,35 @@ class SemiSupervisedKMeans(LloydClusterer):
         Number of clusters k, at least the number of clusters of all classes.
     init : {"ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
 callable, default="ss-k-means||"
-        How the centers that no class provides are found among the unlabeled
-        rows.  ``"ss-k-means++"``: one a pass, with probability proportional to
-        ``w D^2`` (Algorithm 3 of [1]_).  ``"ss-k-means||"``: candidates drawn so in
-        a few rounds, weighted by the unlabeled rows they attract and clustered,
-        while the centroids of the classes stay where they are.
-        ``"seeded-random"``: at random, as in [2]_.  Without any label these are
-        k-means||, k-means++ and random rows.  An array (its first rows are the
-        centers of the classes) or a callable, which is given
-        ``(X, n_clusters, random_state)``, is taken as it is.
+        How the centers that no class provides are found among the unlabeled rows.
+        ``"ss-k-means++"``: one a pass, with probability proportional to ``w D^2`` (Algorithm 3 of
+        [1]_).  ``"ss-k-means||"``: candidates drawn so in a few rounds, weighted by the unlabeled
+        rows they attract and clustered, beside the centroids of the classes.
+        ``"seeded-random"``: at random, as in [2]_.  Without any label these are k-means||,
+        k-means++ and random rows.  An array (its first rows are the centers of the classes) or a
+        callable, which is given ``(X, n_clusters, random_state)``, is taken as it is.
     clusters_per_class : int, default=1
-        Clusters m of each class, but no more than it has distinct labeled rows.  With
-        1 a class starts at its centroid.  With more its starting centers are those of
-        k-means on its labeled rows alone (weighted k-means++ and Lloyd's algorithm on
-        the client, the best of some runs), in ascending order; all restarts share
-        them.  The clusters of the first class come first, then those of the second.
+        Clusters m of each class, but no more than it has distinct labeled rows.  With 1 a class
+        starts at its centroid, with more at the centers of k-means on its labeled rows alone (on
+        the client, the best of some runs), in ascending order.  The clusters of the first class
+        come first.
     clamp : bool, default=True
-        Labeled rows keep their label in every iteration and in ``labels_``
-        (Constrained-KMeans of [2]_): they belong to the nearest cluster of their
-        class, and a cluster that loses all its rows starts again from the labeled row
-        of its class farthest from its center.  False: labels are for the start only
+        Labeled rows keep their label (Constrained-KMeans of [2]_): they belong to the nearest
+        cluster of their class, and a cluster that loses all its rows starts again from the
+        labeled row of its class farthest from its center.  False: labels are for the start only
         (Seeded-KMeans).
     n_init : int or "auto", default="auto"
-        Restarts, of which the one of least inertia is kept; they share every pass.
-        ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  Where the
-        classes provide all centers, there is one.
+        Restarts, of which the one of least inertia is kept; they share every pass.  ``"auto"`` is
+        10 for ``"seeded-random"`` and callables, else 1; there is one where the classes provide
+        all centers.
     max_iter : int, default=300
         Maximum number of iterations.  0 only makes the start and assigns the rows to it.
     tol : float, default=1e-4
         As in :class:`KMeans`.
     oversampling_factor : float, default=2.0
-        Candidates a round of ``"ss-k-means||"``, as a multiple of the number of
-        centers that no class provides.
+        Candidates a round of ``"ss-k-means||"``, over the centers that no class provides.
     init_rounds : int, default=5
-        Rounds of ``"ss-k-means||"``; more follow only while there are too few
-        candidates.
+        Rounds of ``"ss-k-means||"``; more follow only while there are too few candidates.
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -104,14 +98,11 @@ callable, default="ss-k-means||"
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers; the first belong to the classes.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: the nearest center, ties to the lowest, but one of the
-        own class for labeled rows with ``clamp``.  Lazy, and chunked like X, for
-        Dask input.
+        As in :class:`KMeans`, but a cluster of the own class for labeled rows with ``clamp``.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ascending order.
     cluster_classes_ : ndarray of shape (k,), int64
         Class of each cluster, as a place in ``classes_``; -1 for clusters of no class.
-        With ``clusters_per_class=1`` these are 0 to ``n_classes - 1``, then -1.
     inertia_ : float
         Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
@@ -127,12 +118,11 @@ callable, default="ss-k-means||"
     Raises
     ------
     ConstraintError
-        For more classes, or clusters of classes, than clusters, rows out of range or
-        labeled twice, another number of labels than rows, and labels that are neither
-        whole numbers nor text (truth values, NaN).
+        For more classes, or clusters of classes, than clusters, rows out of range or labeled
+        twice, another number of labels than rows, and labels that are neither whole numbers nor
+        text.
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows than clusters,
-        and parameters out of range.
+        As in :class:`KMeans`.
     CheckpointError
         As in :class:`KMeans`, and for a checkpoint of other labels.
 
@@ -142,30 +132,22 @@ callable, default="ss-k-means||"
         If labeled rows have sample weight 0: they are absent, and so is a class
         without other rows.
     ConvergenceWarning
-        If fewer than k centers differ, as when all unlabeled rows are duplicates
-        of what the classes provide: repeated centers stand in, and their clusters
-        stay empty.
+        If fewer than k centers differ: repeated ones stand in, and their clusters stay empty.
 
     Notes
     -----
-    *Passes*: 1 to look at the data and sum the classes; with ``clusters_per_class > 1``
-    1 that reads the chunks with labels; those of the start, for s centers that no
-    class provides: ``init_rounds + 1``, s (``"ss-k-means++"``; s - 1 without labels) or 0,
-    and none if s = 0; 1 an iteration, 1 whenever a cluster is empty, and 1 at the end
-    unless the centers stood still.  *Memory* of a worker thread: as :class:`KMeans`,
-    and 12 bytes a labeled row.  *On the client*: 12 bytes a labeled row; their values
-    are summed where they are.  *To the client*: O(r k p) a worker thread and pass for
-    r restarts.
+    *Passes*: 1 to look at the data and sum the classes; those of the start, for s centers that no
+    class provides: ``init_rounds + 1``, s (``"ss-k-means++"``; s - 1 without labels) or 0, and
+    none if s = 0; the rest as for :class:`KMeans`.  *Memory* of a worker thread and *to the
+    client*: as for :class:`KMeans`, and 12 bytes a labeled row.
 
-    ``clusters_per_class = m > 1`` brings the L labeled rows to the client: their values
-    (L p) once, and O(r L m p) operations an iteration there, with ``clamp``.
+    ``clusters_per_class = m > 1`` brings the L labeled rows to the client in one more pass over
+    their chunks: L p values, and O(r L m p) operations an iteration for r restarts, with ``clamp``.
 
-    With every class labeled, by g of its n rows drawn at random, and classes that
-    are the clusters of least cost, the expected cost of the start is
-    ``1 + (n - g) / (g (n - 1))`` of the least (Lemma 4.1 of [1]_).  The other
-    centers are seeds of at most ``8 (2 + log m)`` times the least cost in
-    expectation (Theorem 4.7) with ``"ss-k-means++"``.  There phi and D^2 are squared
-    distances, which Definition 2.2 of [1]_ leaves out.
+    With every class labeled, by g of its n rows drawn at random, and classes that are the clusters
+    of least cost, the expected cost of the start is ``1 + (n - g) / (g (n - 1))`` of the least
+    (Lemma 4.1 of [1]_).  The other centers cost at most ``8 (2 + log m)`` times the least in
+    expectation (Theorem 4.7) with ``"ss-k-means++"``; phi and D^2 are squared distances there.
 
     References
     ----------

@@ -84,27 +84,18 @@ array of shape (k, p) or callable, default="k-means||"
 
     Raises
     ------
-    ValueError
-        For NaN or infinity in X, fewer rows than clusters, sparsity out of
-        range.
-    CheckpointError
-        As in :class:`KMeans`.
+    ValueError, CheckpointError
+        As in :class:`PCSKMeans`.
 
     Warns
     -----
     ConvergenceWarning
-        If the outer loop was cut off by its limit; if no feature has a positive
-        score, as with one cluster, so that the last weights are kept; if more than
-        s^2 features share the largest score, so that the bound s cannot be met; if
-        there are fewer distinct rows than clusters.
+        As in :class:`PCSKMeans`.
 
     Notes
     -----
     *Passes*: 1 to check the data, those of the start, and 1 an inner iteration of all r
-    restarts together.  Features of weight 0 are skipped in the distance work.  *Memory* of a
-    worker thread: one block (two, when blocks are read on the way) and O(r k p). *To the
-    client*: O(r k p) a worker thread and pass, never anything of length n.
-
+    restarts together.  *Memory* of a worker thread and *to the client*: as for :class:`PCSKMeans`.
     The threshold of the weights is found in closed form, O(p log p).
 
     References

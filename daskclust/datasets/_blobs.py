@@ -51,18 +51,16 @@ def make_gaussian_mixture(
 ) -> tuple[Any, Any]:
     """Draw spherical Gaussian clusters whose centers are uniform in a hypercube.
 
-    The simulation of the ss-k-means++ paper [1]_: centers uniform in
-    ``[0, side] ** n_features``, unit covariance, equally many points each.
-    As in the paper there are 100 points per center by default.
+    The simulation of the ss-k-means++ paper [1]_, with its defaults: centers uniform in
+    ``[0, side] ** n_features``, unit covariance, 100 points each.
 
     Parameters
     ----------
     n_samples : int, default=2400
-        Number of rows.  Cluster sizes differ by at most one.
+        Cluster sizes differ by at most one.
     n_components : int, default=24
         Number of clusters.
     n_features : int, default=15
-        Number of columns.
     side : float, default=10.0
         Edge of the hypercube.  Clusters overlap more with a smaller edge.
     cluster_std : float, default=1.0
@@ -121,20 +119,18 @@ def make_sparse_blobs(
 ) -> tuple[Any, Any]:
     """Draw Gaussian clusters that differ in the first features only.
 
-    In the manner of Brodinova et al. [1]_, without outliers, as used by the
-    PCSKM paper [2]_: 120 points, 10 features (5 + 5 or 3 + 7), 3 clusters.  Each
-    informative feature's cluster means lie in ``[-high, -low]`` or
-    ``[low, high]``; uninformative features are the same noise for all clusters.
-    (The original draws correlated informative features; here they are independent.)
+    In the manner of Brodinova et al. [1]_, without outliers, as used by the PCSKM paper [2]_: 120
+    points, 10 features (5 + 5 or 3 + 7), 3 clusters.  Each informative feature's cluster means lie
+    in ``[-high, -low]`` or ``[low, high]``; uninformative features are the same noise for all
+    clusters.  (The original draws correlated informative features; here they are independent.)
 
     Parameters
     ----------
     n_samples : int, default=120
-        Number of rows.  Cluster sizes differ by at most one.
+        Cluster sizes differ by at most one.
     n_informative, n_uninformative : int, default=5
         Number of features of each kind; the informative ones come first.
     n_clusters : int, default=3
-        Number of clusters.
     cluster_std, uninformative_std : float, default=1.0
         Standard deviation of the informative (within a cluster) and of the
         uninformative features.

@@ -312,11 +312,10 @@ def make_hyperspectral_cube(
 ) -> HyperspectralCube | zarr.Group:
     """Make a hyperspectral image whose classes are known.
 
-    The scene consists of irregular patches of classes.  Their smooth spectra differ in
-    some bands only; the other bands contain strong noise only.  Neighboring classes mix
-    at their borders, and illumination varies over the map.  Pixels in blobs and in a
-    stripe have no data.  Plain k-means fits the strong noise; sparse feature weights
-    should find the informative bands.
+    The scene consists of irregular patches of classes.  Their smooth spectra differ in some bands
+    only; the others contain strong noise, which plain k-means fits.  Neighboring classes mix at
+    their borders, illumination varies over the map, and pixels in blobs and in a stripe have no
+    data.
 
     Parameters
     ----------
@@ -325,9 +324,8 @@ def make_hyperspectral_cube(
     shape : tuple of int, default=(200, 200)
         Rows (y) and columns (x).
     n_bands : int, default=120
-        Number of bands, evenly from 400 to 2500 nm.
+        Evenly from 400 to 2500 nm.
     n_classes : int, default=6
-        Number of classes.
     n_informative : int, default=None
         Number of bands in which classes differ, around 680, 1200 and 2200 nm;
         None is a third of the bands.
@@ -370,10 +368,9 @@ def make_hyperspectral_cube(
 
     Notes
     -----
-    With `store`, one Dask task per chunk writes on the active scheduler; each task needs
-    the memory of about four float64 chunks.  All workers must be able to reach the store;
-    a path must be on a shared file system.  A local store appears under its name only
-    when it is complete.
+    With `store`, one Dask task per chunk writes on the active scheduler, in the memory of about
+    four float64 chunks.  All workers must reach the store.  A local store appears under its name
+    only when it is complete.
 
     Examples
     --------
@@ -422,7 +419,10 @@ def make_hyperspectral_cube(
         gain=_INTEGER_GAIN if kind.kind == "i" else 1.0,
     )
     if store is None:
-        return _in_memory(scene, chunks, kind)
+        cube, truth = np.empty((*shape, n_bands), kind), np.empty(shape, np.int16)
+        for region in _regions(shape, chunks):  # block by block: bounded temporaries
+            cube[region], truth[region] = render(scene, region, kind)
+        return HyperspectralCube(cube, truth, scene.wavelengths, scene.informative, scene.nodata)
     _write(scene, chunks, kind, store, overwrite=overwrite)
     written = open_store(store)
     assert isinstance(written, zarr.Group)
@@ -436,14 +436,6 @@ def _regions(shape: tuple[int, int], chunks: tuple[int, int]) -> Iterator[tuple[
                 slice(y, min(y + chunks[0], shape[0])),
                 slice(x, min(x + chunks[1], shape[1])),
             )
-
-
-def _in_memory(scene: _Scene, chunks: tuple[int, int], dtype: np.dtype[Any]) -> HyperspectralCube:
-    cube = np.empty((*scene.shape, scene.n_bands), dtype=dtype)
-    truth = np.empty(scene.shape, dtype=np.int16)
-    for region in _regions(scene.shape, chunks):  # block by block: bounded temporaries
-        cube[region], truth[region] = render(scene, region, dtype)
-    return HyperspectralCube(cube, truth, scene.wavelengths, scene.informative, scene.nodata)
 
 
 def _write_chunk(

@@ -63,11 +63,9 @@ def remove_values(
 
     Notes
     -----
-    With ``"mar"`` and ``"nmar"`` a value is removed with probability ``r ** (1 / fraction
-    - 1)`` for rank ``r`` in (0, 1).  The probability rises with the value; its mean is
-    `fraction`.  Cost: memory of about three copies of `X`, or of its blocks.  All
-    mechanisms except ``"mcar"`` need all rows at once; for them a Dask array is loaded
-    into the client's memory.
+    With ``"mar"`` and ``"nmar"`` a value is removed with probability ``r ** (1 / fraction - 1)``
+    for rank ``r`` in (0, 1), whose mean is `fraction`.  Cost: memory of about three copies of `X`,
+    or of its blocks.  All mechanisms except ``"mcar"`` load a Dask array into the client's memory.
 
     Examples
     --------

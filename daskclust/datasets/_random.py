@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -88,25 +89,10 @@ def make_rows(
     rows = normalize_chunks((chunks,), shape=(n_samples,), dtype=np.float64)[0]
     # The template only carries the chunks; its values are never looked at.
     template = da.zeros(n_samples, chunks=(rows,), dtype=np.int8)
-    X = da.map_blocks(
-        _block,
-        template,
-        maker=maker,
-        which=0,
-        dtype=np.float64,
-        new_axis=1,
-        chunks=(rows, (n_features,)),
-        meta=np.empty((0, 0)),
-    )
-    y = da.map_blocks(
-        _block,
-        template,
-        maker=maker,
-        which=1,
-        dtype=np.int64,
-        chunks=(rows,),
-        meta=np.empty(0, dtype=np.int64),
-    )
+    make = partial(da.map_blocks, _block, template, maker=maker)
+    shape = {"new_axis": 1, "chunks": (rows, (n_features,))}
+    X = make(which=0, dtype=np.float64, meta=np.empty((0, 0)), **shape)
+    y = make(which=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64), chunks=(rows,))
     return X, y
 
 

@@ -1,9 +1,8 @@
 """Scores of clusterings, on arrays of any size.
 
-Two label vectors are compared by their table of counts, in one pass.  Rows are
-compared with the means of their clusters in O(n k): one pass where the means are
-known (``centers``), else one more to find them.  NumPy and Dask arrays may be
-mixed; nothing as long as the data reaches the client.
+Two label vectors are compared by their table of counts, in one pass; rows with the means of their
+clusters in O(n k).  NumPy and Dask arrays may be mixed; nothing as long as the data reaches the
+client.
 """
 
 from daskclust.metrics._agreement import (

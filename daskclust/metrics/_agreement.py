@@ -19,6 +19,7 @@ from daskclust.kernels.pair_counts import count_label_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
 
 Counts = Ints
+#: The label of rows that have none.
 _MASKED = -1
 #: Cells up to which a table is matched as a dense matrix, and for each count beyond.
 _DENSE, _SPARSEST = 2**20, 8
@@ -118,6 +119,10 @@ class _Margins:
         return both - self.n, truth - both, found - both, self.n**2 - truth - found + both
 
 
+def _margins(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> _Margins:
+    return _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
+
+
 def _adjusted_rand(margins: _Margins) -> float:
     both, truth, found, neither = margins.pairs()
     if truth == 0 and found == 0:
@@ -195,9 +200,7 @@ def adjusted_rand_score(
     >>> adjusted_rand_score([0, 0, 1, 1], [1, 1, 0, 0])
     1.0
     """
-    return _adjusted_rand(
-        _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
-    )
+    return _adjusted_rand(_margins(labels_true, labels_pred, ignore_masked))
 
 
 def ari_of_table(table: NDArray[Any]) -> float:
@@ -224,17 +227,14 @@ def normalized_mutual_info_score(
     Returns
     -------
     float
-        As :func:`sklearn.metrics.normalized_mutual_info_score` with its default,
-        the arithmetic mean.
+        As :func:`sklearn.metrics.normalized_mutual_info_score` with its default.
 
     Examples
     --------
     >>> normalized_mutual_info_score([0, 0, 1, 1], [0, 1, 0, 1])
     0.0
     """
-    return _normalized_mutual_info(
-        _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
-    )
+    return _normalized_mutual_info(_margins(labels_true, labels_pred, ignore_masked))
 
 
 def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -259,9 +259,7 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
     >>> pairwise_f_score([0, 0, 1, 1], [5, 5, 5, 3])
     0.4
     """
-    return _pairwise_f(
-        _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
-    )
+    return _pairwise_f(_margins(labels_true, labels_pred, ignore_masked))
 
 
 def clustering_accuracy(
@@ -269,12 +267,10 @@ def clustering_accuracy(
 ) -> float:
     """Share of rows whose cluster is matched with their class (Hungarian method).
 
-    Clusters and classes are matched one to one so that most rows agree, in memory of
-    the pairs that occur where these are few out of many.  Where
-    there are more clusters than classes, or fewer, the surplus is matched with
-    nothing and its rows count as wrong.  Labels that mean the same in both need no
-    matching: their accuracy is the share of rows where they are equal.  The matching is
-    made on the client, and takes seconds for 2e4 classes and a minute for 1e5.
+    Clusters and classes are matched one to one so that most rows agree; where there are more of
+    the one than of the other, the surplus counts as wrong.  Labels that mean the same in both need
+    no matching: see :func:`accuracy_report`.  The matching is made on the client, in memory of the
+    pairs that occur, and takes seconds for 2e4 classes and a minute for 1e5.
 
     Parameters
     ----------
@@ -290,9 +286,7 @@ def clustering_accuracy(
     >>> clustering_accuracy([0, 0, 1, 1], [7, 7, 7, 5])
     0.75
     """
-    return _accuracy(
-        _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
-    )
+    return _accuracy(_margins(labels_true, labels_pred, ignore_masked))
 
 
 def agreement_scores(
@@ -379,8 +373,6 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
     return numbers
 
 
-#: No label.
-_NONE = -1
 #: Quantile of the normal distribution for an interval of 95 %.
 _Z = 1.959963984540054
 
@@ -474,15 +466,8 @@ class AccuracyReport:
             index=pandas.Index(self.classes, name="class"),
         )
         low, high = self.overall_interval.tolist()
-        frame.attrs.update(
-            {
-                "overall": self.overall,
-                "overall_low": low,
-                "overall_high": high,
-                "kappa": self.kappa,
-                "n": self.n,
-            }
-        )
+        frame.attrs.update(overall=self.overall, overall_low=low, overall_high=high)
+        frame.attrs.update(kappa=self.kappa, n=self.n)
         return frame
 
     def _repr_html_(self) -> str:
@@ -588,7 +573,7 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     names: Array | None = None
     if one is not None and other is not None:
         names = np.unique(np.concatenate([one, other]))
-        names = names[(names != "") & (names != str(_NONE))]
+        names = names[(names != "") & (names != str(_MASKED))]
         truth, labels = _numbers(one, names), _numbers(other, names)
     elif one is not None or other is not None:
         which = "labels" if one is None else "truth"
@@ -597,11 +582,11 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
         )
     known, found = as_label_vector(truth, "truth"), as_label_vector(labels, "labels")
     table = contingency_table(known, found)
-    table = table[table[:, 0] != _NONE]
+    table = table[table[:, 0] != _MASKED]
     if not len(table):
         raise ValueError("truth holds no class; expected one row at least that is not -1.")
     codes = np.unique(table[:, :2])
-    codes = codes[codes != _NONE]
+    codes = codes[codes != _MASKED]
     if not np.intersect1d(table[:, 0], table[:, 1]).size:
         shown = codes if names is None else names[codes]
         raise ValueError(
@@ -611,7 +596,7 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     counts = np.zeros((len(codes), len(codes)), np.int64)
     none = np.zeros(len(codes), np.int64)
     rows = np.searchsorted(codes, table[:, 0])
-    told = table[:, 1] != _NONE
+    told = table[:, 1] != _MASKED
     counts[rows[told], np.searchsorted(codes, table[told, 1])] = table[told, 2]
     none[rows[~told]] = table[~told, 2]
     return accuracy_of_counts(counts, (codes if names is None else names[codes]).tolist(), none)
@@ -621,4 +606,4 @@ def _numbers(texts: Array, names: Array) -> Ints:
     """Places of texts among sorted names, -1 for none."""
     at = np.minimum(np.searchsorted(names, texts), max(len(names) - 1, 0))
     found = names[at] == texts if len(names) else np.zeros(len(texts), bool)
-    return np.where(found, at, _NONE)
+    return np.where(found, at, _MASKED)

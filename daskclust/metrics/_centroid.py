@@ -109,7 +109,6 @@ def _calinski_harabasz(
 
 
 def _check_number(k: int, n: float) -> None:
-    """Raise unless k clusters of n rows can be scored."""
     if not 2 <= k < n:
         why = "a single cluster" if k == 1 else f"{k} clusters of {n:g} rows"
         raise ValueError(
@@ -173,9 +172,8 @@ def centroid_scores(
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers; chunks may differ from those of X.
     centers : array-like of shape (k, p), optional
-        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``: saves the
-        pass that finds them.  Labels must then lie in [0, k) (or be masked).
-        Clusters without rows are left out.
+        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``: saves the pass that finds
+        them.  Labels must then lie in [0, k) (or be masked).  Clusters without rows are left out.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
         An integer weight equals repetition, 0 absence.  A weight below 1 is that of
         one row, so that weights may be normalized.
@@ -194,8 +192,7 @@ def centroid_scores(
 
     Notes
     -----
-    *Passes*: 1 with ``centers``, else 2.  *To the client*: O(k p) a worker
-    thread.  Each costs O(n k p).
+    *Passes*: 1 with ``centers``, else 2, of O(n k p).  *To the client*: O(k p) a worker thread.
 
     Examples
     --------
@@ -243,11 +240,10 @@ def silhouette_score(
     X, labels, centers, sample_weight, ignore_masked
         See :func:`centroid_scores`.
     method : {"centroid", "exact"}, default="centroid"
-        ``"centroid"``: a and b are the distances to the own and to the nearest
-        other mean (the simplified silhouette), O(n k).  ``"exact"``: mean
-        distances to all rows of the own and of the nearest other cluster, by
-        :func:`sklearn.metrics.silhouette_score`; O(n^2), for NumPy arrays only,
-        without ``centers`` and ``sample_weight``.
+        ``"centroid"``: a and b are the distances to the own and to the nearest other mean (the
+        simplified silhouette), O(n k).  ``"exact"``: those of
+        :func:`sklearn.metrics.silhouette_score`, O(n^2), for NumPy arrays only, without
+        ``centers`` and ``sample_weight``.
 
     Returns
     -------

@@ -66,9 +66,8 @@ class EMState:
 class Floor:
     """The terms that keep covariances invertible.
 
-    ``reg_covar`` is added to every variance; ``variance`` (p,) is that of the columns, 1 for a
-    constant one, of which the share ``least`` is left: by default, :data:`LEAST_VARIANCE`, or
-    :data:`LEAST_EIGENVALUE` for full covariances.
+    ``reg_covar`` is added to every variance; of ``variance`` (p,), that of the columns and 1 for a
+    constant one, the share ``least`` is left, or those above.
     """
 
     reg_covar: float
@@ -77,7 +76,6 @@ class Floor:
 
     @classmethod
     def of(cls, reg_covar: float, variance: Floats, least: float | None = None) -> Floor:
-        """Return the floor for columns of these variances, some of which may be 0."""
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
     def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
@@ -139,10 +137,10 @@ def maximize_start(
 ) -> Mixtures:
     """First parameters of one model from sums over given posteriors, of `accumulate_start`.
 
-    Means and variances are those of the values that are there; products of two
-    features take missing values to lie on the center, which keeps the matrix
-    positive.  A component without any value of a column takes the column's mean and
-    variance.  ``centers`` are what deviations were from: for diagonal covariances, the mean.
+    Means and variances are those of the values that are there; products of two features take
+    missing values to lie on the center, which keeps the matrix positive.  A component without any
+    value of a column takes the column's mean and variance.  ``centers`` are what deviations were
+    from: for diagonal covariances, the mean.
     """
     p = len(mean)
     mass = sums[:, 0]

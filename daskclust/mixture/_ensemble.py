@@ -54,11 +54,9 @@ def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> 
 
 
 def train_member(pool: Pool, member: Member) -> Mixtures:
-    """Train one member: the start of Section 3.1 of the paper, then EM (Algorithm 1).
+    """Train one member: one k-means iteration from random rows (Section 3.1), then Algorithm 1.
 
-    Missing values are the columns' means for the start only.  Rows drawn at random
-    are the centers of one k-means iteration; the clusters' means, covariances and
-    shares are the first parameters.
+    Missing values are the columns' means for the start only.
     """
     rng = np.random.Generator(np.random.Philox(member.seed))
     x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]
@@ -80,8 +78,8 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
 def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
     """Train all members, a task each, where the passes over X run; return them as one stack.
 
-    Where a checkpoint keeps what is trained, in a few batches, of which a later process
-    trains only those that are missing; at the end of each, some workers wait for others.
+    Where a checkpoint keeps what is trained, in a few batches, of which a later process trains only
+    those that are missing.
     """
     size = len(members)
     if rows.pass_record.log is not None:
@@ -162,11 +160,7 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
 def pool_basis(
     x: Array, mixtures: Mixtures, shift: Floats, n_wanted: int, width: int, seed: int
 ) -> Floats:
-    """Find the basis from which power iterations on all rows begin, by some on a few of them.
-
-    Those are evenly spaced ones of rows drawn uniformly; the seed is that of the random subspace
-    that comes first.  The basis (D, width) is orthonormal.
-    """
+    """Find the basis (D, width) from which power iterations on all rows begin, by some on a few."""
     rows, dtype = open_rows(x[:: -(-len(x) // _POOL_ROWS)]), np.dtype(np.float32)
     draws = np.random.Generator(np.random.Philox(seed))
     drawn = draws.standard_normal((len(mixtures.weights), width))
@@ -182,10 +176,10 @@ def pool_basis(
 def _turned(basis: Floats, image: Floats, n_wanted: int) -> tuple[Floats, Floats, float, float]:
     """Make a power iteration, of ``image``, the matrix times the basis.
 
-    Returns the next basis, the Ritz values of this one (largest first), the sine of the
-    largest angle by which the leading directions turn, and an estimate of what is left of
-    it: iterations shrink it by the ratio of the first value beyond the basis, which is
-    at most the last Ritz value, to the last one that is wanted.
+    Returns the next basis, the Ritz values of this one (largest first), the sine of the largest
+    angle by which the leading directions turn, and an estimate of what is left of it: iterations
+    shrink it by the ratio of the first value beyond the basis, at most the last Ritz value, to the
+    last one that is wanted.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)
@@ -200,13 +194,8 @@ def _turned(basis: Floats, image: Floats, n_wanted: int) -> tuple[Floats, Floats
 def _eigenpairs(basis: Floats, image: Floats, count: int, least: float) -> tuple[Floats, Floats]:
     """Return the leading eigenvectors and values of a matrix, by its product with a basis.
 
-    Those of its Nystrom approximation ``Y (B' Y)^-1 Y'`` [1]_, with Y the product: they lie in
-    the span of Y, as after one more power iteration, and take no further pass.
-
-    References
-    ----------
-    .. [1] Tropp, J. A., Yurtsever, A., Udell, M., Cevher, V. (2017). Fixed-rank approximation of
-       a positive-semidefinite matrix from streaming data. NeurIPS.
+    Those of its Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017), with Y the product:
+    they lie in the span of Y, as after one more power iteration, and take no further pass.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)

@@ -56,10 +56,9 @@ _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.
 
-    NaN means missing.  Values are taken to be missing at random (MAR): whether a
-    value is missing may depend on what is observed of its row, not on the value
-    itself.  Nothing is filled in: a row counts with the values it has (Algorithm 1
-    of [1]_, after [2]_).
+    NaN means missing, at random (MAR): whether a value is missing may depend on what is observed of
+    its row, not on the value itself.  Nothing is filled in: a row counts with the values it has
+    (Algorithm 1 of [1]_, after [2]_).
 
     Parameters
     ----------
@@ -68,33 +67,28 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     covariance_type : {"full", "diag"}, default="full"
         Covariance matrices, or variances only.
     tol : float, default=1e-3
-        A restart has converged when an iteration changes its mean log-likelihood
-        by less.
+        A restart has converged when an iteration changes its mean log-likelihood by less.
     reg_covar : float, default=1e-6
         Added to every variance.
     max_iter : int, default=100
         Maximum number of EM iterations.
     n_init : int, default=1
-        Restarts, of which the one of largest likelihood is kept.  They advance
-        together and share every pass over the data.
+        Restarts, of which the one of largest likelihood is kept; they share every pass.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        Posteriors to start from: k-means clusters, the rows nearest to centers
-        drawn by k-means++ or to rows drawn at random, or random numbers.  For the
-        first three, missing values are taken to be their column's mean; the first
-        means and variances are those of the values that are there.
+        Posteriors to start from: k-means clusters, the rows nearest to centers drawn by k-means++
+        or to rows drawn at random, or random numbers.  Where distances are needed, missing values
+        are taken to be their column's mean; the first means and variances are those of the values
+        that are there.
     weights_init : array-like of shape (K,), default=None
     means_init : array-like of shape (K, p), default=None
     precisions_init : array-like of shape (K, p) or (K, p, p), default=None
-        First parameters, instead of those of ``init_params``; it is not consulted
-        when all three are given.
+        First parameters, instead of those of ``init_params``.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
     warm_start : bool, default=False
         Start from the parameters of the last fit, if there was one.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically every iteration; a
-        fit started again with the same data and parameters (``max_iter`` may
-        differ) continues from it.
+        As in :class:`KMeans`.
 
     Attributes
     ----------
@@ -106,29 +100,27 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         Their inverses, and the upper triangular factors of these.
     converged_ : bool
     lower_bound_ : float
-        Mean log-likelihood of a row's observed values, of the last E-step (before
-        the last change of the parameters).  ``score`` gives
-        that of the final parameters.
+        Mean log-likelihood of a row's observed values in the last E-step, before the last change of
+        the parameters; ``score`` gives that of the final ones.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Component of largest posterior, ties to the lowest.  Lazy, and chunked
-        like X, for Dask input.
+        Component of largest posterior, ties to the lowest.  Lazy, and chunked like X, for Dask
+        input.
     n_iter_ : int
         Iterations of the restart that was kept.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record an iteration: ``iteration``, ``objective`` (mean log-likelihood,
-        the largest of all restarts), ``center_shift`` (of the mean that moved
-        most), ``moved`` (None), ``seconds``, ``passes`` (over the data so far).
+        As in :class:`KMeans`, with ``objective`` the mean log-likelihood, the largest of all
+        restarts, and ``center_shift`` that of the mean that moved most.
 
     Raises
     ------
     ValueError
-        For infinity in X (naming the first), a column without any value, fewer
-        rows with any value than components, and parameters out of range.
+        For infinity in X (naming the first), a column without any value, fewer rows with any value
+        than components, and parameters out of range.
     CheckpointError
-        If the checkpoint is broken or belongs to other data or parameters.
+        As in :class:`KMeans`.
 
     Warns
     -----
@@ -144,19 +136,15 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     full.  *To the client*: O(r K p) or O(r K p^2) a worker thread and pass, never anything of
     length n.
 
-    *Work* of an iteration, per row: O(K p), or O(K p^2) when full.  Full
-    covariances are factorized once for each pattern of missing values in a block,
-    O(K p^3): the fewer patterns, the better.
+    *Work* of an iteration, per row: O(K p), or O(K p^2) when full, and O(K p^3) for each pattern of
+    missing values in a block.  Densities are worked out in float64.
 
-    *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of
-    a full covariance below 1e-12, features scaled to unit variance; a constant
-    column counts as one of variance 1), beyond ``reg_covar``.  The likelihood of the
-    observed values never falls from one iteration to the next, unless the floor or
-    ``reg_covar`` acts.  A row without any value has the weights as its posterior,
-    likelihood 1, and moves nothing but the weights.  A component that has lost all
-    its rows keeps its place with weight 0.
-
-    float32 rows are read as such; densities are worked out in float64.
+    *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of a full
+    covariance below 1e-12, features scaled to unit variance; a constant column counts as one of
+    variance 1), beyond ``reg_covar``.  The likelihood of the observed values never falls from one
+    iteration to the next, unless these act.  A row without any value has the weights as its
+    posterior, likelihood 1, and moves nothing but the weights.  A component that has lost all its
+    rows keeps its place with weight 0.
 
     References
     ----------
@@ -424,9 +412,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._map(X, "posteriors", n_columns=len(self.weights_))
 
     def score_samples(self, X: Any) -> Any:
-        """Log-likelihood of the values that are there of each row.
-
-        The higher, the more normal; rows that miss values are compared by those they have.
+        """Log-likelihood of the values that are there of each row: higher is more normal.
 
         Parameters
         ----------
@@ -448,9 +434,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         Returns
         -------
         ndarray or dask.array.Array of shape (n_samples, n_features)
-            Lazy for a Dask array; float32 for float32 input, else float64.  Values
-            that are there stay as they are; a row without any gets the mean of the
-            mixture.
+            Lazy for a Dask array; float32 for float32 input, else float64.  A row without any
+            value gets the mean of the mixture.
         """
         check_is_fitted(self)
         return self._map(X, "imputed", n_columns=self.n_features_in_)

@@ -67,12 +67,11 @@ class PCKID(
 ):
     """Spectral clustering of incomplete data by PCKID, for data of any size.
 
-    The kernel of two rows is the mean, over an ensemble of Gaussian mixtures of
-    different sizes and starts, of the scalar product of their posteriors (Eq. 6 of
-    [1]_).  NaN means missing, at random (MAR); nothing is filled in.  Rows are
-    clustered by k-means in the leading coordinates of kernel PCA (Eq. 4).  The kernel
-    is a product of explicit features, the posteriors: no matrix of n x n numbers is
-    ever made (but where that is the cheapest way, for few rows).
+    The kernel of two rows is the mean, over an ensemble of Gaussian mixtures of different sizes and
+    starts, of the scalar product of their posteriors (Eq. 6 of [1]_).  NaN means missing, at random
+    (MAR); nothing is filled in.  Rows are clustered by k-means in the leading coordinates of kernel
+    PCA (Eq. 4).  No matrix of n x n numbers is made, but for few rows, where that is the cheapest
+    way.
 
     Parameters
     ----------
@@ -85,23 +84,21 @@ class PCKID(
     subsample : float, default=0.5
         Share of the rows that each member of the ensemble is trained on.
     max_samples : int or None, default=None
-        Rows that a member is trained on at most; ``None`` means 10 000.  Where
-        ``subsample`` asks for more, a pool of ``max_samples / subsample`` rows (10
-        ``max_samples`` at most) is drawn uniformly, and members draw theirs from it.
+        Rows that a member is trained on at most; ``None`` means 10 000.  Where ``subsample`` asks
+        for more, members draw theirs from a pool of ``max_samples / subsample`` rows (10
+        ``max_samples`` at most).
     em_iter : int, default=10
         EM iterations of each member.
     covariance_type : {"diag", "full"}, default="diag"
         Of the members.
     n_init : int, default=100
-        Restarts of k-means in the embedding, from rows drawn at random; they share
-        every pass.
+        Restarts of k-means in the embedding, from rows drawn at random; they share every pass.
     embedding_dim : int or None, default=None
         Coordinates d of the embedding; ``None`` means ``n_clusters``.
     max_iter : int, default=300
         Iterations of k-means at most.
     tol : float, default=1e-4
-        K-means has converged when the squared shift of all centers is at most ``tol``
-        times the mean variance of the embedding's coordinates.
+        As in :class:`KMeans`, in the embedding.
     min_variance : float, default=1e-3
         No variance of a member falls below this share of its column's variance.
         The paper does not say how single rows in a component are dealt with.
@@ -117,19 +114,15 @@ class PCKID(
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the trained ensemble and the newest basis, then the centers
-        of k-means, too; replaced atomically once the ensemble is trained and after
-        every iteration.  A fit started again with the same data and parameters
-        (``max_iter`` may differ) continues from it; it makes the embedding anew, in
-        one pass, where it had come to k-means.
+        As in :class:`KMeans`: written once the ensemble is trained and after every iteration.
+        Where a fit had come to k-means, the embedding is made anew, in one pass.
 
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked
-        like X, for Dask input.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked like X, for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -142,20 +135,17 @@ class PCKID(
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        Records of the iterations that found the eigenvectors (``stage``
-        ``"spectrum"``; the objective is the sum of the eigenvalues so far, the
-        center shift the sine of the angle by which they turned), then those of
-        k-means (``stage`` ``"k-means"``; their passes go over the embedding, and
-        count on).
+        Records of the iterations that found the eigenvectors (``stage`` ``"spectrum"``; the
+        objective is the sum of the eigenvalues so far, the center shift the sine of the angle by
+        which they turned), then those of k-means (``stage`` ``"k-means"``).
 
     Raises
     ------
     ValueError
-        For infinity in X (naming the first), a column without any value, fewer rows
-        than clusters, ``max_components`` below 2, members with fewer rows than
-        components, and parameters out of range.
+        For infinity in X (naming the first), a column without any value, fewer rows than clusters,
+        members with fewer rows than components, and parameters out of range.
     CheckpointError
-        If the checkpoint is broken or belongs to other data or parameters.
+        As in :class:`KMeans`.
 
     Notes
     -----
@@ -476,8 +466,6 @@ class PCKID(
 
     def score_samples(self, X: Any) -> Any:
         """Mean log-likelihood of the values that are there of each row, over the ensemble.
-
-        The higher, the more normal.
 
         Parameters
         ----------

@@ -43,9 +43,8 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
 
     Farthest-first with weights: the next point is the one whose mass times distance to the
     nearest known or chosen one is the largest.  (By squared distances outliers come first.)
-    Without known points the heaviest one is the first; ties go to the lowest number.  Points on
-    known or chosen ones come last, the heaviest first; those of mass 0 never.
-    Cost O((m + count) k q).
+    Without known points the heaviest one is the first.  Points on known or chosen ones come last,
+    the heaviest first; those of mass 0 never.  Cost O((m + count) k q).
     """
     left = np.asarray(mass, dtype=np.float64).copy()
     squares = squared_to_nearest(points, known)
@@ -143,10 +142,9 @@ class Foresight(NamedTuple):
 def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) -> Floats:
     """How much each cell follows the answer at each asked cell: (len(asked), k).
 
-    The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is
-    conditioned on the known cells, then on one asked cell after another.  ``noise`` is the variance
-    of an answer, in units of the mean variance.
-    Cost O(k^3 + (len(known) + len(asked)) k^2).
+    The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is conditioned
+    on the known cells, then on one asked cell after another.  ``noise`` is the variance of an
+    answer, in units of the mean variance.  Cost O(k^3 + (len(known) + len(asked)) k^2).
     """
     k = len(graph)
     covariance = np.linalg.inv(np.eye(k) - _ALPHA * graph)
@@ -268,11 +266,10 @@ class Cells:
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
     def choose(self, count: int) -> tuple[Ints, Ints]:
-        """Choose rows to ask about, and their cells.
+        """Choose rows to ask about, and their cells, doubtful ones far from what is known first.
 
-        Doubtful cells far from what is known come first.  A cell is asked about at the row
-        nearest to its prototype, or, where it holds a labeled row already, at a row drawn by
-        its doubt.  Where cells run out, rows are drawn evenly.
+        A cell is asked about at the row nearest to its prototype, or, where it holds a labeled row
+        already, at a row drawn by its doubt.  Where cells run out, rows are drawn evenly.
         """
         table = self.table
         cells = np.arange(len(self.nodes))
@@ -308,8 +305,7 @@ def find_cells(
     """Find prototypes, and what lies around each; two passes.
 
     ``known`` are rows that are not to be asked about, ``vain`` those of them without an answer,
-    both ascending; ``count`` is that of the questions.  ValueError if the model was fitted to other
-    rows, or holds labels that X does not have; for NaN and infinity.
+    both ascending; ``count`` is that of the questions.
     """
     wanted = min(max(_LEAST, _A_QUESTION * count), _MOST)
     n_prototypes = count_prototypes(wanted, data.rows.n_rows)

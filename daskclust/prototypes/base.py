@@ -104,7 +104,6 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         name: str,
         n_columns: int | None = None,
     ) -> Any:
-        """Apply a function to new rows: now, or lazily for Dask input."""
         gaps = self._space.takes_gaps
         return map_new_rows(self, X, function, name, dtype, missing=gaps, n_columns=n_columns)
 
@@ -115,8 +114,8 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     def score_samples(self, X: Any) -> Any:
         """Minus the distance of each row to its nearest prototype, on average over the views.
 
-        The higher, the more normal; 0 on a prototype.  Views are scaled to a total variance of
-        1, so that a score of -1 is one deviation of the data away from all that was seen.
+        Views are scaled to a total variance of 1, so that a score of -1 is one deviation of the
+        data away from all that was seen; 0 is on a prototype.
 
         Parameters
         ----------

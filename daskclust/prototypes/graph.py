@@ -1,7 +1,6 @@
-"""Graphs of a few hundred nodes, as dense matrices: pure functions of NumPy and SciPy.
+"""Graphs of a few hundred nodes, as dense matrices, on the client.
 
-Everything here runs on the client, in float64 and in a fixed order.  With k nodes each
-function costs O(k^3) time and a few matrices of ``8 k^2`` bytes.
+With k nodes each function costs O(k^3) time and a few matrices of ``8 k^2`` bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from scipy.linalg import eigh, lu_factor, lu_solve
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from daskclust._types import Bools, Floats
+from daskclust._types import Bools, Floats, Ints
 
 
 def normalized(graph: Floats, *, loops: bool = False) -> Floats:
@@ -32,6 +31,14 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
+def _factors(similarity: Floats, alpha: float) -> tuple[Floats, Ints]:
+    """Factors of ``I - alpha S``."""
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    found: tuple[Floats, Ints] = lu_factor(system, overwrite_a=True)
+    return found
+
+
 class Spreader:
     """Lets labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
 
@@ -39,9 +46,7 @@ class Spreader:
     """
 
     def __init__(self, similarity: Floats, alpha: float) -> None:
-        system = -alpha * similarity
-        system[np.diag_indices_from(system)] += 1.0
-        self._factors = lu_factor(system, overwrite_a=True)
+        self._factors = _factors(similarity, alpha)
 
     def __call__(self, seeds: Floats) -> Floats:
         found: Floats = np.maximum(lu_solve(self._factors, seeds), 0.0)
@@ -64,10 +69,9 @@ def unreached(similarity: Floats, labeled: Bools) -> Bools:
 
 
 class Embedding(NamedTuple):
-    """Nodes in the space of leading eigenvectors.
+    """Eigenvalues, the largest first, and nodes (k, d) in their space, of length 1.
 
-    Eigenvalues come with the largest first; rows of ``vectors`` (k, d) are of length 1, and the
-    largest entry of each eigenvector is positive.
+    The largest entry of each eigenvector is positive.
     """
 
     values: Floats
@@ -79,8 +83,7 @@ def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embed
 
     The graph is normalized, so that nodes of few rows are not drowned by the ties.
     ``regularization`` is the sum of the ties of a node, in units of the mean degree (Amini et al.
-    2013): without it small groups that hang by a thread take the eigenvectors.  Nodes are worked
-    out from the lower triangle, without a random start.
+    2013): without it small groups that hang by a thread take the eigenvectors.
     """
     tied = similarity + regularization * similarity.sum() / len(similarity) ** 2
     values, vectors = eigh(
@@ -101,9 +104,7 @@ def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
     ``alpha`` is how far constraints travel.  Returned are similarities in [0, 1], not normalized:
     nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
     """
-    system = -alpha * similarity
-    system[np.diag_indices_from(system)] += 1.0
-    factors = lu_factor(system, overwrite_a=True)
+    factors = _factors(similarity, alpha)
     carried = lu_solve(factors, lu_solve(factors, pairs).T).T
     peak = np.abs(carried).max()
     if peak > 0:

@@ -86,10 +86,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     the regression (within bounds), how far axes of small variance are stretched for it, and how
     sharp both probabilities are, are chosen by leaving out each label once.  The combined
     probabilities are spread along the graph again, a short way, so that neighbors that agree
-    prevail.  A row gets the class probabilities of its nearest
-    nodes; the better the regression predicts the labels left out, the more of its own value at
-    the row is added.  Up to six sets of prototypes from different starts are averaged, since a
-    single set depends on its start.
+    prevail.  A row gets the class probabilities of its nearest nodes; the better the regression
+    predicts the labels left out, the more of its own value at the row is added.  Up to six sets of
+    prototypes from different starts are averaged, since a single set depends on its start.
 
     A classifier that is taught by the labeled rows stands beside the graph: the more labels
     there are, the more it knows.  The logarithms of both probabilities are added up with weights
@@ -235,7 +234,7 @@ tuple of str, default="auto"
     True
     """
 
-    #: Of partial labels.
+    #: Whether y holds partial labels.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -283,10 +282,7 @@ tuple of str, default="auto"
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels)
-            Partial labels: integers, whole floats, or text; -1 (or a mask, and among text
-            also None or what pandas has for a missing value) where there is none.  Or
-            global row numbers and their labels, as :meth:`daskclust.Cube.rows_of` makes
-            of a map; of a cube also such a map itself, of shape (y, x), or its path.
+            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows, 0 for absence.
 
@@ -449,7 +445,6 @@ tuple of str, default="auto"
         return vars(self).get("_fitted", vars(self).get("_classifier"))
 
     def _posterior(self) -> Posterior:
-        """Return the row function of the fitted model."""
         return restore_posterior(vars(self), self._space, int(self.n_neighbors))
 
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
@@ -465,8 +460,8 @@ tuple of str, default="auto"
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,)
-            Out of ``classes_``; ties go to the first.  Lazy, and chunked like X, for a
-            Dask array or a cube.
+            Out of ``classes_``; ties go to the first.  Lazy, and chunked like X, for a Dask array
+            or a cube.
 
         Raises
         ------

@@ -59,8 +59,8 @@ class LabelPlan:
     """The treatment of the labeled rows.
 
     ``rows`` and ``codes`` are those that are fetched, ascending; those that are no nodes are
-    references only.  ``others`` are all that are no nodes; None where all are.  Values of the
-    fetched rows, weights of their classes and all labels as given are known after the fetch.
+    references only.  ``others`` are all that are no nodes; None where all are.  Known after the
+    fetch are their values, the weights of their classes (k, c), and ``labels`` as given.
     """
 
     rows: Ints
@@ -72,7 +72,7 @@ class LabelPlan:
     labels: PartialLabels = NO_LABELS
 
     def present(self, x: Array, weight: Floats) -> tuple[LabelPlan, Array, Floats]:
-        """Leave out rows of weight 0 with a warning; ConstraintError if none is left."""
+        """Leave out rows of weight 0 with a warning; ConstraintError if no node is left."""
         kept = weight > 0
         if kept.all():
             return self, x, weight
@@ -120,8 +120,7 @@ def plan_labels(
 ) -> LabelPlan:
     """Decide what becomes of the labeled rows, by their number.
 
-    ``n_prototypes`` is as asked for; ``places`` are those of pixels, whose row numbers depend on
-    the chunks.
+    ``places`` are those of pixels, whose row numbers depend on the chunks.
     """
     count, n_classes = len(labels.rows), labels.n_classes
     n_nodes = max(NODES_A_PROTOTYPE * n_prototypes, n_classes)

@@ -109,9 +109,9 @@ def fit_ridge(
     """Fit scores to labeled points, different from each other; also return scores without each.
 
     ``variances`` are those of all rows along the axes: what tells classes apart may lie along one
-    of small variance.  The squared error on each point left out is known in closed form from one
-    decomposition a width; the power that stretches the axes, the width and the ridge of least error
-    are taken.  Cost O(m^3), with 8 widths for each of 3 powers.
+    of small variance.  The power that stretches the axes, the width and the ridge are those of the
+    least squared error on points left out, which one decomposition a width gives in closed form.
+    O(m^3), for 8 widths for each of 3 powers.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
     noise = _NOISE * variances.mean() or 1.0
@@ -203,10 +203,7 @@ class References:
 
 
 def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
-    """Return the share of the nearest neighbors that makes known classes the most likely.
-
-    Both probabilities are of rows that neither classifier has seen.
-    """
+    """Return the share of the nearest neighbors that makes known classes the most likely."""
     even = _DOUBT / classes.shape[1]
     losses = []
     for share in _SHARES:
@@ -419,7 +416,7 @@ class Linear:
 
 @dataclass(frozen=True, repr=False)
 class Both:
-    """Trees and linear functions, see :class:`TreesAndLinear`."""
+    """What :class:`TreesAndLinear` has learned."""
 
     trees: Trees
     linear: Linear

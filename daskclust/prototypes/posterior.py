@@ -102,10 +102,9 @@ class NodeShares:
 
 @dataclass(frozen=True)
 class SpacePosterior:
-    """Classes of rows in one space.
+    """Classes of rows in one space; the graphs of its sets of prototypes count alike.
 
-    There is a graph for each set of prototypes; they count alike.  ``references`` are there where
-    there are more labels than nodes.
+    ``references`` are there where there are more labels than nodes.
     """
 
     space: Space

@@ -58,9 +58,8 @@ class KeptGraph:
     """Prototypes, and the rows of a sample: what a new label does not change.
 
     Labels are spread as :class:`LabelSpreading` does it without a classifier, on a graph that is
-    counted on the sample.  Where the sample is all rows, the graph is that of the estimator.
-    ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends of pairs of adjacent
-    pixels, none of a table.
+    counted on the sample.  ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends
+    of pairs of adjacent pixels, none of a table.
     """
 
     problem: SpreadingProblem
@@ -109,8 +108,7 @@ class KeptGraph:
     def spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
         """Let the labels of some rows travel, of classes in [0, n_classes).
 
-        Cost, for s sets of k prototypes, m labels and a sample of n rows: O(s (k + m)^3 + n m)
-        time. Nothing depends on the number of rows of the data.
+        O(s (k + m)^3 + n m) time, for s sets of k prototypes, m labels and a sample of n rows.
         """
         nodes = RowNodes(x, np.ones(len(x)))
         seeds = nodes.sums(np.eye(n_classes)[codes])

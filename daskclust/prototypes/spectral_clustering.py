@@ -43,9 +43,8 @@ from daskclust.starts.sampled import recluster
 class NodePairs:
     """Constraints, and the rows that they touch.
 
-    ``constraints`` are explicit pairs only; the pairs that labels of the ``plan`` imply are not
-    listed.  ``rows`` (m,) are all that are fetched, ``nodes`` those that are
-    nodes.
+    ``constraints`` are explicit pairs only; labels of the ``plan`` imply others.  ``rows`` (m,) are
+    all that are fetched, ``nodes`` those that are nodes.
     """
 
     constraints: PairwiseConstraints
@@ -225,12 +224,9 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         No more than a tenth of the rows (but three for each cluster).
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
-        Spaces in which rows are compared; several count side by side, with the same
-        prototypes.  ``"raw"``: as they are.  ``"standard"``: features by their standard
-        deviation.  ``"angle"``: rows of length 1.  ``"whitened"``: as ``"angle"``, with
-        the noise of the image made white.  ``"mean"``, ``"mixture"`` and ``"pckid"`` are for
-        missing values.  ``"auto"`` chooses by what X is; :class:`LabelSpreading` has the
-        details.  Where values are missing (NaN), it is ``("mixture", "pckid")``.
+        Spaces in which rows are compared, see :class:`LabelSpreading`; several count side by
+        side, with the same prototypes.  Where values are missing, ``"auto"`` is
+        ``("mixture", "pckid")``.
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
     random_state : int, RandomState, Generator or None, default=None
@@ -318,7 +314,7 @@ tuple of str, default="auto"
     (1, 1, True)
     """
 
-    #: Of partial labels: y may be omitted, but is not ignored.
+    #: Whether y holds partial labels; it may be omitted.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -373,9 +369,8 @@ tuple of str, default="auto"
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, -1 = none; or global row numbers and their labels; of a cube
-            also a label map of shape (y, x), or its path.  Two
-            labeled rows are must-linked when their labels agree, else cannot-linked.
+            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Two labeled rows are
+            must-linked when their labels agree, else cannot-linked.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
@@ -425,6 +420,7 @@ tuple of str, default="auto"
         pairs = NodePairs.fetch(
             data.rows, read.constraints, read.labels, int(self.n_prototypes), seed
         )
+        n_prototypes = int(self.n_prototypes)
         return _Problem(
             rows=data.rows,
             cube=read.cube,
@@ -432,9 +428,7 @@ tuple of str, default="auto"
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
             n_sets=1,
-            n_prototypes=count_prototypes(
-                int(self.n_prototypes), data.rows.n_rows, 3 * int(self.n_clusters)
-            ),
+            n_prototypes=count_prototypes(n_prototypes, data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,
             seed=seed,

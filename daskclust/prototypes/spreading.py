@@ -166,11 +166,11 @@ def mix(
     """Choose the weights that make labels left out the most likely, drawn to where they begin.
 
     ``parts`` are probabilities of labeled rows, each without its label: of the spread labels and
-    the classifier, or its trees and linear functions; ``known`` the shares of their classes;
-    weights are 1 on average.  Weights begin with the graph as far as it foretells these labels
-    better than chance does, the rest is the classifier's, where they begin with ``linear_share``;
-    of rows that miss values, whose share is ``gaps``, the graph alone knows what lies beside them.
-    The log loss is convex in the weights, and so is what draws them.
+    the classifier, or its trees and linear functions; ``known`` the shares of their classes.
+    Weights begin with the graph as far as it foretells these labels better than chance does, the
+    rest is the classifier's, of it ``linear_share`` that of the linear functions; of rows that miss
+    values, whose share is ``gaps``, the graph alone knows what lies beside them.  The log loss is
+    convex in the weights, and so is what draws them.
     """
     n_classes = np.count_nonzero(known.sum(axis=0))
     a_class = len(known) / n_classes
@@ -361,9 +361,8 @@ class SpreadingProblem(PrototypeProblem):
 class SpreadLabels(NamedTuple):
     """Labels after spreading.
 
-    ``missed_nodes`` are nodes of each graph that no label reaches, sets of prototypes view by view,
-    ``missed_rows`` the weight of the rows that lie between them; ``without`` are posteriors by the
-    labels that are not in each fold.
+    ``missed_nodes`` are nodes of each graph, view by view, that no label reaches, ``missed_rows``
+    the weight of the rows between them; ``without`` are posteriors without each fold.
     """
 
     posterior: Posterior
@@ -377,7 +376,7 @@ class _Travelled(NamedTuple):
 
     ``lost`` (k,) are nodes that no label reaches, ``lost_rows`` the weight of the rows between
     these; ``left_out`` (m, c) shares at the labeled nodes by the labels of the others; ``without``
-    both shares by the labels that are not in each fold.
+    both shares without each fold.
     """
 
     shares: Floats

@@ -28,12 +28,8 @@ from daskclust.prototypes.views import (
 from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
-#: Rows of the sample, or so many a prototype if that is more.
-SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
-
-
-#: Rows a prototype, at least.
-_LEAST_ROWS = 10
+#: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
+SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
 
 
 def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
@@ -44,8 +40,8 @@ def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
 def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
     """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
 
-    Rows of weight 0 are absent.  Sample weights of a cube are left to the counts: what the
-    views and prototypes are made of does not have to weigh exactly.
+    Sample weights of a cube are left to the counts: what the views and prototypes are made of does
+    not have to weigh exactly.
     """
     count = max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
     if cube is not None:
@@ -64,10 +60,10 @@ def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRo
 def find_prototypes(
     z: Floats, weight: Floats, count: int, max_iter: int, seed: int
 ) -> dict[str, Array]:
-    """Find up to ``count`` ``prototypes`` by k-means++ and Lloyd's algorithm, in ``n_iter`` steps.
+    """Find up to ``count`` different ``prototypes`` by k-means++ and Lloyd's algorithm.
 
-    They are different from each other, in lexicographic order; fewer where the sample (m, q) has
-    fewer different rows.  Cost O(m k q) for the start, and for each iteration.
+    They come in lexicographic order.  Cost O(m k q) for the start, and for each of ``n_iter``
+    iterations.
     """
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
     # The sample is here: one start by k-means++ takes a third of the time of rounds and of

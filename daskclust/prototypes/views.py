@@ -45,10 +45,9 @@ _INITIALIZATIONS, _MOST, _COORDINATES = 10, 15, 15
 class GapView:
     """Complete rows in the place of incomplete ones; travels to the workers.
 
-    For the kernel, rows become ``(x - center) * scale``; for the mixture, ``center`` is a point
-    amid the data; else what is filled in.  ``mixtures`` is one model, or an ensemble; None for the
-    means of the columns.  ``basis`` (D, d) is that of the kernel's coordinates; None for
-    conditional means.
+    For the kernel, rows become ``(x - center) * scale``, and ``basis`` (D, d) makes coordinates of
+    them; for the mixture, ``center`` is a point amid the data; without ``mixtures`` it is what is
+    filled in.
     """
 
     center: Floats
@@ -157,10 +156,7 @@ class Space:
 
 
 def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
-    """Return the names of the views.
-
-    ValueError for unknown names, repeated ones, none at all, and ``"whitened"`` without a cube.
-    """
+    """Return the names of the views."""
     if isinstance(views, str) and views == "auto":
         return ("raw", "angle", "whitened") if is_cube else ("standard",)
     names = (views,) if isinstance(views, str) else tuple(views)
@@ -209,9 +205,8 @@ def _components(scatter: Floats, mean: Floats) -> Floats:
 def _scale(x: Array, spread: Floats) -> Floats:
     """Return what features are multiplied by; 0 for constant ones.
 
-    The inverse of the standard deviation, or of a quarter of the range where that is more,
-    up to three standard deviations: a feature whose spread is the work of a few extreme
-    values weighs less, by a factor of 3 at most.
+    The inverse of the standard deviation, or of a quarter of the range where that is more: a
+    feature whose spread is the work of a few extreme values weighs less, by a factor of 3 at most.
     """
     low, high = x.min(axis=0), x.max(axis=0)
     with np.errstate(over="ignore"):
@@ -245,10 +240,9 @@ def _view(name: str, sample: SampleRows, gap: GapView | None) -> tuple[bool, Flo
 def find_views(
     names: Sequence[str], sample: SampleRows, gaps: Sequence[GapView | None] = ()
 ) -> Space:
-    """Find the parameters of views, by their names, from a sample.
+    """Find the parameters of views, by their names, from a sample; O(m p^2 + p^3) for m rows.
 
-    Cost O(m p^2 + p^3) for m rows, on the client, with one BLAS thread: so the sums are
-    the same on whatever machine the client runs with however many cores.
+    With one BLAS thread: so the sums are the same with however many cores.
     """
     with one_blas_thread():
         found = [
@@ -281,8 +275,7 @@ def views_of_gaps(
 ) -> tuple[str, ...]:
     """Return the views to be used, once it is known whether values are missing.
 
-    ``names`` are the ``views`` asked for, of complete rows; ``joined`` views count side by side, in
-    one space.  ValueError if values are missing, and a view that was asked for needs complete rows.
+    ``names`` are the ``views`` asked for, of complete rows; ``joined``: side by side, in one space.
     """
     if not survey.misses_values:
         return names
@@ -298,10 +291,7 @@ def views_of_gaps(
 
 
 def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView | None, ...]:
-    """Find the parameters of views from a sample; None for views that need complete rows.
-
-    The sample has an order that does not depend on chunks; at most 10 000 of its rows are used.
-    """
+    """Find the parameters of views from a sample; None for views that need complete rows."""
     some = x[~np.isnan(x).all(axis=1)][:_TRAINED].astype(np.float64)
     with np.errstate(invalid="ignore"):
         center, deviation = np.nanmean(some, axis=0), np.nanstd(some, axis=0)

@@ -1,7 +1,6 @@
 """Choosing how many clusters, how sparse, and what a cluster may cost.
 
-All fits over a grid advance together and share each pass over the data; reference
-data are made row by row where they are needed, and neither stored nor read.
+All fits over a grid share each pass over the data; reference data are made where they are needed.
 """
 
 from daskclust.selection._grid import Selection

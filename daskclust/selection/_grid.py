@@ -22,10 +22,9 @@ from daskclust.reduction.views import View
 
 
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
-    """Return the first place whose score is within a standard error of the best.
+    """Return the first place whose score is within a standard error, if any, of the best.
 
-    Scores are the larger the better, simplest first; NaN where there is none.  Without an error the
-    best it is.
+    Scores are the larger the better, simplest first; NaN where there is none.
     """
     slack = 0.0 if np.isnan(errors[best]) else errors[best]
     return int(np.flatnonzero(scores[: best + 1] >= scores[best] - slack)[0])
@@ -145,10 +144,9 @@ class Grid:
         return not overrides(self.estimator, "fit")
 
     def fit(self, value: Any, rows: Rows, data: Data | None = None, **given: Any) -> Any:
-        """Return a clone with the parameter set to a value, fitted.
+        """Return a clone with the parameter set to a value, fitted to the grid's data, or others.
 
-        ``rows`` is a handle to the data, whose passes are shared; ``data`` are other data than
-        those of the grid.
+        ``rows`` is a handle to the data, whose passes are shared.
         """
         model = clone(self.estimator).set_params(**{self.parameter: value})
         if not self.shares_passes:
@@ -246,9 +244,9 @@ def fit_references(
     view: Callable[[int], View],
     measure: Callable[[Any], float],
 ) -> Floats:
-    """Measure fits of all values on reference data: (n_references, g).
+    """Measure fits of all values on reference data, whose rows ``view`` makes: (n_references, g).
 
-    ``view`` makes the rows of a reference.  Reads nothing.  ``_TOGETHER`` fits advance together.
+    Reads nothing.
     """
     blank, stand_in = open_blank(grid.data.X, grid.data.rows)
     made = Data(stand_in, origin=grid.data.origin)

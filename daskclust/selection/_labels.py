@@ -270,10 +270,8 @@ def expected_gain(
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         The labels so far; needed where there is no `model`.
     model : LabelSpreading, optional
-        Fitted to X and to labels of it; where it is omitted, one is fitted to `y` with its
-        defaults.
     random_state : int, RandomState, Generator or None, default=None
-        An int gives the same result for any chunks, scheduler and number of workers.
+        See :func:`suggest_labels`.
 
     Returns
     -------

@@ -84,17 +84,15 @@ def choose_n_clusters(
         :class:`~daskclust.AgglomerativeClustering`, whose tree is cut at each k.
     criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
 "stability", "height"}, default=None
-        ``"silhouette"`` when omitted, of a tree ``"height"``.
-        The first three as in :mod:`daskclust.metrics`, centroid-based, in the
-        metric and under the feature weights of the estimator; NaN for a single
-        cluster.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
-        ``inertia_`` on the data and W_b that on data drawn uniformly from their
-        bounding box.  ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``:
-        mean adjusted Rand index between the fit and fits to random halves of the rows
-        (:func:`stability`), for any estimator with ``predict``; NaN for a single cluster.  Of a
-        tree ``"height"``: by how much the merge to k - 1 clusters is higher than that to k, as
-        a logarithm; ``"stability"``: mean adjusted Rand index, by weight, between the cut and
-        that of trees of random halves of the leaves.
+        ``"silhouette"`` when omitted, of a tree ``"height"``.  The first three as in
+        :mod:`daskclust.metrics`, centroid-based, in the metric and under the feature weights of
+        the estimator.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
+        ``inertia_`` on the data and W_b that on data drawn uniformly from their bounding box.
+        ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``: mean adjusted Rand
+        index between the fit and fits to random halves of the rows (:func:`stability`), for any
+        estimator with ``predict``.  Of a tree ``"height"``: by how much the merge to k - 1
+        clusters is higher than that to k, as a logarithm; ``"stability"``: mean adjusted Rand
+        index, by weight, between the cut and that of trees of random halves of the leaves.
     n_references : int, default=10
         Draws from the box, for ``"gap"``; halves, for ``"stability"`` and of trees.
     random_state : int, RandomState, Generator or None, default=None
@@ -103,13 +101,11 @@ def choose_n_clusters(
     Returns
     -------
     Selection
-        ``standard_errors``: for ``"gap"``, of the references, with the factor
-        ``sqrt(1 + 1/B)`` of [1]_; for ``"silhouette"``, of a mean over
-        independent rows; for ``"stability"``, of the mean over the halves; else NaN.
-        The one-standard-error choice is the smallest k within a standard error of the
-        best; for ``"gap"`` that of [1]_, the smallest k with
-        ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were tried.  ``details`` for
-        ``"gap"``: ``log_inertia`` (g,) and ``log_reference`` (B, g); for
+        ``standard_errors``: for ``"gap"``, of the references, with the factor ``sqrt(1 + 1/B)`` of
+        [1]_; for ``"silhouette"``, of a mean over independent rows; for ``"stability"``, of the
+        mean over the halves; else NaN.  For ``"gap"`` the one-standard-error choice is that of
+        [1]_, the smallest k with ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were tried.
+        ``details`` for ``"gap"``: ``log_inertia`` (g,) and ``log_reference`` (B, g); for
         ``"stability"``: ``agreement`` (B, g).
 
     Raises
@@ -120,17 +116,14 @@ def choose_n_clusters(
 
     Notes
     -----
-    *Passes* over the data: those of the longest fit, and one for the criterion
-    (none for ``"gap"``), as all fits share them, halves included.  References read nothing: their
-    rows are drawn where they are needed.
+    *Passes* over the data: those of the longest fit, and one for the criterion (none for
+    ``"gap"``), as all fits share them, halves included.  References read nothing: their rows are
+    drawn where they are needed.  *Memory* of a worker thread: that of one fit, times the fits that
+    advance together (g, or 64 on references).
 
-    An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as
-    given, one after another: such fits share no passes, ``passes`` does not count
-    them, their labels are scored on X as given, and ``"gap"`` is refused, as
-    references are never whole.  A fit inside a callable ``init`` is on its own data.
-
-    *Memory* of a worker thread: that of
-    one fit, times the fits that advance together (g, or 64 on references).
+    An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as given, one after
+    another: such fits share no passes, ``passes`` does not count them, and ``"gap"`` is refused,
+    as references are never whole.
 
     References
     ----------
@@ -388,10 +381,9 @@ def choose_cut(
 def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> float:
     """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about so many clusters.
 
-    The farthest-first heuristic of [1]_: starting from the mean, take the row
-    farthest from all points taken, ``n_clusters`` times; delta is the squared
-    distance of the last one.  Outliers are far from everything: where there are
-    any, delta comes out too large and the clusters too few.
+    The farthest-first heuristic of [1]_: starting from the mean, take the row farthest from all
+    points taken, ``n_clusters`` times; delta is the squared distance of the last one.  Where there
+    are outliers, it comes out too large and the clusters too few.
 
     Parameters
     ----------

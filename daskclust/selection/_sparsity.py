@@ -70,22 +70,19 @@ def choose_sparsity(
     y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
         Partial labels, -1 = none, for ``method="f-score"``.
     method : {"gap", "f-score"}, default="gap"
-        ``"gap"``: the permutation gap statistic of Witten & Tibshirani [1]_,
-        ``log O(s) - mean_b log O_b(s)``, with O the objective (Eq. 4 of the PCSKM
-        paper) on the data and O_b that on data whose columns are permuted.
-        ``"f-score"``: pairwise F-score of labeled rows that were held out,
-        cross-validated over ``n_folds`` folds within the classes; the labels of
-        the other folds are constraints where the estimator takes any.
+        ``"gap"``: the permutation gap statistic of Witten & Tibshirani [1]_, ``log O(s) - mean_b
+        log O_b(s)``, with O the objective (Eq. 4 of the PCSKM paper) on the data and O_b that on
+        data whose columns are permuted.  ``"f-score"``: pairwise F-score of labeled rows that were
+        held out, over ``n_folds`` folds within the classes; the labels of the other folds are
+        constraints where the estimator takes any.
     grid : array-like of float, optional
-        Values of sparsity, ``1 <= s <= sqrt(p)``; by default 10 from 1.1 to
-        sqrt(p), at equal ratios.
+        Values of sparsity, ``1 <= s <= sqrt(p)``; by default 10 from 1.1 on, at equal ratios.
     n_references : int, default=10
         Permutations, for ``"gap"``.
     n_folds : int, default=5
         For ``"f-score"``.
     random_state : int, RandomState, Generator or None, default=None
-        With an int permutations and folds do not depend on the chunks, the scheduler or the
-        number of workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------
@@ -104,20 +101,18 @@ def choose_sparsity(
     Warns
     -----
     ConvergenceWarning
-        As the fits on the data do, each message once; not for references.
+        As the fits on the data do, each message once.
 
     Notes
     -----
-    *Passes* over the data: those of the longest fit, as all fits share them.  An
-    estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as given,
-    without sharing, and refused for ``"gap"``, as references are never whole.
-    The common part of fits, such as the start and the first round, is computed
-    once.  References read nothing: a row of a reference is made of values of each
-    column, permuted, where it is needed.  For up to 8 MiB of data these are
-    exact permutations; beyond, permutations of a uniform sample of rows that
-    large, which every further run of so many rows repeats with columns shifted
-    against each other.  *Memory* of a worker thread: that of one fit, times the
-    fits that advance together (g, or 64 on references), and twice the sample.
+    *Passes* over the data: those of the longest fit, as all fits share them; the common part of
+    fits, such as the start and the first round, is computed once.  An estimator whose class
+    overrides ``fit`` is treated as in :func:`choose_n_clusters`.  References read nothing: a row
+    of a reference is made of values of each column, permuted, where it is needed.  For up to 8 MiB
+    of data these are exact permutations; beyond, permutations of a uniform sample of rows that
+    large, which every further run of so many rows repeats with columns shifted against each other.
+    *Memory* of a worker thread: that of one fit, times the fits that advance together (g, or 64 on
+    references), and twice the sample.
 
     References
     ----------

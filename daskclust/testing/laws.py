@@ -59,10 +59,7 @@ def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tup
 def _fold(
     reduction: Reduction, state: Any, blocks: Sequence[RowBlock], carries: list[Any]
 ) -> Partial:
-    """Work through the blocks of one group, each in the light of those before it.
-
-    Carries of blocks are changed in place.
-    """
+    """Work through the blocks of one group; their carries are changed in place."""
     partial = reduction.identity(state)
     for i, block in enumerate(blocks):
         before = pickle.dumps(partial)
@@ -76,10 +73,9 @@ def _fold(
 def reduce_groups(
     reduction: Reduction, states: Sequence[Any], groups: Sequence[Sequence[RowBlock]]
 ) -> list[Any]:
-    """Make one pass for each state over groups of blocks, without an engine.
+    """Make one pass for each state over groups of blocks, as tasks do, without an engine.
 
-    As tasks do: blocks of a group one after another, then one partial for each group.  What
-    blocks carry is passed on from one pass to the next.
+    What blocks carry is passed on from one pass to the next.
 
     Parameters
     ----------
@@ -106,10 +102,7 @@ def reduce_groups(
 def reduce_blocks(
     reduction: Reduction, states: Sequence[Any], blocks: Sequence[RowBlock]
 ) -> list[Any]:
-    """Make one pass for each state, without an engine; return the finalized results.
-
-    Carries of blocks are passed on from one pass to the next.
-    """
+    """Do what :func:`reduce_groups` does, with a group for each block."""
     return reduce_groups(reduction, states, [[block] for block in blocks])
 
 
@@ -153,17 +146,12 @@ def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE
         np.testing.assert_array_equal(found, expected)
 
 
-def _assert_equal(found: Any, expected: Any) -> None:
-    assert_results_close(found, expected, 0.0)
-
-
 def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> None:
     fields = reduction.fields(state)
     for partial in (reduction.identity(state), *partials):
         assert set(partial) == set(fields), f"{reduction.name}: fields {set(partial)}"
         for name, field in fields.items():
-            array = np.asarray(partial[name])
-            _check_shape(reduction.name, name, field, array)
+            _check_shape(reduction.name, name, field, np.asarray(partial[name]))
         known = [partial[name] for name, field in fields.items() if field.is_fixed]
         assert sum(np.asarray(a).nbytes for a in known) == reduction.nbytes(state)
 
@@ -216,21 +204,18 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
         _check_shape(name, "merged", field, merged)
         return merged
 
-    def close(a: Array, b: Array) -> None:
-        assert_results_close(a, b, tolerance)
-
     _check_shape(name, "identity", field, np.asarray(identity))
-    _assert_equal(pickle.loads(pickle.dumps(field)).identity(), identity)
+    assert_results_close(pickle.loads(pickle.dumps(field)).identity(), identity, 0.0)
     # Pairs of sums may come unnormalized from a block: any merge settles them.
     settled = [merge(identity, array) for array in arrays]
     for array, once in zip(arrays, settled, strict=True):
-        _assert_equal(merge(array, identity), once)
-        _assert_equal(merge(identity, once), once)
+        assert_results_close(merge(array, identity), once, 0.0)
+        assert_results_close(merge(identity, once), once, 0.0)
     for i in range(len(settled)):
         a, b, c = (settled[(i + j) % len(settled)] for j in range(3))
         joined = merge(a, b)
-        close(merge(joined, c), merge(a, merge(b, c)))
-        close(joined, merge(b, a))
+        assert_results_close(merge(joined, c), merge(a, merge(b, c)), tolerance)
+        assert_results_close(joined, merge(b, a), tolerance)
 
 
 def check_reduction_laws(

@@ -77,11 +77,9 @@ class AgglomerativeClustering(TreeEstimator):
         ``"adjacent"``: of a cube, only clusters merge that lie side by side somewhere in the
         image.
     random_state : int, RandomState, Generator or None, default=None
-        Draws the prototypes.  With an int the result does not depend on the chunks, the
-        scheduler or the number of workers.
+        Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
     checkpoint : path-like, default=None
-        File that holds the prototypes after each pass; a fit started again with the same data
-        and parameters continues from it.
+        As in :class:`KMeans`.
 
     Attributes
     ----------

@@ -42,8 +42,8 @@ _CHANCE = 1.3
 class _Membership:
     """The label of a row, by its nearest leaf and its distance to it; travels to workers.
 
-    The first arrays (m,) are those of the leaves, ``births`` and ``deaths`` (k + 1,) densities of
-    the clusters; the last is noise.
+    ``births`` and ``deaths`` (k + 1,) are densities of the clusters, of which the last is noise;
+    other arrays are of the leaves.
     """
 
     wanted: Literal["labels", "probabilities", "outliers"]
@@ -100,11 +100,9 @@ class HDBSCAN(TreeEstimator):
     allow_single_cluster : bool, default=False
         Whether all rows may be one cluster.
     random_state : int, RandomState, Generator or None, default=None
-        Draws the prototypes.  With an int the result does not depend on the chunks, the
-        scheduler or the number of workers.
+        Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
     checkpoint : path-like, default=None
-        File that holds the prototypes after each pass; a fit started again with the same data
-        and parameters continues from it.
+        As in :class:`KMeans`.
 
     Attributes
     ----------
