@@ -32,13 +32,9 @@ class _Keeper:
     last: bool
 
     def __call__(self, x: Array) -> Bools:
-        """Keep the rows that have no near one before them."""
+        """Keep the rows that have no near one before them, or after them."""
         z = self.metric(x.astype(working_dtype(x.dtype), copy=False)).astype(np.float64)
-        if self.last:
-            return self._first(z[::-1])[::-1]
-        return self._first(z)
-
-    def _first(self, z: Floats) -> Bools:
+        z = z[::-1] if self.last else z
         kept = np.ones(len(z), bool)
         # Rows of zeros have no direction: they are near none.
         usable = np.ones(len(z), bool)
@@ -56,7 +52,7 @@ class _Keeper:
                 if start == low:
                     near = np.tril(near, -1)
                 kept[rows] &= ~near.any(axis=1)
-        return kept
+        return kept[::-1] if self.last else kept
 
     def _near(
         self, z: Floats, others: Floats, lengths: Floats, of_others: Floats

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array as AnyArray
@@ -210,9 +211,7 @@ def _fit_part(shared: tuple[KMeans, Grouping], part: Part) -> tuple[NDArray[np.f
     """Cluster the rows of one parent."""
     model, grouping = shared
     x, weight = grouping.read(part.parent)
-    model = KMeans(
-        **{**model.get_params(), "n_clusters": part.n_children, "random_state": part.seed}
-    )
+    model = clone(model).set_params(n_clusters=part.n_children, random_state=part.seed)
     state = settled(model, Data(x, None if (weight == 1).all() else weight))
     best = best_restart(state.inertia)
     return state.centers[best].astype(np.float32), float(state.inertia[best])

@@ -84,13 +84,12 @@ def relocate_empty(
 
 
 def found_clusters(
-    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats | None = None
+    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
-    `founders`: (row, weight, its cluster), best first. `centers` (k, p): where values are missing,
-    what a founder misses is taken from the center it had. Where founders are too few, clusters
-    stay empty.
+    `founders`: (row, weight, its cluster), best first. What a founder misses is taken from the
+    center it had. Where founders are too few, clusters stay empty.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()
@@ -104,14 +103,12 @@ def found_clusters(
         k = waiting.pop(0)
         counts[k] = weight
         counts[donor] -= weight
-        if masses is None or centers is None:
-            sums[k] = weight * row
-            sums[donor] -= sums[k]
-            continue
         gone = np.isnan(row)
-        sums[k], masses[k] = weight * np.where(gone, centers[donor], row), weight
+        sums[k] = weight * np.where(gone, centers[donor], row)
         sums[donor] -= np.where(gone, 0.0, sums[k])
-        masses[donor] -= np.where(gone, 0.0, weight)
+        if masses is not None:
+            masses[k] = weight
+            masses[donor] -= np.where(gone, 0.0, weight)
     return Clusters(sums, counts, masses)
 
 

@@ -466,9 +466,8 @@ class SeveralClusters:
                 counts[r, own] += total[:, p]
                 inertia[r, own] += total[:, p + 1]
                 if (counts[r, own] <= 0).any():
-                    founded = found_clusters(
-                        Clusters(sums[r, own], counts[r, own]), rows.founders(near)
-                    )
+                    empty = Clusters(sums[r, own], counts[r, own])
+                    founded = found_clusters(empty, rows.founders(near), near)
                     sums[r, own], counts[r, own] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 

@@ -131,22 +131,17 @@ def _adjusted_rand(margins: _Margins) -> float:
     return 2.0 * (both * neither - truth * found) / chance
 
 
-def _entropy(counts: Counts, n: int) -> float:
-    share = counts / n
-    return float(-(share * np.log(share)).sum())
-
-
 def _normalized_mutual_info(margins: _Margins) -> float:
     if len(margins.counts) == len(margins.classes) == len(margins.clusters):
         # The same partition, to the last bit.
         return 1.0
     # By logarithms of shares: products of counts would overflow beyond 3e9 rows.
-    share = margins.counts / margins.n
-    alone = [np.log(c / margins.n) for c in (margins.in_class, margins.in_cluster)]
-    shared = float(share @ (np.log(share) - alone[0][margins.row] - alone[1][margins.column]))
+    share, *alone = (c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster))
+    logs = [np.log(s) for s in alone]
+    shared = float(share @ (np.log(share) - logs[0][margins.row] - logs[1][margins.column]))
     if shared <= np.finfo(np.float64).eps:
         return 0.0
-    entropies = (_entropy(c, margins.n) for c in (margins.in_class, margins.in_cluster))
+    entropies = (float(-(s * log).sum()) for s, log in zip(alone, logs, strict=True))
     # Rounding errors may exceed 1.
     return min(shared / (sum(entropies) / 2), 1.0)
 

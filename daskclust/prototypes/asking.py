@@ -7,6 +7,7 @@ which row stands for them, and the choice is made on the client.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -116,12 +117,8 @@ def normalized_uncertainty(shares: Floats) -> Floats:
 
 def first_pairs(count: int) -> list[tuple[int, int]]:
     """Pairs of the first points, where nothing is known: all among as few as possible."""
-    found: list[tuple[int, int]] = []
-    later = 1
-    while len(found) < count:
-        found += [(earlier, later) for earlier in range(later)]
-        later += 1
-    return found[:count]
+    pairs = ((earlier, later) for later in itertools.count(1) for earlier in range(later))
+    return list(itertools.islice(pairs, count))
 
 
 #: How far an answer travels, as labels do, and how much one row may differ from its cell, as a

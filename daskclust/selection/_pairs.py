@@ -116,9 +116,12 @@ def suggest_pairs(
     known = PairwiseConstraints.from_fit_arguments(n_rows, must_link, cannot_link)
     known.warn_of_contradictions()
     cells = find_cells(data, known.rows, int(n), seed)
-    asked = _Asked.none(cells)
+    z = np.empty((0, cells.nodes.shape[1]))
     if len(known.rows):
-        asked = _Asked.of(known, cells, cells.space(data.rows.take(known.rows)[0]))
+        z = cells.space(data.rows.take(known.rows)[0])
+    cannot = ~known.pair_is_must_link
+    answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
+    asked = _Asked(cells, known.rows, z, cells.place(z), answers)
     found = _distinct_pairs(asked, _pairs(asked, int(n)), int(n))
     if len(found) < n:
         raise ValueError(
@@ -130,29 +133,13 @@ def suggest_pairs(
 
 @dataclass(frozen=True)
 class _Asked:
-    """Points that were asked about, and those that may be.
-
-    `rows` (m,), `z` (m, q), `places` (m,): numbers of those that were asked about, ascending, their
-    coordinates, and their cells.
-    """
+    """Points that were asked about: row numbers (m,), ascending, coordinates (m, q), and cells."""
 
     cells: Cells
     rows: Ints
     z: Floats
     places: NDArray[np.intp]
     answers: Answers
-
-    @classmethod
-    def none(cls, cells: Cells) -> _Asked:
-        empty = np.empty(0, np.int64)
-        z = np.empty((0, cells.nodes.shape[1]))
-        return cls(cells, empty, z, empty, Answers.of(empty, empty, empty))
-
-    @classmethod
-    def of(cls, known: PairwiseConstraints, cells: Cells, z: Floats) -> _Asked:
-        cannot = ~known.pair_is_must_link
-        answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
-        return cls(cells, known.rows, z, cells.place(z), answers)
 
     def members(self, component: int) -> NDArray[np.intp]:
         """Positions of the points of a component."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.constraints import PairwiseConstraints
@@ -59,7 +59,14 @@ class ConstrainedRows:
         absent = (weight == 0) | missing.all(axis=1)
         if absent.any():
             remaining = constraints.without(absent)
-            _warn_weightless(constraints, remaining, absent)
+            n_labels = int(((constraints.classes >= 0) & absent).sum())
+            warn(
+                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no value at all, "
+                f"the first is row {int(constraints.rows[absent][0])}: they count as absent, and "
+                f"their {constraints.n_pairs - remaining.n_pairs} pair(s) and {n_labels} label(s) "
+                "are left out.",
+                ConstraintWarning,
+            )
             kept = np.searchsorted(constraints.rows, remaining.rows)
             constraints, x, weight = remaining, x[kept], weight[kept]
             missing = missing[kept]
@@ -75,20 +82,6 @@ class ConstrainedRows:
         for i in np.argsort(-lengths, kind="stable"):
             if off[i]:
                 yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
-
-
-def _warn_weightless(
-    given: PairwiseConstraints, remaining: PairwiseConstraints, weightless: Bools
-) -> None:
-    n_pairs = given.n_pairs - remaining.n_pairs
-    n_labels = int(((given.classes >= 0) & weightless).sum())
-    warn(
-        f"{int(weightless.sum())} constrained row(s) have sample_weight 0 or no value at all, the "
-        f"first is row {int(given.rows[weightless][0])}: they count as absent, and their {n_pairs} "
-        "pair(s) and "
-        f"{n_labels} label(s) are left out.",
-        ConstraintWarning,
-    )
 
 
 class AssignmentRule(Protocol):
