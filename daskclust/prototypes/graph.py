@@ -13,7 +13,7 @@ from scipy.linalg import eigh, lu_factor, lu_solve
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from daskclust._types import Bools, Floats, Ints
+from daskclust._types import Bools, Floats
 
 
 def normalized(graph: Floats, *, loops: bool = False) -> Floats:
@@ -31,14 +31,6 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
-def _factors(similarity: Floats, alpha: float) -> tuple[Floats, Ints]:
-    """Factors of ``I - alpha S``."""
-    system = -alpha * similarity
-    system[np.diag_indices_from(system)] += 1.0
-    found: tuple[Floats, Ints] = lu_factor(system, overwrite_a=True)
-    return found
-
-
 class Spreader:
     """Lets labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
 
@@ -46,10 +38,12 @@ class Spreader:
     """
 
     def __init__(self, similarity: Floats, alpha: float) -> None:
-        self._factors = _factors(similarity, alpha)
+        system = -alpha * similarity
+        system[np.diag_indices_from(system)] += 1.0
+        self.factors = lu_factor(system, overwrite_a=True)
 
     def __call__(self, seeds: Floats) -> Floats:
-        found: Floats = np.maximum(lu_solve(self._factors, seeds), 0.0)
+        found: Floats = np.maximum(lu_solve(self.factors, seeds), 0.0)
         return found
 
     def of_all(self, seeds: Sequence[Floats]) -> list[Floats]:
@@ -104,7 +98,7 @@ def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
     ``alpha`` is how far constraints travel.  Returned are similarities in [0, 1], not normalized:
     nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
     """
-    factors = _factors(similarity, alpha)
+    factors = Spreader(similarity, alpha).factors
     carried = lu_solve(factors, lu_solve(factors, pairs).T).T
     peak = np.abs(carried).max()
     if peak > 0:

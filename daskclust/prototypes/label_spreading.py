@@ -335,7 +335,6 @@ tuple of str, default="auto"
             cube=read.cube,
             weight=read.weight,
             views=used,
-            joined=False,
             n_sets=count_sets(n_prototypes),
             n_prototypes=n_prototypes,
             n_near=CONNECTED,

@@ -71,12 +71,10 @@ class KernelRidge:
 
     def __call__(self, z: Floats) -> Floats:
         """Scores of rows, in [0, 1]: the same far from every labeled row."""
-        scores: Floats = self._bumps(z) @ self.weights
+        distances = squared_distances(z * self.axes, self.points * self.axes)
+        scores: Floats = _bumps(distances, self.width) @ self.weights
         scores += self.level * self.weights.sum(axis=0)
         return np.clip(scores, 0.0, 1.0, out=scores)
-
-    def _bumps(self, z: Floats) -> Floats:
-        return _bumps(squared_distances(z * self.axes, self.points * self.axes), self.width)
 
 
 def _bumps(distances: Floats, width: float) -> Floats:
@@ -92,14 +90,14 @@ def fit_again(
 
     Also return scores of each point without it.
     """
-    root = np.sqrt(weight / weight.mean())[:, None]
-    fitted = replace(chosen, points=points)
-    system = root * (fitted._bumps(points) + chosen.level) * root.T
+    root, own = np.sqrt(weight / weight.mean())[:, None], points * chosen.axes
+    kernel = _bumps(squared_distances(own, own), chosen.width) + chosen.level
+    system = root * kernel * root.T
     system[np.diag_indices_from(system)] += chosen.ridge
     inverse = cho_solve(cho_factor(system), np.eye(len(system)))
     solved = inverse @ (root * targets)
     left_out = solved / np.diag(inverse)[:, None]
-    fitted = replace(fitted, weights=root * solved)
+    fitted = replace(chosen, points=points, weights=root * solved)
     return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 

@@ -202,7 +202,7 @@ class _Read(NamedTuple):
     views: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Problem(PrototypeProblem):
     """The constraints, with what any fit on prototypes needs."""
 
@@ -427,7 +427,6 @@ tuple of str, default="auto"
             weight=read.weight,
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
-            n_sets=1,
             n_prototypes=count_prototypes(n_prototypes, data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,

@@ -346,7 +346,7 @@ _SETTLING, _SURER = 0.5, 1.5
 _TRIED_REFERENCES = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SpreadingProblem(PrototypeProblem):
     """The labeled rows that are nodes, with what any fit on prototypes needs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Annotated, Any
 
@@ -139,7 +139,7 @@ class GraphCounts:
     classes: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrototypeProblem:
     """Prototypes of a sample, and one pass that counts how they hang together.
 
@@ -150,17 +150,17 @@ class PrototypeProblem:
 
     rows: Rows
     cube: Any
-    weight: Any
+    weight: Any = None
     views: tuple[str, ...]
-    joined: bool
-    n_sets: int
+    joined: bool = False
+    n_sets: int = 1
     n_prototypes: int
     n_near: int
     lloyd_iter: int
     seed: int
     extra: Array
-    labels: RowLabels | None
-    known: Mapping[str, Any]
+    labels: RowLabels | None = None
+    known: Mapping[str, Any] = field(default_factory=dict)
 
     kind = PrototypeState
     max_iter = 1
