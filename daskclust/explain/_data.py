@@ -291,6 +291,9 @@ def open_labeled(
         elif cube.wavelengths is not None:
             wavelengths = cube.wavelengths
             features = [f"{center:g} nm" for center in np.round(wavelengths, 2)]
+            if len(set(features)) < len(features):  # as of dates, or where detectors overlap
+                numbers = zip(features, cube.bands, strict=True)
+                features = [f"{name} (band {band})" for name, band in numbers]
         else:
             features = given_names(cube) or [f"band {band}" for band in cube.bands]
         asked = X

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -303,9 +304,12 @@ def test_the_names_of_text_labels_are_the_classes_of_the_model(
     (tmp_path / "few.csv").write_text("row,column,class\n" + "\n".join(lines) + "\n")
     code, found, err = run(
         *("fit", "--estimator", "label-spreading", "--n-prototypes", "30"),
-        *("--labels", "few.csv", "--output", "l.zarr", "--model", "m.zarr"),
+        *("--labels", "few.csv", "--output", "l.zarr", "--model", "m.zarr", "--report", "r.html"),
     )
     assert code == 0, err
+    # As many iterations everywhere, though history_ has a record of each round.
+    page = re.sub(r"(<[^>]*>|\s)+", " ", (tmp_path / "r.html").read_text())
+    assert f" {found['n_iter']} iterations " in page
     assert daskclust.load(tmp_path / "m.zarr").classes_.tolist() == sorted(named.values())
     assert [item["name"] for item in found["classes"]] == sorted(named.values())
     assert [row.name for row in daskclust.cube.area_table(tmp_path / "l.zarr")] == sorted(

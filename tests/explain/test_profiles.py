@@ -332,3 +332,11 @@ def test_what_is_missing_in_a_cluster_is_not_called_low():
     assert "nan" not in found.describe(0) + found.describe(1)
     nothing = profiles(None, X[:, 1:], np.array([0, 0, 1, 1]))
     assert nothing.describe(0) == "no feature has values both here and in the rest"
+
+
+def test_bands_of_one_wavelength_have_names_of_their_own():
+    image = np.random.default_rng(0).random((6, 7, 3))
+    cube = daskclust.open_cube(image, dims=("y", "x", "band"), wavelengths=[500, 500.001, 600])
+    model = daskclust.KMeans(2, random_state=0).fit(cube)
+    features = profiles(model, cube).features
+    assert features == ["500 nm (band 0)", "500 nm (band 1)", "600 nm (band 2)"]
