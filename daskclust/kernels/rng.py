@@ -58,13 +58,22 @@ def race_keys(uniforms: Floats, mass: Floats) -> Floats:
     return keys
 
 
+#: Keys of which the least is compared first, where few are wanted.
+_GROUP = 16
+
+
 def smallest(keys: Floats, count: int) -> NDArray[np.intp]:
     """Positions of the (at most) ``count`` smallest finite keys, in order, ties by position."""
     if count <= 0:
         return np.empty(0, np.intp)
     if count < len(keys):
+        least = keys
+        if _GROUP * count < len(keys):
+            # As many groups, and so as many keys, lie at or below the bound.
+            groups = keys[: len(keys) // _GROUP * _GROUP].reshape(_GROUP, -1).min(axis=0)
+            least = keys[~(keys > np.partition(groups, count - 1)[count - 1])]
         # All keys up to the count-th smallest, so that ties at the cut are settled below.
-        limit = np.partition(keys, count - 1)[count - 1]
+        limit = np.partition(least, count - 1)[count - 1]
         candidates = np.flatnonzero((keys <= limit) & (keys < np.inf))
     else:
         candidates = np.flatnonzero(keys < np.inf)

@@ -196,15 +196,16 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
         shift=state.shift,
         missing=state.missing,
     )
-    keys = -distances
-    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    keys[weight == 0] = np.inf
+    keys = np.negative(distances, out=distances)
+    if rows.weight is not None:
+        keys[rows.weight == 0] = np.inf
     chosen = smallest(keys, state.count)
     m = len(chosen)
+    weight = np.ones(m) if rows.weight is None else rows.weight[chosen]
     out = _farthest_fields(state)["rows"].identity()
     out["key"][:m] = keys[chosen]
     out["row"][:m] = rows.numbers(chosen)
-    out["x"][:m] = np.column_stack([rows.x[chosen], weight[chosen], labels[chosen]])
+    out["x"][:m] = np.column_stack([rows.x[chosen], weight, labels[chosen]])
     return {"rows": out}
 
 

@@ -186,6 +186,18 @@ def test_finite_values_whose_sums_overflow_are_not_bad(dtype):
 # The race.
 
 
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 40, 1000, 1003])
+@pytest.mark.parametrize("values", [3, 10**6])
+def test_the_smallest_keys_are_those_of_a_sorted_list(n, values):
+    rng = np.random.default_rng(n)
+    keys = rng.integers(values, size=n).astype(float)
+    for gone, what in ((0, 0.0), (n // 2, np.inf), (n // 3, np.nan), (n, np.nan)):
+        keys[rng.permutation(n)[:gone]] = what
+        for count in (0, 1, 2, n // 20 + 1, n, n + 1):
+            wanted = sorted((key, i) for i, key in enumerate(keys) if key < np.inf)[:count]
+            assert smallest(keys, count).tolist() == [i for _, i in wanted]
+
+
 def test_the_first_winner_is_drawn_in_proportion_to_mass():
     mass = np.array([1.0, 2.0, 0.0, 5.0, 0.5, 1.5])
     n = 20_000
