@@ -6,7 +6,6 @@ alternate.  It prints the mean inertia of ours over scikit-learn's, its standard
 medians of the time of a fit, by the clock and by the processors.  Problems are those of
 ``whole_fits.py``, with a tenth of their rows, and real sets of ``DASKCLUST_TEST_DATA`` with as many
 clusters as they have classes, columns of variance 1; ``--problems a,shuttle`` takes some of them.
-``--keep`` writes ratios and errors to ``inertia.json``, which the page of benchmarks tells.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ SETS = {
     "segment": ("uci_segment.npz", 7),
 }
 PEERS = ("daskclust", "scikit-learn")
-KEPT = Path(__file__).with_suffix(".json")
 #: Turns in which the processes of both libraries alternate.
 TURNS = 2
 
@@ -135,7 +133,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.1, help="of the rows of a to d")
     parser.add_argument("--problems", default=",".join((*PROBLEMS, *SETS)))
-    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
@@ -150,13 +147,7 @@ def main() -> None:
         results = compare(TOY, options.seeds, TOY, 1.0)
     else:
         results = compare(options.problems.split(","), options.seeds, share=options.share)
-    table = summary(results)
-    report(table)
-    if options.keep:
-        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        for name, cell in table.items():
-            kept[name] = {key: round(cell[key], 6) for key in ("inertia", "error")}
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    report(summary(results))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,21 @@ def test_keys_and_defaults_of_the_configuration() -> None:
         assert told[key] == shown, key
 
 
+def test_what_may_differ_when_a_fit_is_resumed() -> None:
+    page = (ROOT / "docs" / "how-to" / "resume.md").read_text()
+    told: dict[str, set[str]] = {}
+    for names, parameters in re.findall(r"^\| (`[^|]*) \| (`[^|]*) \|$", page, re.MULTILINE):
+        told |= {key: set(re.findall(r"\w+", parameters)) for key in re.findall(r"\w+", names)}
+    kinds = {name: getattr(daskclust, name) for name in daskclust.__all__}
+    resumed = {
+        name: set(kind._resumes_with)
+        for name, kind in kinds.items()
+        if "checkpoint" in getattr(kind, "_get_param_names", list)()
+    }
+    assert len(resumed) > 10
+    assert told == {name: names for name, names in resumed.items() if names}
+
+
 def test_pages_tell_the_same() -> None:
     """What one page takes from another; of the source run and file see the tests of that page."""
 
