@@ -177,7 +177,7 @@ class Pictures:
         step = TILE * 2**level
         return 0 <= down * step < height and 0 <= across * step < width
 
-    def _tile(self, level: int, down: int, across: int, make: Any) -> tuple[Bools, Array]:
+    def _tile(self, level: int, down: int, across: int, make: Any) -> tuple[Bools, Any]:
         if level >= self._read_once:
             valid, values = self._coarser(level, make)
             part = np.s_[down * TILE : (down + 1) * TILE, across * TILE : (across + 1) * TILE]

@@ -641,7 +641,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 def _whitened(survey: Any, metric: Whitened) -> Any:
     """Return the survey with the rows that it drew in the metric's space."""
     picks, (p, q) = survey.picks, metric.forward.shape
-    white = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
+    white: Any = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
     white["key"], white["row"] = picks["key"], picks["row"]
     white["x"] = metric(picks["x"].reshape(-1, p)).reshape(white["x"].shape)
     return replace(survey, picks=white)

@@ -412,4 +412,5 @@ def _named(codes: Any, *, names: dict[int, str]) -> Any:
 
 
 def _count(codes: Any) -> dict[int, int]:
-    return dict(zip(*(part.tolist() for part in np.unique(codes, return_counts=True)), strict=True))
+    found, counts = np.unique(codes, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))

@@ -9,7 +9,7 @@ of Campello, Moulavi and Sander (2013), and those of scikit-learn.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -231,7 +231,7 @@ def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: floa
     return out
 
 
-def prune(condensed: Array, m: int, least: float) -> Array:
+def prune(condensed: Any, m: int, least: float) -> Array:
     """Leave out parts whose rows leave, on average, below `least` times the density of the split.
 
     Such parts are chance among few bubbles.  Their points fall out of the parent as it splits, and
@@ -261,7 +261,7 @@ def prune(condensed: Array, m: int, least: float) -> Array:
         caps[c] = min(caps[c], caps[into[c]])
         into[c] = into[into[c]]
     number = np.cumsum(kept) - 1 + m
-    out: Array = condensed[(condensed["child"] < m) | kept[np.maximum(condensed["child"] - m, 0)]]
+    out = condensed[(condensed["child"] < m) | kept[np.maximum(condensed["child"] - m, 0)]]
     clusters, owner = out["child"] >= m, out["parent"] - m
     out["lambda_val"] = np.minimum(out["lambda_val"], caps[owner])
     out["parent"] = number[into[owner]]
@@ -269,7 +269,7 @@ def prune(condensed: Array, m: int, least: float) -> Array:
     return out
 
 
-def stabilities(condensed: Array, m: int) -> tuple[Floats, Floats]:
+def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
     k = int(condensed["parent"].max()) - m + 1
     births = np.zeros(k)
     clusters = condensed[condensed["child"] >= m]
@@ -314,7 +314,7 @@ def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
 
 
 def select_clusters(
-    condensed: Array,
+    condensed: Any,
     m: int,
     method: Method,
     epsilon: float,

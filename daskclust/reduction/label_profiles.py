@@ -90,7 +90,7 @@ def _merge_facts(a: Array, b: Array) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
     labels = np.union1d(a["label"], b["label"])
-    out = np.zeros(len(labels), a.dtype)
+    out: Any = np.zeros(len(labels), a.dtype)
     out["label"] = labels
     out["bounds"] = np.array([np.inf, -np.inf])[:, None]
     for part in (a, b):
@@ -358,7 +358,7 @@ def _histogram_block(
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:
-    nearest = partial["nearest"].copy()
+    nearest: Any = partial["nearest"].copy()
     nearest["key"] = np.sqrt(nearest["key"])
     return Histograms(partial["counts"].astype(np.float64), nearest)
 

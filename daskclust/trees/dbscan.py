@@ -299,7 +299,7 @@ class RowClusters:
         store = GroupedRows(folder.make("named"), self.store.dtype)
         return replace(self, folder=folder, store=store)
 
-    def records(self, start: int, size: int) -> Iterator[tuple[int, Array]]:
+    def records(self, start: int, size: int) -> Iterator[tuple[int, Any]]:
         """Go through the boxes, with what each tells of a run of rows."""
         met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
         for part, box in product(self.starts[met].tolist(), range(len(self.first))):

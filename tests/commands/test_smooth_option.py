@@ -15,10 +15,13 @@ from daskclust import cli
 from daskclust.commands.console import Parser
 
 
-def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_map_is_that_of_cube_smooth(
+    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_scene(tmp_path)
     scene, model, out = (str(tmp_path / f"{name}.zarr") for name in ("scene", "model", "map"))
-    words = ["fit", scene, "--variable", "cube", "--local", "1", "--n-components", "3"]
+    words = ["fit", scene, "--variable", "cube", "--n-components", "3"]
+    words += ["--scheduler", address]
     words += ["--estimator", "gaussianmixture", "--model", model, "--output", out]
     report = tmp_path / "report.html"
     words += ["--json", "--report", str(report)]

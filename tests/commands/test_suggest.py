@@ -30,9 +30,10 @@ def truth() -> np.ndarray:
     return found
 
 
-@pytest.fixture(scope="module", params=[None, "EPSG:32632"])
+@pytest.fixture(scope="module")
 def folder(request: Any, truth: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scene of three classes with a corner without data; nowhere, or in UTM."""
+    """A scene of three classes with a corner without data; in UTM, or where a test says."""
+    crs = getattr(request, "param", "EPSG:32632")
     folder = tmp_path_factory.mktemp("suggest")
     rng = np.random.default_rng(0)
     spectra = np.array([[1, 2, 3, 4], [4, 1, 3, 1], [2, 4, 1, 2]], np.float32)
@@ -40,8 +41,8 @@ def folder(request: Any, truth: np.ndarray, tmp_path_factory: pytest.TempPathFac
     values[:4, :5] = np.nan
     group = zarr.create_group(folder / "scene.zarr")
     place = {}
-    if request.param is not None:
-        place = {"proj:code": request.param, "spatial:transform": [10, 0, 6e5, 0, -10, 5e6]}
+    if crs is not None:
+        place = {"proj:code": crs, "spatial:transform": [10, 0, 6e5, 0, -10, 5e6]}
     group.create_array(
         "cube",
         data=values,
@@ -101,7 +102,9 @@ def answer(path: str, truth: np.ndarray, names: bool = False, leave: int = 0) ->
     place.write_text(json.dumps(whole))
 
 
-@pytest.mark.parametrize("kind", ["geojson", "csv"])
+@pytest.mark.parametrize(
+    ("folder", "kind"), [(None, "geojson"), ("EPSG:32632", "csv")], indirect=["folder"]
+)
 def test_the_loop(run: Any, folder: Path, truth: np.ndarray, kind: str) -> None:
     code, out, err = run(f"suggest S: --n 5 --output one.{kind} --json")
     assert code == 0, err
@@ -149,6 +152,7 @@ def test_a_saved_model_asks_too(run: Any, truth: np.ndarray) -> None:
     assert zarr.open_group("l.zarr", mode="r")["labels"].attrs["flag_meanings"] == " ".join(NAMES)
 
 
+@pytest.mark.parametrize("folder", [None, "EPSG:32632"], indirect=True)
 def test_points_lie_where_the_pixels_are(run: Any, folder: Path) -> None:
     assert run("suggest S: --n 4 --output a.geojson")[0] == 0
     assert run("suggest S: --n 4 --output a.csv")[0] == 0

@@ -89,18 +89,18 @@ def test_fit_and_predict_by_the_labels_of_a_column(
 
 
 def test_a_model_of_a_frame_finds_its_columns_by_name(
-    said: Said, frame: pandas.DataFrame, tmp_path: Path
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
 ) -> None:
     model = KMeans(3, random_state=0).fit(frame[["a", "b"]])
     model.save(tmp_path / "m.zarr")
     frame[["b", "a"]].to_parquet(tmp_path / "t.parquet", index=False)
-    code, _, err = said("predict", "t.parquet", "--model", "m.zarr", "--output", "out.parquet")
+    words = ("predict", "t.parquet", "--model", "m.zarr", "--scheduler", address)
+    code, _, err = said(*words, "--output", "out.parquet")
     assert code == 0, err
     assert_array_equal(
         pandas.read_parquet(tmp_path / "out.parquet").label, np.asarray(model.labels_)
     )
-    mixed = ("predict", "t.parquet", "--model", "m.zarr", "--output", "o2.parquet")
-    code, _, err = said(*mixed, "--columns", "b,a")
+    code, _, err = said(*words, "--output", "o2.parquet", "--columns", "b,a")
     assert code == 1
     assert "(b, a), the model was fitted to 2 (a, b); expected as many, in the same order" in err
 

@@ -24,8 +24,6 @@ FENCE = re.compile(
     r"^```(python|console|text|\{code-cell\})[^\n]*\n(?::[^\n]*\n)*(.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-#: Commands that find their own cluster, or need none.
-ALONE = ("inspect", "doctor", "warmup", "demo", "--help", "--version")
 
 
 def blocks(path: Path) -> list[tuple[str, str]]:
