@@ -51,9 +51,10 @@ _LIBRARIES = set(
 _HINTS = {
     "KilledWorker": "Workers died, most likely of memory: see --dry-run, use smaller --chunks or "
     "fewer and larger workers.",
-    "CancelledError": "The cluster was closed or the connection to its scheduler was lost.",
-    "FutureCancelledError": "The cluster was closed or the connection to its scheduler was lost.",
-    "FuturesCancelledError": "The cluster was closed or the connection to its scheduler was lost.",
+    **dict.fromkeys(
+        ("CancelledError", "FutureCancelledError", "FuturesCancelledError"),
+        "The cluster was closed or the connection to its scheduler was lost.",
+    ),
     "CommClosedError": "The connection to the scheduler was lost.",
 }
 
@@ -84,18 +85,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments; those of the process by default.
-
-    Returns
-    -------
-    int
-        Exit code.
-    """
+    """Run the command line on arguments, by default those of the process; return the exit code."""
     is_program = argv is None
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -162,9 +162,7 @@ def parse_bands(text: str) -> tuple[int, ...] | str:
 class _Cube(argparse.Action):
     """One path as it is, several as a tuple."""
 
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         if values:
             setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
 
@@ -184,10 +182,8 @@ def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
 
 def paths_of(cube: Any) -> dict[str, str]:
     """Return the paths of a cube's files, by what messages call them."""
-    if cube is None:
-        return {}
-    if isinstance(cube, str):
-        return {"the cube": cube}
+    if cube is None or isinstance(cube, str):
+        return {} if cube is None else {"the cube": cube}
     return {f"the cube's band file {number}": path for number, path in enumerate(cube, start=1)}
 
 
@@ -199,9 +195,7 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
     """
     store, colons, name = text.rpartition("::")
     # fsspec chains protocols by the same colons, as in simplecache::s3://.
-    if not colons or "/" in name:
-        return text, None
-    return store, name
+    return (store, name) if colons and "/" not in name else (text, None)
 
 
 def open_cube_of(options: argparse.Namespace, *, model: Any = None) -> Any:
@@ -224,7 +218,7 @@ def local_name(path: Any) -> Any:
     """Return a path that holds in every folder, for workers, or several; URLs as they are."""
     if isinstance(path, tuple):
         return [*map(local_name, path)]
-    return str(Path(path).absolute()) if "://" not in path else path
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def parts_of(text: str) -> list[str]:
@@ -281,10 +275,9 @@ def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
 
 def check_named(options: argparse.Namespace, *flags: str) -> None:
     """Refuse options about labels where no labels are named."""
-    if any(getattr(options, flag) is not None for flag in flags):
-        return
+    has_labels = any(getattr(options, flag) is not None for flag in flags)
     for name in ("class_column", "resample_labels"):
-        if getattr(options, name):
+        if getattr(options, name) and not has_labels:
             needed = " or ".join(f"--{flag}" for flag in flags)
             raise ValueError(
                 f"--{name.replace('_', '-')} is about {needed}, and none is given: "

@@ -8,7 +8,6 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,6 @@ _OTHER_WORDS = {
     "spectral": "SpectralClustering",
     "ward": "AgglomerativeClustering",
 }
-_ABSENT: Any = argparse.SUPPRESS
 #: Numbers of clusters, which have to be given.
 _COUNTS = ("n_clusters", "n_components")
 #: Parameters without a useful default, and what to say where they are missing.
@@ -66,7 +64,7 @@ def add_estimator_arguments(parser: Parser) -> None:
         group.add_argument(
             "--" + param.replace("_", "-"),
             type=_value,
-            default=_ABSENT,
+            default=argparse.SUPPRESS,
             metavar=metavar,
             help=meaning,
         )
@@ -97,10 +95,9 @@ def _value(text: str) -> Any:
     >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
     [7, 0.0001, None, [[1, 2]], 'k-means++']
     """
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
     for read in (int, float, json.loads):
         try:
             return read(text)
@@ -172,7 +169,6 @@ def needs_labels(model: Any) -> bool:
 
 
 def takes_labels(model: Any) -> bool:
-    """Whether ``fit`` uses partial labels."""
     parameters = inspect.signature(model.fit).parameters
     optional = "must_link" in parameters or getattr(model, "_uses_labels", False)
     return needs_labels(model) or optional
@@ -187,31 +183,23 @@ _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
 _NO_FLAG = ("random_state", "checkpoint")
 
 
-@dataclass(frozen=True)
-class Described:
-    """The type of a parameter, without the default, and its text as one paragraph."""
-
-    kind: str
-    text: str
-
-
-def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described]:
-    """Return what a class's docstring says about its parameters.
+def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, tuple[str, str]]:
+    """Return the type, without default, and the text of the parameters in a class's docstring.
 
     `others` are the classes that "As in :class:`Name`" leads to.
 
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
-    Described(kind='int', text='Maximum number of iterations.')
+    ('int', 'Maximum number of iterations.')
     """
-    found: dict[str, Described] = {}
+    found: dict[str, tuple[str, str]] = {}
     for names, head, body in _entries(kind):
         there = _ELSEWHERE.fullmatch(body)
         other = None if there is None else others.get(there[1])
         elsewhere = {} if other in (None, kind) else parameters_of(other, others)
         for name in names:
-            text = elsewhere[name].text if name in elsewhere else _plain(body)
-            found[name] = Described(_plain(_DEFAULT.sub("", head)), text)
+            text = elsewhere[name][1] if name in elsewhere else _plain(body)
+            found[name] = _plain(_DEFAULT.sub("", head)), text
     return found
 
 
@@ -265,11 +253,8 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
         if name in _NO_FLAG:
             continue
         default = "none, it is needed" if name in _COUNTS else defaults[name]
-        said = described.get(name, Described("", ""))
-        about = f"{said.kind}; " if said.kind else ""
-        group.add_argument(
-            "--" + name.replace("_", "-"),
-            metavar="VALUE",
-            help=f"{said.text} ({about}default: {default})".replace("%", "%%"),
-        )
+        type_, text = described.get(name, ("", ""))
+        about = f"{type_}; " if type_ else ""
+        said = f"{text} ({about}default: {default})".replace("%", "%%")
+        group.add_argument("--" + name.replace("_", "-"), metavar="VALUE", help=said)
     return parser.format_help()

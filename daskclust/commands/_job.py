@@ -52,11 +52,12 @@ def add_hold_out_arguments(group: Any) -> None:
     )
 
 
-def check_hold_out(options: argparse.Namespace, has_labels: bool) -> None:
+def check_hold_out(options: argparse.Namespace, model: Any) -> None:
     for flag in ("baseline", "groups"):
         if getattr(options, flag) and options.hold_out is None:
             options.parser.error(f"--{flag} is about the labels kept apart; give --hold-out 0.3")
-    if options.hold_out is not None and not has_labels:
+    labeled = options.labels is not None or options.label_column is not None
+    if options.hold_out is not None and not (labeled and takes_labels(model)):
         options.parser.error(
             "--hold-out keeps a part of the labels apart, and the fit learns from none; give "
             "--labels, or of a table --label-column, and an estimator that takes them"
@@ -225,8 +226,8 @@ class Job:
     @property
     def places(self) -> dict[str, str]:
         """Outputs, as results tell them; the model of a prediction is none."""
-        found = places_of(self.options)
-        return found if self.fits else {k: v for k, v in found.items() if k != "model"}
+        found = places_of(self.options).items()
+        return {k: v for k, v in found if self.fits or k != "model"}
 
     def name(self, model: Any) -> None:
         """Let a fitted model remember names and colors of classes that the labels have."""
@@ -240,9 +241,9 @@ class Job:
         names = ("command", "version", "estimator", "configuration", "columns")
         said = {name: found[name] for name in names if name in found}
         attributes = {JOB: {"mark": self.mark, **said, **more}}
-        if "--model" in self.replace:
+        replace = self.replace.get("--model")
+        if replace is not None:
             with progress.task("Model"):
-                replace = self.replace["--model"]
                 save(model, self.options.model, overwrite=replace, attributes=attributes)
         return attributes
 
@@ -299,11 +300,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise ValueError("there is no such file")
     text = path.read_text(encoding="utf-8")
-    if path.suffix.lower() == ".toml":
-        return tomllib.loads(text)
-    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+    ending = path.suffix.lower()
+    if ending not in (".toml", ".yaml", ".yml", ".json"):
         raise ValueError("its name must end in .toml, .yaml, .yml or .json")
-    job = yaml.safe_load(text)
+    job = tomllib.loads(text) if ending == ".toml" else yaml.safe_load(text)
     if not isinstance(job, dict):
         raise ValueError("it holds no keys with values")
     return job
@@ -352,23 +352,15 @@ def effective(
     `params` are all parameters of the estimator; `without` are flags that `params` stands for.
     """
     skipped = _NOT_CONFIGURATION.union(without)
-    found = {
-        name: _plain(value)
+    found: dict[str, Any] = {
+        name: value
         for name, value in sorted(vars(options).items())
         if name not in skipped and value is not None
     }
     # A checkpoint, if one was asked for, is an option.
-    parameters = {name: _plain(value) for name, value in params.items() if name != "checkpoint"}
-    plain: dict[str, Any] = redact_all({**found, "parameters": parameters})
+    found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
+    plain: dict[str, Any] = redact_all(json.loads(json.dumps(found, default=str)))
     return plain
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)
 
 
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
@@ -391,15 +383,14 @@ def job_mark(
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     found |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
     for name in _PLACES:
-        if job.get(name) is not None:
-            given = job[name]
+        given = job.get(name)
+        if given is not None:
             found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
     # A signature that was renewed makes no other job.
     return digest(redact_all({**found, "model": model and _whole(model)}))
 
 
 def digest(said: Any) -> str:
-    """Return 16 digits of JSON values."""
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -427,11 +418,8 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
 
 
 def _first_output(options: argparse.Namespace) -> Path | None:
-    for name in (getattr(options, output) for output in OUTPUTS):
-        local = None if name is None else local_path(name)
-        if local is not None:
-            return local
-    return None
+    given = (getattr(options, output) for output in OUTPUTS)
+    return next(filter(None, (local_path(name) for name in given if name is not None)), None)
 
 
 @contextmanager
@@ -534,10 +522,8 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
     with _resumable(job, model, progress):
         threads = client.nthreads()
         cluster = {"workers": len(threads), "threads": sum(threads.values())}
-        progress.say(
-            f"Cluster: {counted(cluster['workers'], 'worker')}, "
-            f"{counted(cluster['threads'], 'thread')}"
-        )
+        shown = (counted(count, name.removesuffix("s")) for name, count in cluster.items())
+        progress.say(f"Cluster: {', '.join(shown)}")
         look_before_fit(client, progress)
         n = job.count(progress)
         arguments, apart = dict(job.pairs), None

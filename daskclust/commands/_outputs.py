@@ -7,7 +7,7 @@ import csv
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -73,7 +73,6 @@ def refuse_model_of_table(path: str) -> None:
 
 
 def places_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the outputs that were asked for, as results tell them."""
     given = {name: getattr(options, name, None) for name in OUTPUTS}
     return {name: redact(place) for name, place in given.items() if place is not None}
 
@@ -196,15 +195,11 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
     >>> _gap(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), groups=np.array([0, 0, 1])).tolist()
     [0.75, 1.0]
     """
-    if not len(distances):
-        return np.empty(0, distances.dtype)
     nearest = distances.argmin(axis=1)
     best = distances[np.arange(len(distances)), nearest]
     other = np.where(groups == groups[nearest][:, None], np.inf, distances).min(axis=1)
     # Two centers in one place: a tie.
-    ratio = np.divide(best, other, out=np.ones_like(best), where=other > 0)
-    found: NDArray[Any] = 1 - ratio
-    return found
+    return np.asarray(1 - np.divide(best, other, out=np.ones_like(best), where=other > 0))
 
 
 def add_output_arguments(group: Any, *, model: bool) -> None:
@@ -302,34 +297,30 @@ def _of_style(path: str, text: str) -> dict[str, str]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(f"--colors {path!r} cannot be read as a QGIS style: {error}.") from error
-    found: dict[str, str] = {}
-    for entry in root.iter("paletteEntry"):
-        name = entry.get("label", "") or entry.get("value", "")
-        _add(path, found, name, entry.get("color", "").lower())
+    pairs = [
+        (entry.get("label", "") or entry.get("value", ""), entry.get("color", "").lower())
+        for entry in root.iter("paletteEntry")
+    ]
     symbols = {}
     for symbol in root.iter("symbol"):
-        said = [item.get("value", item.get("v", "")) for item in symbol.iter() if _names(item)]
-        if said:
-            parts = [int(part) for part in said[0].split(",")[:3]]
-            symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
+        for item in symbol.iter():
+            # As QGIS 3 or 2 writes the color of a symbol.
+            if item.tag in ("Option", "prop") and item.get("name", item.get("k")) == "color":
+                parts = [int(n) for n in item.get("value", item.get("v", "")).split(",")[:3]]
+                symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
+                break
     for category in root.iter("category"):
         color = symbols.get(category.get("symbol", ""))
         if color is not None and category.get("value"):
-            _add(path, found, category.get("value", ""), color)
+            pairs.append((category.get("value", ""), color))
+    found: dict[str, str] = {}
+    for name, color in pairs:
+        if found.setdefault(name, color) != color:
+            raise ValueError(
+                f"--colors {path!r} gives {name!r} the colors {found[name]} and {color}; expected "
+                "one color a class."
+            )
     return found
-
-
-def _add(path: str, colors: dict[str, str], name: str, color: str) -> None:
-    if colors.setdefault(name, color) != color:
-        raise ValueError(
-            f"--colors {path!r} gives {name!r} the colors {colors[name]} and {color}; expected one "
-            "color a class."
-        )
-
-
-def _names(item: Any) -> bool:
-    """Whether an element of a symbol holds its color, as QGIS 3 or 2 writes it."""
-    return item.get("name", item.get("k")) == "color" and item.tag in ("Option", "prop")
 
 
 def paint(model: Any, path: str) -> list[str]:
@@ -377,10 +368,8 @@ def _some(names: list[str]) -> str:
 
 
 def numbers_of(model: Any) -> dict[str, Any]:
-    """Return what a fit has found, as far as it is a number."""
     found: dict[str, Any] = {"n_clusters": n_clusters_of(model)}
-    names = ("n_iter_", "inertia_", "objective_", "lower_bound_", "converged_")
-    for name in names:
+    for name in ("n_iter_", "inertia_", "objective_", "lower_bound_", "converged_"):
         value = getattr(model, name, None)
         if isinstance(value, bool | int | float | np.generic):
             found[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
@@ -409,11 +398,10 @@ def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[A
     `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
     what tells their names.
     """
-    found = dict(maps)
-    if found.keys() >= {"labels", "truth"} and takes_labels(model):
-        truth, opened = found["truth"]
-        found["truth"] = (da.where(found["labels"][0] >= 0, -1, truth), opened)
-    return found
+    if not (maps.keys() >= {"labels", "truth"} and takes_labels(model)):
+        return dict(maps)
+    truth, opened = maps["truth"]
+    return {**maps, "truth": (da.where(maps["labels"][0] >= 0, -1, truth), opened)}
 
 
 def add_agreements(
@@ -471,12 +459,11 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
         low, middle, high = np.quantile(sizes, (0, 0.5, 1))
         return [f"Sizes     {low:.0f} to {high:.0f} {unit}, median {middle:g}"]
     width = max(len(item["name"]) for item in classes)
-    heads = ["Classes", *[""] * (len(classes) - 1)]
     return [
-        f"{head:<10}{item['code']:>3}  {item['name']:<{width}}  "
+        f"{'' if at else 'Classes':<10}{item['code']:>3}  {item['name']:<{width}}  "
         + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
         + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
-        for head, item in zip(heads, classes, strict=True)
+        for at, item in enumerate(classes)
     ]
 
 
@@ -484,14 +471,10 @@ def _accuracy(scores: Mapping[str, Any]) -> str:
     if scores["compared_by"] is None:
         return ""
     if scores["compared_by"] == "matching":
-        found = scores["best_matching_accuracy"]
-        return f", best matching of clusters to classes {found:.3f}"
-    low, high = scores["accuracy_interval"]
+        return f", best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
+    span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
     kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
-    return (
-        f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} "
-        f"({low:.3f} to {high:.3f}){kappa}"
-    )
+    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} {span}{kappa}"
 
 
 def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
@@ -522,12 +505,13 @@ def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
     scores = found.get("held_out")
     if scores is None:
         return []
-    named = "accuracy" in scores
-    value = scores["accuracy" if named else "best_matching_accuracy"]
-    what = "accuracy" if named else "best matching of clusters to classes"
-    span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"]) if named else ""
+    if "accuracy" in scores:
+        bounds = scores["accuracy"], *scores["accuracy_interval"]
+        told = "accuracy {:.3f} ({:.3f} to {:.3f})".format(*bounds)
+    else:
+        told = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f} "
     lines = [
-        f"Held out  {what} {value:.3f} {span} on {scores['rows']} labels of "
+        f"Held out  {told} on {scores['rows']} labels of "
         f"{scores['groups_held_out']} of {scores['groups']} {scores['unit']}"
     ]
     if scores["not_held_out"]:
@@ -555,20 +539,16 @@ def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-#: What is told of the course of a fit.
-_COURSE = {"n_iter": "iterations", "passes": "passes"}
-
-
 def fit_as_text(found: Mapping[str, Any]) -> list[str]:
-    of_table = "rows" in found
+    of_table, noise = "rows" in found, found.get("noise", 0)
     n = found["rows"] if of_table else found["pixels"]["valid"]
-    noise = found.get("noise", 0)
     apart = f", {noise} noise" if "noise" in found else ""
     of, parts = counted(len(found.get("columns", ())), "column"), "Columns"
     if "features" in found:
         of, parts = f"{found['features']} values of {found['columns'][0]}", "Values"
     # Trees iterate over nothing.
-    course = [f"{found[key]} {word}" for key, word in _COURSE.items() if found.get(key)]
+    told = {"n_iter": "iterations", "passes": "passes"}
+    course = [f"{found[key]} {word}" for key, word in told.items() if found.get(key)]
     lines = [
         f"Rows      {n - noise} clustered{apart} by {of}"
         if of_table
@@ -588,13 +568,12 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
             lines.append(f"{label:<10}{shown}{unit}")
     if "advice" in found:
         lines.append(f"Labels    {found['advice']}")
-    for told in (classes_as_text, agreements_as_text, held_out_as_text, ending):
-        lines += told(found)
-    return lines
+    parts_told = (classes_as_text, agreements_as_text, held_out_as_text, ending)
+    return [*lines, *(line for part in parts_told for line in part(found))]
 
 
 def add_classes(
-    found: dict[str, Any], legend: Legend, sizes: Sequence[int], unit: str, **more: Any
+    found: dict[str, Any], legend: Legend, sizes: Iterable[int], unit: str, **more: Any
 ) -> None:
     """Tell the size of each class in a unit, and what is known `more`; and how much is noise."""
     found["sizes"] = [int(size) for size in sizes]

@@ -165,28 +165,26 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
         for name, count in plan["passes"].items()
         if count != 0
     )
+    passes = f"Passes    at most {plan['passes_at_most']}: {passes}"
     if "parts" in plan:
         size, label = plan["bytes_of_files"], plan["label_column"]
-        return "\n".join(
-            [
-                f"Table     {counted(plan['parts'], 'part')}"
-                + ("" if size is None else f", {format_bytes(size)}"),
-                f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
-                + ("" if label is None else f"; labels {label}"),
-                f"Passes    at most {plan['passes_at_most']}: {passes}",
-                *_memory_as_text(plan),
-            ]
-        )
-    lines = [
-        f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, "
-        f"{counted(plan['blocks'], 'block')}, "
-        f"{format_bytes(plan['bytes_a_pass'])}",
-        f"Passes    at most {plan['passes_at_most']}: {passes}",
-        f"Tasks     {plan['tasks_a_pass'] or '2 a thread'} a pass, about "
-        f"{plan['tasks_to_write_labels']} to write labels",
-        f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
-        + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
-    ]
+        lines = [
+            f"Table     {counted(plan['parts'], 'part')}"
+            + ("" if size is None else f", {format_bytes(size)}"),
+            f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
+            + ("" if label is None else f"; labels {label}"),
+            passes,
+        ]
+    else:
+        lines = [
+            f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, "
+            f"{counted(plan['blocks'], 'block')}, {format_bytes(plan['bytes_a_pass'])}",
+            passes,
+            f"Tasks     {plan['tasks_a_pass'] or '2 a thread'} a pass, about "
+            f"{plan['tasks_to_write_labels']} to write labels",
+            f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
+            + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
+        ]
     return "\n".join([*lines, *_memory_as_text(plan)])
 
 

@@ -30,14 +30,11 @@ from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
 from daskclust.storage.urls import redact
 
-#: Options that are about pixels, and their values where they are not given.
-_OF_PIXELS = {
-    **dict.fromkeys(("variable", "dims", "mask", "bad_bands", "chunks", "labels", "class_column")),
-    **dict.fromkeys(("wavelengths", "smooth", "min_pixels")),
-    **{"nodata": "auto", "incomplete": "mask", "min_observed": 0.0, "scale": "none"},
-    "unlabeled": (-1,),
-    "resample_labels": False,
-}
+#: Options that are about pixels.
+_OF_PIXELS = (
+    "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
+    "incomplete min_observed scale unlabeled resample_labels"
+).split()
 #: What to do instead.
 _INSTEAD = {
     "class_column": "name the column of the known classes with --truth",
@@ -85,7 +82,8 @@ def is_table(options: argparse.Namespace) -> bool:
     paths = list(paths_of(options.cube).values())
     found = [_holds_table(path) for path in paths]
     if all(found):
-        for name, unset in _OF_PIXELS.items():
+        for name in _OF_PIXELS:
+            unset = options.parser.get_default(name)
             if getattr(options, name, unset) != unset:
                 options.parser.error(
                     f"{redact(paths[0])!r} is a table, and --{name.replace('_', '-')} is about "
@@ -106,13 +104,10 @@ def is_table(options: argparse.Namespace) -> bool:
 def _holds_table(path: str) -> bool:
     from daskclust.tables import holds_vectors
 
-    kind = kind_of(path)
-    if kind == "table":
-        return True
-    folder = Path(path)
+    kind, folder = kind_of(path), Path(path)
     if "://" not in path and folder.is_dir() and any(folder.glob("*.parquet")):
         return True
-    return kind in ("npy", "zarr") and holds_vectors(path)
+    return kind == "table" or (kind in ("npy", "zarr") and holds_vectors(path))
 
 
 #: Columns beside the labels, by the flag that names them.
@@ -176,7 +171,6 @@ class TableJob(Job):
         return found if table.vectors is None else {**found, "features": table.n_features}
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        """Write the model and the table with labels, and count the rows of each class."""
         from daskclust.tables import LabelsFolder
 
         options, legend = self.options, legend_of(model)
@@ -213,9 +207,8 @@ class TableJob(Job):
             for part in compute("the sizes of the classes", *parts):
                 counts.update(part)
             _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
-            columns = {"labels": self.table.label_column, "truth": options.truth}
             known = {}
-            for name, column in columns.items():
+            for name, column in (("labels", self.table.label_column), ("truth", options.truth)):
                 if column is not None:
                     classes, meanings = self.table.known_classes(column)
                     by_name = meanings is not None
@@ -255,10 +248,8 @@ class TableJob(Job):
 
 def feature_names(table: Any) -> list[str]:
     """Return the names of the features: of a column of lists, with their place."""
-    columns = list(table.columns)
-    if len(columns) == table.n_features:
-        return columns
-    return [f"{columns[0]}[{j}]" for j in range(table.n_features)]
+    columns, n = list(table.columns), table.n_features
+    return columns if len(columns) == n else [f"{columns[0]}[{j}]" for j in range(n)]
 
 
 def open_table_job(
@@ -288,10 +279,9 @@ def open_table_job(
             check_count(params, most, "rows")
         passes = passes_of(params, constrained=bool(pairs) or label_column is not None)
     passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
-    found = table.largest_part
-    memory = None
-    if found is not None:
-        n_rows, largest, read = found
+    memory: dict[str, Any] = dict.fromkeys(("peak_memory_a_worker", "temporary_bytes", "fits"))
+    if table.largest_part is not None:
+        n_rows, largest, read = table.largest_part
         memory = memory_of(
             options,
             params if fits else None,
@@ -310,7 +300,7 @@ def open_table_job(
         "rows_estimated": table.is_text,
         "passes": passes,
         "passes_at_most": sum(count for count in passes.values() if count is not None),
-        **(memory or {"peak_memory_a_worker": None, "temporary_bytes": None, "fits": None}),
+        **memory,
     }
     return TableJob(options, fits, plan, pairs or {}, mark, replace, table)
 
@@ -377,10 +367,9 @@ def _check_outputs(
         )
     new: list[str] = []
     for flag in ("output_column", "score", "uncertainty"):
-        name = getattr(options, flag)
+        name, shown = getattr(options, flag), f"--{flag.replace('_', '-')}"
         if name is None:
             continue
-        shown = f"--{flag.replace('_', '-')}"
         is_default = name == options.parser.get_default(flag)
         if not is_default and str(options.output).lower().endswith(".npy"):
             raise ValueError(

@@ -87,25 +87,7 @@ class Cost:
         return cls(*(found / size).tolist())
 
     def of(self, groups: int, state_bytes: int) -> float:
-        return float(
-            _features(groups, state_bytes) @ np.array([self.constant, self.task, self.byte])
-        )
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a pass is expected to take: on the rows, on the slowest core, and beside that.
-
-    `scheduler_share` is the share of the time that the scheduler is busy.
-    """
-
-    cores: int
-    groups: int
-    tasks: int
-    work_seconds: float
-    overhead_seconds: float
-    efficiency: float
-    scheduler_share: float
+        return float(_features(groups, state_bytes) @ (self.constant, self.task, self.byte))
 
 
 @dataclass(frozen=True)
@@ -128,21 +110,29 @@ class CostModel:
 
     def forecast(
         self, *, rows: float, cores: int, rows_a_second: float, state_bytes: int
-    ) -> Forecast:
-        """Say what a pass over rows in memory would take: one group a core."""
-        work = rows / cores / rows_a_second
-        overhead = self.seconds.of(cores, state_bytes)
-        whole = work + overhead
-        busy = min(1.0, self.scheduler.of(cores, state_bytes) / whole)
-        return Forecast(cores, cores, n_tasks(cores), work, overhead, work / whole, busy)
+    ) -> dict[str, float]:
+        """Say what a pass over rows in memory would take, on them and beside: one group a core.
+
+        ``scheduler_share`` is the share of the time that the scheduler is busy.
+        """
+        work, overhead = rows / cores / rows_a_second, self.seconds.of(cores, state_bytes)
+        return {
+            "cores": cores,
+            "groups": cores,
+            "tasks": n_tasks(cores),
+            "work_seconds": work,
+            "overhead_seconds": overhead,
+            "efficiency": work / (work + overhead),
+            "scheduler_share": min(1.0, self.scheduler.of(cores, state_bytes) / (work + overhead)),
+        }
 
     def most_cores(self, **pass_: Any) -> int:
         """Return up to how many cores a pass keeps an efficiency of 0.9; 0 where one has less."""
-        return bisect_left(
-            range(1, 2**24),
-            True,
-            key=lambda cores: self.forecast(cores=cores, **pass_).efficiency < 0.9,
-        )
+
+        def is_worse(cores: int) -> bool:
+            return self.forecast(cores=cores, **pass_)["efficiency"] < 0.9
+
+        return bisect_left(range(1, 2**24), True, key=is_worse)
 
 
 #: Rows of a block that holds next to nothing.
@@ -204,7 +194,7 @@ def measure_scaling(
     state = centers_of(k, p)
     measured: list[dict[str, Any]] = []
     for kind in ("weak", "strong"):
-        first: dict[str, Any] | None = None
+        first: dict[str, Any] = {}
         total = rows_a_thread * threads[workers[0]]
         for n in steps_to(len(workers)):
             say(f"{kind} scaling, {n} of {len(workers)} workers")
@@ -231,7 +221,7 @@ def measure_scaling(
                 "rows_a_second_and_core": rows.n_rows / min(seconds) / len(places),
                 "scheduler_share": busy / spent,
             }
-            first = here if first is None else first
+            first = first or here
             for name, key in (("efficiency", "seconds"), ("possible", "alone_seconds")):
                 speed = here["rows"] / here[key] / here["cores"]
                 here[name] = speed / (first["rows"] / first[key] / first["cores"])
@@ -337,7 +327,7 @@ def run_scaling(options: argparse.Namespace) -> int:
             "rows": options.rows,
             "rows_a_second_and_core": given["rows_a_second"],
             "state_bytes": given["state_bytes"],
-            "passes": [asdict(model.forecast(cores=count, **given)) for count in cores],
+            "passes": [model.forecast(cores=count, **given) for count in cores],
             "most_cores_at_90_percent": model.most_cores(**given),
         },
     }
@@ -381,12 +371,12 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
         "scaling  workers  cores        rows   a pass  rows/s/core  efficiency  cores alone  "
         "scheduler",
     ]
-    for x in found["scaling"]:
-        lines.append(
-            f"{x['kind']:7}  {x['workers']:7}  {x['cores']:5}  {x['rows']:10}  "
-            f"{x['seconds']:5.3f} s  {x['rows_a_second_and_core']:11.3g}  {x['efficiency']:10.2f}  "
-            f"{x['possible']:11.2f}  {x['scheduler_share']:9.0%}"
-        )
+    line = (
+        "{kind:7}  {workers:7}  {cores:5}  {rows:10}  {seconds:5.3f} s  "
+        "{rows_a_second_and_core:11.3g}  {efficiency:10.2f}  {possible:11.2f}  "
+        "{scheduler_share:9.0%}"
+    )
+    lines += [line.format(**found) for found in found["scaling"]]
     model, forecast = found["model"], found["forecast"]
     lines += [
         "",
@@ -404,11 +394,11 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
         "",
         "cores    work on rows  overhead   efficiency  scheduler",
     ]
-    for one in forecast["passes"]:
-        lines.append(
-            f"{one['cores']:5}  {one['work_seconds']:12.2f} s  {one['overhead_seconds']:6.3f} s  "
-            f"{one['efficiency']:11.2f}  {one['scheduler_share']:9.0%}"
-        )
+    line = (
+        "{cores:5}  {work_seconds:12.2f} s  {overhead_seconds:6.3f} s  {efficiency:11.2f}  "
+        "{scheduler_share:9.0%}"
+    )
+    lines += [line.format(**one) for one in forecast["passes"]]
     most = forecast["most_cores_at_90_percent"]
     return [*lines, "", f"Up to {most} cores a pass keeps an efficiency of 0.9."]
 

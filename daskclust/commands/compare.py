@@ -117,13 +117,12 @@ def _model_of(place: str) -> str | None:
 def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
     legend, pixels, areas = changes.legend, changes.pixels, changes.square_meters
 
-    def sizes(name: str, count: Any, area: Any) -> dict[str, Any]:
-        return {f"{name}pixels": int(count)} | (
-            {} if areas is None else {f"{name}square_meters": float(area)}
-        )
+    def sizes(name: str, which: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {f"{name}pixels": int(pixels[which].sum())}
+        if areas is not None:
+            found[f"{name}square_meters"] = float(areas[which].sum())
+        return found
 
-    none = np.zeros_like(pixels)
-    meters = none if areas is None else areas
     return {
         "command": "compare",
         "first": redact(options.first),
@@ -140,9 +139,9 @@ def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
                 "color": color,
                 "second_code": changes.new_codes.get(code),
                 "second_name": changes.new_names.get(code),
-                **sizes("first_", pixels[at].sum(), meters[at].sum()),
-                **sizes("second_", pixels[:, at].sum(), meters[:, at].sum()),
-                **sizes("kept_", pixels[at, at], meters[at, at]),
+                **sizes("first_", at),
+                **sizes("second_", np.s_[:, at]),
+                **sizes("kept_", (at, at)),
             }
             for at, (code, name, color) in enumerate(
                 zip(legend.codes, legend.names, legend.colors, strict=True)
@@ -153,7 +152,7 @@ def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
                 "code": at,
                 "from": legend.names[a],
                 "to": legend.names[b],
-                **sizes("", pixels[a, b], meters[a, b]),
+                **sizes("", (a, b)),
             }
             for at, (a, b) in enumerate(changes.transitions(), start=1)
         ],
@@ -161,12 +160,11 @@ def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
-    ways = {"overlap": "by the pixels that classes share"}
-    by = ways.get(found["compared_by"], f"by {found['compared_by']}")
+    by = found["compared_by"].replace("overlap", "the pixels that classes share")
     lines = [
         f"Pixels    {found['pixels']} in both maps, {found['only_in_first']} in the first only, "
         f"{found['only_in_second']} in the second only",
-        f"Unchanged {found['unchanged']:.1%}, classes compared {by}",
+        f"Unchanged {found['unchanged']:.1%}, classes compared by {by}",
     ]
     if found["only_in_first"] or found["only_in_second"]:
         lines.append(f"{'':<10}What follows is of the pixels in both maps.")
@@ -190,8 +188,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         lines.append(f"{'':<10}{name:<{width}}  {first:>13.6g}  {second:>13.6g}  {share}")
     moves = found["transitions"]
     for at, item in enumerate(moves[:_LISTED]):
-        head = "Changes" if at == 0 else ""
-        lines.append(f"{head:<10}{item['from']} -> {item['to']}: {item[key] / scale:.6g} {unit}")
+        text = f"{item['from']} -> {item['to']}: {item[key] / scale:.6g} {unit}"
+        lines.append(f"{'' if at else 'Changes':<10}{text}")
     if len(moves) > _LISTED:
         lines.append(f"{'':<10}and {len(moves) - _LISTED} more")
     return lines + ending(found)

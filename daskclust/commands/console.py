@@ -67,12 +67,6 @@ def ending(found: Mapping[str, Any]) -> list[str]:
     return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
 
 
-def _words(value: Any) -> list[str]:
-    """Return texts of an option without blanks around them."""
-    given = value if isinstance(value, list) else [value]
-    return [word.strip() for word in given if isinstance(word, str)]
-
-
 class Parser(argparse.ArgumentParser):
     """A parser that rejects abbreviations and suggests the nearest flag.
 
@@ -122,8 +116,10 @@ class Parser(argparse.ArgumentParser):
             self.refuse(unknown)
         for action in self.actions:
             value = getattr(found, action.dest, None)
+            words = value if isinstance(value, list) else [value]
             # What a variable of a script that is not set leaves: it would be the current folder.
-            if action.metavar != "TEXT" and value != action.default and "" in _words(value):
+            is_empty = any(isinstance(word, str) and not word.strip() for word in words)
+            if action.metavar != "TEXT" and value != action.default and is_empty:
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
         return found, []
 

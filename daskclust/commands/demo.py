@@ -113,10 +113,8 @@ class _Truth:
         return (self.classes != _UNKNOWN) & (self.labeled == _UNKNOWN)
 
 
-def _read(group: zarr.Group, name: str) -> NDArray[Any]:
-    array = group[name]
-    assert isinstance(array, zarr.Array)
-    return np.asarray(array[...])
+def _read(group: Any, name: str) -> NDArray[Any]:
+    return np.asarray(group[name][...])
 
 
 def _read_truth(scene: zarr.Group, per_class: int, seed: int) -> _Truth:
@@ -161,8 +159,9 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
         has_bokeh = importlib.util.find_spec("bokeh") is not None
         dashboard = client.dashboard_link or None if has_bokeh else None
         workers = client.nthreads()
+        n_threads = sum(workers.values())
         progress.say(
-            f"Cluster: {len(workers)} worker processes, {sum(workers.values())} threads; "
+            f"Cluster: {len(workers)} worker processes, {n_threads} threads; "
             f"dashboard {dashboard or 'needs bokeh'}"
         )
         with progress.task(f"Scene of {rows} x {columns} pixels, {bands} bands"):
@@ -216,11 +215,7 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
         "labeled_pixels": len(y[0]),
         "judged_pixels": int(judged.sum()),
         "results": results,
-        "cluster": {
-            "dashboard": dashboard,
-            "workers": len(workers),
-            "threads": sum(workers.values()),
-        },
+        "cluster": {"dashboard": dashboard, "workers": len(workers), "threads": n_threads},
         "files": [name for name in _CONTENTS if picture or name != PICTURE],
     }
 

@@ -241,9 +241,7 @@ def _versions(
             )
 
     for name in READERS:
-        lacking = [
-            place for place, around in places.items() if around["versions"].get(name, "?") is None
-        ]
+        lacking = [p for p, around in places.items() if around["versions"].get(name, "?") is None]
         if client["versions"].get(name) and lacking:
             yield (
                 f"{name} is {client['versions'][name]} here but missing on {_some(lacking)}: what "

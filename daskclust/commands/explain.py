@@ -155,10 +155,8 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
         {"cluster": each.cluster, "rule": str(each), "rows": each.rows, "precision": each.precision}
         for each in told.rules
     ]
-    absent = [
-        {"cluster": name, "mostly_follows": other, "share": share}
-        for name, other, share in told.without_rule
-    ]
+    keys = ("cluster", "mostly_follows", "share")
+    absent = [dict(zip(keys, found, strict=True)) for found in told.without_rule]
     return out | {"fidelity": told.fidelity, "rules": rules, "without_rule": absent}
 
 

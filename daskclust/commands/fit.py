@@ -30,7 +30,6 @@ from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_job
 from daskclust.commands.console import Progress, add_cluster_arguments, tell
 from daskclust.cube.formats.vector import check_codes
-from daskclust.cube.pixels import places_of_rows
 from daskclust.persistence.saveable import check_same_data, clusters_are_classes, name_classes
 from daskclust.report.summary import (
     MapSummary,
@@ -101,8 +100,7 @@ def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
     began = time.perf_counter()
     model = _estimators.make_estimator(options)
-    learns = options.labels is not None or options.label_column is not None
-    check_hold_out(options, learns and _estimators.takes_labels(model))
+    check_hold_out(options, model)
     if options.colors is not None:
         _outputs.read_class_colors(options.colors)  # refused now, not after the fit
     job: Any
@@ -141,7 +139,7 @@ class CubeJob(Job):
         return self.cube.samples
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
-        lines, columns = np.divmod(places_of_rows(self.cube, rows), self.cube.shape[1])
+        lines, columns = np.divmod(self.cube.places_of_rows(rows), self.cube.shape[1])
         return fields_of(lines, columns, labels), "fields"
 
     def count(self, progress: Progress) -> int:
@@ -178,7 +176,6 @@ class CubeJob(Job):
             name_classes(model, None, {code: color for code, color in colors.items() if color})
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        """Write what was asked for, and add the sizes of the classes to the results."""
         options, cube, legend = self.options, self.cube, legend_of(model)
         # By which maps of one model are known to be such.
         more = {} if self.fits else {"model_mark": _outputs.job_of(options.model).get("mark")}
@@ -199,27 +196,19 @@ class CubeJob(Job):
             image = self._image(written, "labels")
         uncertainty = None
         if options.uncertainty is not None:
+            about = {**said, "long_name": "margin", "description": _outputs.margin_kind(model)}
             with progress.task("Uncertainty"):
+                values, replaced = _outputs.margins(model, cube), self.replace["--uncertainty"]
                 written = cube.write_map(
-                    _outputs.margins(model, cube),
-                    options.uncertainty,
-                    overwrite=self.replace["--uncertainty"],
-                    attributes={
-                        **said,
-                        "long_name": "margin",
-                        "description": _outputs.margin_kind(model),
-                    },
+                    values, options.uncertainty, overwrite=replaced, attributes=about
                 )
             uncertainty = self._image(written, "values")
         if options.score is not None:
             meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
+            about = {**said, "long_name": "score", "description": meaning}
             with progress.task("Score"):
-                cube.write_map(
-                    model.score_samples(cube),
-                    options.score,
-                    overwrite=self.replace["--score"],
-                    attributes={**said, "long_name": "score", "description": meaning},
-                )
+                values, replaced = model.score_samples(cube), self.replace["--score"]
+                cube.write_map(values, options.score, overwrite=replaced, attributes=about)
         if options.output is None and options.report is None and not self.maps:
             return
         with progress.task("Summary"):
@@ -238,7 +227,7 @@ class CubeJob(Job):
             _outputs.add_classes(
                 found,
                 legend,
-                summary.sizes.tolist(),
+                summary.sizes,
                 "pixels",
                 square_meters=summary.square_meters,
                 pixels_before_smoothing=None if pixels is None else pixels.tolist(),
@@ -304,7 +293,7 @@ class CubeJob(Job):
 
 
 def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> CubeJob:
-    """Open and check whatever a fit or a prediction will need, from metadata only."""
+    """Open and check what a fit or a prediction will need, from metadata only."""
     if not fits:
         _outputs.refuse_model_of_table(options.model)
     _outputs.check_margin(options, model)
@@ -321,7 +310,14 @@ def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> Cub
         pairs = pairs_of(options, model)
         cube = _cubes.open_cube_of(options)
         n_pixels = cube.shape[0] * cube.shape[1]
-        _check_pairs(pairs, n_pixels)
+        for kind in ("must_link", "cannot_link"):
+            ends = pairs.get(kind, np.zeros(1, int))
+            low, high = ends.min(), ends.max()
+            if low < 0 or high >= n_pixels:  # masked pixels make it fewer still
+                raise ValueError(
+                    f"--{kind.replace('_', '-')} names the row {low if low < 0 else high}; "
+                    f"expected numbers from 0 to {n_pixels - 1}, for there are {n_pixels} pixels."
+                )
         _estimators.check_count(params, n_pixels, "pixels")
     else:
         cube = _cubes.open_cube_of(options, model=model)
@@ -378,15 +374,3 @@ def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
             )
         found[kind] = pairs
     return found
-
-
-def _check_pairs(pairs: dict[str, Any], n_pixels: int) -> None:
-    """Refuse pairs of rows that a cube cannot have; masked pixels make it fewer still."""
-    for kind in ("must_link", "cannot_link"):
-        found = pairs.get(kind)
-        if found is not None and (found.min() < 0 or found.max() >= n_pixels):
-            wrong = found.min() if found.min() < 0 else found.max()
-            raise ValueError(
-                f"--{kind.replace('_', '-')} names the row {wrong}; expected numbers from 0 to "
-                f"{n_pixels - 1}, for there are {n_pixels} pixels."
-            )

@@ -235,10 +235,8 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
         out.append(f"{found['files']} files: use shards, or larger chunks.")
     if found["wavelengths"] is None:
         out.append(
-            (
-                "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names "
-                "the bands in reports."
-            )
+            "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names the "
+            "bands in reports."
             if found["format"] == "zarr"
             else "No wavelengths: reports name the bands as the file does, or number them."
         )
@@ -383,7 +381,6 @@ def _look(part: Any) -> list[dict[str, Any]]:
 
 
 def _merged(parts: Sequence[Mapping[str, Any]], seen: int) -> dict[str, Any]:
-    """Join what was found of one column."""
     values = {item: None for part in parts for item in part["values"]}
     few = len(values) <= _MOST_LISTED and None not in values
     out: dict[str, Any] = {

@@ -9,12 +9,7 @@ from typing import Any
 from daskclust.commands import _cubes, _outputs
 from daskclust.commands._job import add_job_arguments, run, with_file
 from daskclust.commands._plan import only_planned
-from daskclust.commands._tables import (
-    add_table_arguments,
-    is_table,
-    open_table_job,
-    without_names,
-)
+from daskclust.commands._tables import add_table_arguments, is_table, open_table_job, without_names
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, tell
 from daskclust.commands.fit import open_cube_job
 

@@ -61,10 +61,9 @@ def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
     # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
     mark = digest([job.get("mark"), sorted(pairs.items())])
     save(model, options.model, overwrite=True, attributes={JOB: {**job, "mark": mark}})
-    after = legend_of(model)
     into = saveable.merged_classes_of(model)
     found: list[dict[str, Any]] = []
-    for code, name in after.by_code.items():
+    for code, name in legend_of(model).by_code.items():
         joined = [old for old, other in into.items() if other == code and old in before.by_code]
         was = [before.by_code[old] for old in (code, *joined)]
         found.append({"code": code, "name": name, "was": was})

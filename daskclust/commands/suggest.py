@@ -135,21 +135,15 @@ def _suggest(
         "questions": len(rows),
         "labels": 0 if gain is None else gain.n_labels,
         "pixels": [
-            {"order": i, "row": line, "column": column}
-            for i, (line, column) in enumerate(
-                zip(questions.lines.tolist(), questions.columns.tolist(), strict=True), start=1
-            )
+            {"order": i + 1, "row": int(line), "column": int(questions.columns[i])}
+            for i, line in enumerate(questions.lines)
         ],
         "outputs": {k: v for k, v in places_of(options).items() if k != "model"},
     }
     if gain is not None:
-        found["expected"] = {
-            "accuracy": gain.accuracy,
-            **{
-                name: getattr(gain, name).tolist()
-                for name in ("changed", "changed_low", "changed_high", "gain")
-            },
-        }
+        names = ("changed", "changed_low", "changed_high", "gain")
+        told = {name: getattr(gain, name).tolist() for name in names}
+        found["expected"] = {"accuracy": gain.accuracy, **told}
     return found
 
 

@@ -61,14 +61,13 @@ def _fit_all(x: Any, k: int) -> None:
 
 def _kernels() -> dict[str, Any]:
     """Compiled functions of the package, by name."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("daskclust.kernels"):
-            continue
-        for key, value in vars(module).items():
-            if hasattr(value, "py_func") and hasattr(value, "stats"):
-                found[f"{name}.{key}"] = value
-    return found
+    return {
+        f"{name}.{key}": value
+        for name, module in list(sys.modules.items())
+        if name.startswith("daskclust.kernels")
+        for key, value in vars(module).items()
+        if hasattr(value, "py_func") and hasattr(value, "stats")
+    }
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:

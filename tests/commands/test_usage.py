@@ -137,10 +137,10 @@ def test_every_parameter_has_a_meaning(name: str) -> None:
     classes = registry()
     described = parameters_of(classes[name], classes)
     for param in classes[name]().get_params(deep=False):
-        assert described[param].text, (name, param)
-        assert ":class:" not in described[param].text
-        assert "``" not in described[param].text
-        assert "default" not in described[param].kind
+        assert described[param][1], (name, param)
+        assert ":class:" not in described[param][1]
+        assert "``" not in described[param][1]
+        assert "default" not in described[param][0]
     page = page_of(name.lower(), classes[name], classes)
     assert str(classes[name].__doc__).split()[0] in page
     # A page is a promise: each of its flags is taken.
@@ -180,10 +180,9 @@ def test_a_reference_to_another_class_is_followed() -> None:
         """
 
     found = parameters_of(Other, {"Source": Source})
-    assert found["c"].text == "A word of two lines."
-    assert found["c"].kind == '{"x", "y"}'
+    assert found["c"] == ('{"x", "y"}', "A word of two lines.")
     # Entries in a row may share the words below the last one.
-    assert found["a"].text == found["b"].text == "Both of them."
+    assert found["a"][1] == found["b"][1] == "Both of them."
     assert set(parameters_of(Source, {})) == {"c"}
 
 
