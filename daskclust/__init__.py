@@ -8,67 +8,41 @@ answer_at_once()
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from daskclust._version import __version__
+from daskclust._version import __version__ as __version__
 from daskclust.config import load_defaults
 
 if TYPE_CHECKING:
-    from daskclust import datasets, explain, metrics, selection
-    from daskclust.cluster.copkmeans import COPKMeans
-    from daskclust.cluster.deduplicate import deduplicate
-    from daskclust.cluster.dpmeans import DPMeans
-    from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
-    from daskclust.cluster.kmeans import KMeans
-    from daskclust.cluster.mpckmeans import MPCKMeans
-    from daskclust.cluster.pckmeans import PCKMeans
-    from daskclust.cluster.pcskmeans import PCSKMeans
-    from daskclust.cluster.semi_supervised_kmeans import SemiSupervisedKMeans
-    from daskclust.cluster.sparsekmeans import SparseKMeans
-    from daskclust.constraints import pairs_from_labels
-    from daskclust.cube import Cube, open_cube
-    from daskclust.engine import on_iteration
-    from daskclust.explain import match_clusters
-    from daskclust.mixture.gaussian_mixture import GaussianMixture
-    from daskclust.mixture.pckid import PCKID
-    from daskclust.persistence.models import load
-    from daskclust.prototypes.label_spreading import LabelSpreading
-    from daskclust.prototypes.spectral_clustering import SpectralClustering
-    from daskclust.trees.agglomerative import AgglomerativeClustering
-    from daskclust.trees.dbscan import DBSCAN
-    from daskclust.trees.hdbscan import HDBSCAN
+    from daskclust import datasets as datasets
+    from daskclust import explain as explain
+    from daskclust import metrics as metrics
+    from daskclust import selection as selection
+    from daskclust.cluster.copkmeans import COPKMeans as COPKMeans
+    from daskclust.cluster.deduplicate import deduplicate as deduplicate
+    from daskclust.cluster.dpmeans import DPMeans as DPMeans
+    from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans as HierarchicalKMeans
+    from daskclust.cluster.kmeans import KMeans as KMeans
+    from daskclust.cluster.mpckmeans import MPCKMeans as MPCKMeans
+    from daskclust.cluster.pckmeans import PCKMeans as PCKMeans
+    from daskclust.cluster.pcskmeans import PCSKMeans as PCSKMeans
+    from daskclust.cluster.semi_supervised_kmeans import (
+        SemiSupervisedKMeans as SemiSupervisedKMeans,
+    )
+    from daskclust.cluster.sparsekmeans import SparseKMeans as SparseKMeans
+    from daskclust.constraints import pairs_from_labels as pairs_from_labels
+    from daskclust.cube import Cube as Cube
+    from daskclust.cube import open_cube as open_cube
+    from daskclust.engine import on_iteration as on_iteration
+    from daskclust.explain import match_clusters as match_clusters
+    from daskclust.mixture.gaussian_mixture import GaussianMixture as GaussianMixture
+    from daskclust.mixture.pckid import PCKID as PCKID
+    from daskclust.persistence.models import load as load
+    from daskclust.prototypes.label_spreading import LabelSpreading as LabelSpreading
+    from daskclust.prototypes.spectral_clustering import SpectralClustering as SpectralClustering
+    from daskclust.trees.agglomerative import AgglomerativeClustering as AgglomerativeClustering
+    from daskclust.trees.dbscan import DBSCAN as DBSCAN
+    from daskclust.trees.hdbscan import HDBSCAN as HDBSCAN
 
 load_defaults()
-
-__all__ = [
-    "DBSCAN",
-    "HDBSCAN",
-    "PCKID",
-    "AgglomerativeClustering",
-    "COPKMeans",
-    "Cube",
-    "DPMeans",
-    "GaussianMixture",
-    "HierarchicalKMeans",
-    "KMeans",
-    "LabelSpreading",
-    "MPCKMeans",
-    "PCKMeans",
-    "PCSKMeans",
-    "SemiSupervisedKMeans",
-    "SparseKMeans",
-    "SpectralClustering",
-    "__version__",
-    "datasets",
-    "deduplicate",
-    "explain",
-    "load",
-    "match_clusters",
-    "metrics",
-    "on_iteration",
-    "open_cube",
-    "open_table",
-    "pairs_from_labels",
-    "selection",
-]
 
 # Imported when first asked for: the compiled kernels, Zarr and SciPy take seconds, in which the
 # command line must already answer to Ctrl-C.
@@ -98,6 +72,8 @@ _LATE = {
     "open_table": "daskclust.tables",
     "pairs_from_labels": "daskclust.constraints",
 }
+__all__ = sorted([*_LATE, "__version__", "datasets", "explain", "metrics", "selection"])
+
 #: Rooms of the package, as attributes without an import of their own.
 _ROOMS = (
     "cluster",

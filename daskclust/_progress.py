@@ -35,7 +35,6 @@ class _Stream:
         self._stream, self.is_live = stream, stream.isatty()
 
     def show(self, text: str) -> None:
-        """Write a line that the next one replaces on a terminal."""
         if not self.is_live:
             self._write(self._line(text))
             return
@@ -43,7 +42,6 @@ class _Stream:
         self._write(f"\r\033[K{redact(text)[:width]}")
 
     def say(self, text: str) -> None:
-        """Write a line that stays."""
         self.clear()
         self._write(self._line(text))
 
@@ -53,7 +51,6 @@ class _Stream:
         return f"{stamp}{redact(text)}\n"
 
     def clear(self) -> None:
-        """Remove the line that moves."""
         if self.is_live:
             self._write("\r\033[K")
 
@@ -129,7 +126,8 @@ class Progress:
             with self._moving(after):
                 yield
         except BaseException:
-            self.clear()
+            with self._turn:
+                self._output.clear()
             raise
         finally:
             _current.reset(token)
@@ -174,7 +172,7 @@ class Progress:
         self.show(f"{self._name}: {said}, {seconds}" if said else f"{self._name} ... {seconds}")
 
     def iteration(self, record: Mapping[str, Any]) -> None:
-        """Show a record of a fit's history; for :func:`daskclust.on_iteration`."""
+        """Show a record of a fit's history."""
         # Passes before the first iteration took time that its record does not hold, and some
         # iterations make none: over a graph of a sample.
         passes = record["passes"] - self._record.get("passes", record["passes"])
@@ -195,26 +193,20 @@ class Progress:
         self.show(f"{self._name}: pass {number} ({name})")
 
     def _said(self) -> str:
-        """Return what the last record says."""
         record, parts = self._record, []
         if record:
             total = self._options.get("total")
-            where = f"round {record['round']}, " if "round" in record else ""
             most = "" if total is None else f"/{total}"
-            parts.append(f"{where}iteration {record['iteration']}{most}")
-            parts.append(f"objective {record['objective']:.6g}")
+            parts += [f"round {record['round']}"] if "round" in record else []
+            parts += [f"iteration {record['iteration']}{most}"]
+            parts += [f"objective {record['objective']:.6g}"]
         count = self._options["passes"]() if "passes" in self._options else record.get("passes")
-        return ", ".join([*parts, *[f"pass {count}"] * bool(count), *filter(None, [self._speed])])
+        return ", ".join(filter(None, [*parts, f"pass {count}" if count else "", self._speed]))
 
     def say(self, text: str) -> None:
         """Write a line that stays."""
         with self._turn:
             self._output.say(text)
-
-    def clear(self) -> None:
-        """Remove the line that moves."""
-        with self._turn:
-            self._output.clear()
 
     def show(self, text: str) -> None:
         """Write a line that the next one replaces where lines move."""
@@ -314,23 +306,15 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
         yield
         return
 
-    def passes() -> int:
-        opened = rows()
-        return 0 if opened is None else opened.passes
-
-    def dashboard() -> str | None:
-        opened = rows()
-        return None if opened is None else opened.dashboard
-
     progress, most = Progress(output), getattr(estimator, "max_iter", None)
     token = _listeners.set((progress.iteration,))
     try:
         with progress.task(
             type(estimator).__name__,
             after=_DELAY,
-            total=int(most) if isinstance(most, int) else None,
-            passes=passes,
-            link=dashboard,
+            total=most if isinstance(most, int) else None,
+            passes=lambda: getattr(rows(), "passes", 0),
+            link=lambda: getattr(rows(), "dashboard", None),
         ):
             yield
     finally:

@@ -9,7 +9,6 @@ labels imply a pair for every two labeled rows; those are never listed.
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,19 +29,20 @@ from daskclust.kernels.constraints.pairs import violated_pairs
 _CHAIN_ROWS = 12
 
 
-def _refuse_mask(values: ArrayLike, name: str) -> None:
+def _fetched(values: ArrayLike, name: str) -> Any:
+    values = fetched(values, name)
     if np.ma.is_masked(values):
         # NumPy would go on with what is below the mask.
         raise ConstraintError(
             f"{name} is a masked array with masked values; expected all of them. Leave such pairs "
             "out."
         )
+    return values
 
 
 def _integers(values: ArrayLike, name: str) -> Ints:
     """``values`` as int64, whatever their shape."""
-    values = fetched(values, name)
-    _refuse_mask(values, name)
+    values = _fetched(values, name)
     try:
         array = np.asarray(values)
     except ValueError as error:  # ragged
@@ -78,11 +78,9 @@ def _integers(values: ArrayLike, name: str) -> Ints:
 
 def check_pairs(pairs: ArrayLike | None, name: str, n_rows: int) -> Ints:
     """Pairs of ``name`` as an int64 (m, 2) array of row numbers in [0, n_rows)."""
-    if pairs is None:
-        return np.empty((0, 2), dtype=np.int64)
-    array = _integers(pairs, name)
-    if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
-        return np.empty((0, 2), dtype=np.int64)
+    array = _integers([] if pairs is None else pairs, name)
+    if array.shape == (0,):
+        array = array.reshape(0, 2)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ConstraintError(
             f"{name} has shape {array.shape}; expected (m, 2), one pair of row numbers a line."
@@ -98,7 +96,7 @@ def check_pairs(pairs: ArrayLike | None, name: str, n_rows: int) -> Ints:
     selves = array[:, 0] == array[:, 1]
     if selves.any():
         at = int(np.argmax(selves))
-        row = int(array[at, 0])
+        row = array[at, 0]
         raise ConstraintError(
             f"{name}[{at}] = ({row}, {row}) links row {row} to itself; expected two different "
             "rows. Remove that pair."
@@ -110,8 +108,7 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
     """Weights of ``name``, one a pair: finite and not negative."""
     if weight is None:
         return np.ones(n_pairs)
-    weight = fetched(weight, name)
-    _refuse_mask(weight, name)
+    weight = _fetched(weight, name)
     try:
         array = np.asarray(weight)
         if array.dtype.kind not in "iuf":
@@ -128,13 +125,12 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
         )
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
-        where = "" if array.ndim == 0 else f"[{int(np.argmax(wrong))}]"
-        value = float(array) if array.ndim == 0 else float(array[int(np.argmax(wrong))])
+        at = int(np.argmax(wrong))
         raise ConstraintError(
-            f"{name}{where} = {value}; expected finite weights >= 0. "
-            "A weight of 0 switches a pair off; for constraints that must hold use COPKMeans."
+            f"{name}{f'[{at}]' * array.ndim} = {float(array.flat[at])}; expected finite weights "
+            ">= 0. A weight of 0 switches a pair off; for constraints that must hold use COPKMeans."
         )
-    return np.full(n_pairs, float(array)) if array.ndim == 0 else array
+    return np.full(n_pairs, array) if array.ndim == 0 else array
 
 
 def must_link_components(
@@ -142,10 +138,8 @@ def must_link_components(
 ) -> tuple[Ints, int, str]:
     """Join constrained rows by their must-links and labels, and find what contradicts that.
 
-    The arguments are those of :class:`PairwiseConstraints`.
-
-    Returns the component of each row, numbered in the order of their smallest row; the number of
-    contradictions; and the first of them in words.
+    Arguments and results (`component`, the number of contradictions, the first of them in words)
+    are those of :class:`PairwiseConstraints`.
     """
     # The rows and, after them, one node a class: a star around it, not a clique, has L edges
     # instead of L^2 / 2.
@@ -159,22 +153,24 @@ def must_link_components(
     # The last assignment counts: the smallest node of each.
     first = np.empty(count, dtype=np.int64)
     first[component[::-1]] = np.arange(component.size)[::-1]
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(count)
-    component = rank[component]
+    component = np.argsort(np.argsort(first))[component]
     inside = np.flatnonzero(~kinds & (component[left] == component[right]))
     # Two classes in one component: rows of different classes are must-linked.
     _, first, inverse = np.unique(component[m:], return_index=True, return_inverse=True)
     merged = np.flatnonzero(first[inverse] != np.arange(n_classes))
-    found, words = int(inside.size + merged.size), ""
+    words = ""
     if merged.size:
         other, here = int(first[inverse[merged[0]]]), int(merged[0])
-        words = _class_chain(graph, m + other, m + here, rows, classes, values)
+        path = _shortest_path(graph, m + other, m + here)
+        # Up to the next class node: the piece between two neighboring classes is pure must-links.
+        chain = path[1 : next(at for at in range(1, len(path)) if path[at] >= m)]
+        ends = (f"{rows[at]} is labeled {values[classes[at]]}" for at in (chain[0], chain[-1]))
+        words = f"{_describe(chain, rows, values)}, but {' and '.join(ends)}"
     elif inside.size:
         a, b = int(left[inside[0]]), int(right[inside[0]])
-        chain = _describe(_shortest_path(graph, a, b), rows, values)
-        words = f"{chain}, {rows[a]}-{rows[b]} cannot-linked"
-    return component[:m], found, words
+        chain = _shortest_path(graph, a, b)
+        words = f"{_describe(chain, rows, values)}, {rows[a]}-{rows[b]} cannot-linked"
+    return component[:m], int(inside.size + merged.size), words
 
 
 def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
@@ -186,49 +182,25 @@ def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
     return path[::-1]
 
 
-def _class_chain(
-    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: Array
-) -> str:
-    """Words for a must-link chain between rows of two classes."""
-    m = rows.size
-    path = _shortest_path(graph, start, end)
-    # Up to the next class node: the piece between two neighboring classes is pure must-links.
-    stop = next(at for at in range(1, len(path)) if path[at] >= m)
-    chain = path[1:stop]
-    a, b = chain[0], chain[-1]
-    return (
-        f"{_describe(chain, rows, values)}, but {rows[a]} is labeled {values[classes[a]]} "
-        f"and {rows[b]} is labeled {values[classes[b]]}"
-    )
-
-
 def _describe(path: list[int], rows: Ints, values: Array) -> str:
     """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labeled 2``."""
-    m = rows.size
     parts: list[str] = []
-    chain: list[int] = []
-    for at, node in enumerate(path):
-        if node < m:
-            chain.append(int(rows[node]))
+    names: list[str] = []  # of the chain at the end of the path so far
+    for at, node in enumerate([*path, rows.size]):
+        if node < rows.size:
+            names.append(str(rows[node]))
             continue
-        if len(chain) > 1:
-            parts.append(f"{_elide(chain)} must-linked")
-        chain = []
-        before, after = int(rows[path[at - 1]]), int(rows[path[at + 1]])
-        parts.append(f"{before} and {after} both labeled {values[node - m]}")
-    if len(chain) > 1:
-        parts.append(f"{_elide(chain)} must-linked")
+        if len(names) > _CHAIN_ROWS:
+            half = _CHAIN_ROWS // 2
+            hidden = f"...({len(names) - 2 * half} more)..."
+            names = [*names[:half], hidden, *names[-half:]]
+        if len(names) > 1:
+            parts.append(f"{'-'.join(names)} must-linked")
+        names = []
+        if at < len(path):
+            before, after = rows[path[at - 1]], rows[path[at + 1]]
+            parts.append(f"{before} and {after} both labeled {values[node - rows.size]}")
     return ", ".join(parts)
-
-
-def _elide(chain: list[int]) -> str:
-    """Row numbers joined by dashes; the middle of a long chain is counted only."""
-    names = [str(row) for row in chain]
-    if len(names) <= _CHAIN_ROWS:
-        return "-".join(names)
-    half = _CHAIN_ROWS // 2
-    hidden = len(names) - 2 * half
-    return "-".join([*names[:half], f"...({hidden} more)...", *names[-half:]])
 
 
 #: Most pairs that are listed (16 bytes a pair).
@@ -283,21 +255,20 @@ def pairs_from_labels(
         read_labels(y, np.inf if isinstance(y, tuple) else y.shape[0]).without_negative()
     )
     sizes = {
-        "must": pool.n_must if kind != "cannot" else 0,
-        "cannot": pool.n_cannot if kind != "must" else 0,
+        "must": int(pool.must_ends[-1]) if kind != "cannot" else 0,
+        "cannot": int(pool.cannot_ends[-1]) if kind != "must" else 0,
     }
     if n_pairs is None:
         _check_listable(sum(sizes.values()))
-        must = pool.must(np.arange(sizes["must"], dtype=np.int64))
-        cannot = pool.cannot(np.arange(sizes["cannot"], dtype=np.int64))
-        return _ascending(must), _ascending(cannot)
+        must, cannot = (
+            listed(np.arange(sizes[name], dtype=np.int64))
+            for name, listed in (("must", pool.must), ("cannot", pool.cannot))
+        )
+        return must[np.lexsort(must.T[::-1])], cannot[np.lexsort(cannot.T[::-1])]
 
     count_all = _count(n_pairs)
-    wanted = {"must": 0, "cannot": 0}
-    if kind == "both":
-        wanted["must"], wanted["cannot"] = count_all - count_all // 2, count_all // 2
-    else:
-        wanted[kind] = count_all
+    cannots = {"both": count_all // 2, "must": 0, "cannot": count_all}[kind]
+    wanted = {"must": count_all - cannots, "cannot": cannots}
     for name, count in wanted.items():
         if count > sizes[name]:
             raise ConstraintError(
@@ -317,13 +288,10 @@ def pairs_from_labels(
 
 def _count(n_pairs: int) -> int:
     """Return ``n_pairs`` as an int, NumPy's integers included."""
-    try:
-        count = -1 if isinstance(n_pairs, bool) else operator.index(n_pairs)
-    except TypeError:
-        count = -1
-    if count < 0:
+    is_count = isinstance(n_pairs, int | np.integer) and not isinstance(n_pairs, bool)
+    if not is_count or n_pairs < 0:
         raise ValueError(f"n_pairs={n_pairs!r}; expected an integer >= 0, or None for all pairs.")
-    return count
+    return int(n_pairs)
 
 
 def _check_listable(count: int) -> None:
@@ -350,10 +318,6 @@ def _distinct_pairs(rng: np.random.Generator, pool: int, count: int) -> Ints:
     return drawn[:count]
 
 
-def _ascending(pairs: Ints) -> Ints:
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-
-
 @dataclass(frozen=True, eq=False)
 class _PairPool:
     """All pairs of labeled rows, numbered without listing them.
@@ -369,25 +333,13 @@ class _PairPool:
 
     @classmethod
     def of(cls, labels: PartialLabels) -> _PairPool:
-        rows = labels.rows[np.argsort(labels.codes, kind="stable")]
+        rows = labels.rows[np.argsort(labels.codes, kind="stable")].astype(np.int64)
         sizes = np.bincount(labels.codes, minlength=labels.n_classes)
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        must = sizes * (sizes - 1) // 2
-        cannot = sizes * (rows.size - starts[1:])
+        starts = np.cumsum([0, *sizes])
+        later = rows.size - starts[1:]
         return cls(
-            rows.astype(np.int64),
-            starts,
-            np.concatenate([[0], np.cumsum(must)]).astype(np.int64),
-            np.concatenate([[0], np.cumsum(cannot)]).astype(np.int64),
+            rows, starts, np.cumsum([0, *sizes * (sizes - 1) // 2]), np.cumsum([0, *sizes * later])
         )
-
-    @property
-    def n_must(self) -> int:
-        return int(self.must_ends[-1])
-
-    @property
-    def n_cannot(self) -> int:
-        return int(self.cannot_ends[-1])
 
     def must(self, rank: Ints) -> Ints:
         """Must-links of the given numbers."""
@@ -441,21 +393,15 @@ class PairwiseConstraints:
     :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
     sets is kept in both; a pair of weight 0 is dropped.
 
-    `n_rows`: rows of the data. `rows` (m,), int64: global numbers of the constrained rows,
-    ascending: those in a pair or with a label. `pair_left`, `pair_right` (n_pairs,), int64: local
-    ends of the explicit pairs, must-links first, in the order given. `pair_is_must_link`
-    (n_pairs,), bool: true for must-links. `pair_weight` (n_pairs,): weight of each pair. `indptr`
-    (m + 1,), int64: compressed rows of the doubled pairs: those of local row i are the entries
-    ``indptr[i]:indptr[i + 1]`` of the next three. `neighbors` (2 n_pairs,), int64: local number of
-    the other end. `pair_index` (2 n_pairs,), int64: which explicit pair it is. `is_must_link` (2
-    n_pairs,), bool: true for must-links. `classes` (m,), int64: class code 0..n_classes-1 of each
-    constrained row, -1 without a label. `class_values` (n_classes,), int64: the labels as given,
-    ascending. `implied_must_link_weight`, `implied_cannot_link_weight`: weight of each pair the
-    labels imply: the scalar weight given, else 1. `component` (m,), int64: must-link component of
-    each constrained row, numbered 0, 1, ... in the order of their smallest row.  Rows of one class
-    are in one component, through their label; a row without a must-link is a component of its own.
-    `n_contradictions`: contradictions found: cannot-links inside a must-link component, and further
-    classes in one. `contradiction`: the first of them in words; empty if there is none.
+    `rows` (m,) are the global numbers of the rows in a pair or with a label, ascending.
+    `pair_left`, `pair_right` (n_pairs,) are local ends of the explicit pairs, must-links first, in
+    the order given; so are their kinds and weights. Doubled pairs are kept by rows: those of local
+    row i are the entries ``indptr[i]:indptr[i + 1]`` of `neighbors` (the other ends), `pair_index`
+    and `is_must_link`. `classes` (m,) are codes of labels, -1 without one, and `class_values` the
+    labels, ascending; pairs that they imply have the scalar weight given, else 1. `component` (m,)
+    is the must-link component, numbered by the smallest row: rows of one class are in one, through
+    their label, and a row without a must-link is in one of its own. Contradictions are cannot-links
+    inside a component, and further classes in one; `contradiction` is the first one in words.
     """
 
     n_rows: int
@@ -486,16 +432,10 @@ class PairwiseConstraints:
         cannot_link_weight: float | ArrayLike | None = None,
         y: Any = None,
     ) -> PairwiseConstraints:
-        """Check and index the constraints given to ``fit``.
+        """Check and index the constraints given to ``fit``; contradictions are not refused here.
 
-        `n_rows`: rows of the data. `must_link`, `cannot_link` (m, 2): pairs of global row numbers.
-        `must_link_weight`, `cannot_link_weight` (m,): weight of all pairs of a kind (and of those
-        the labels imply), or of each; 1 by default. `y` (n_rows,): partial labels, as
-        :func:`read_labels` takes them.
-
-        Raises ConstraintError for pairs, weights or labels that cannot be used, naming the first
-        one.  Contradictions are not looked at: see :meth:`warn_of_contradictions` and
-        :meth:`refuse_contradictions`.
+        Pairs (m, 2) are of global row numbers. A weight is that of all pairs of a kind, also of
+        those that labels imply, or one a pair.
 
         Cost O(n_pairs log n_pairs + n_labeled log n_labeled).
         """
@@ -527,10 +467,7 @@ class PairwiseConstraints:
         )
 
     def warn_of_contradictions(self) -> None:
-        """Warn where constraints that may be violated contradict each other.
-
-        Warns ConstraintWarning: naming the first chain.
-        """
+        """Warn, naming the first chain, where constraints that may be violated contradict."""
         if self.n_contradictions:
             warn(
                 f"{self._contradictions()} At least one of them will be violated; remove the "
@@ -539,10 +476,7 @@ class PairwiseConstraints:
             )
 
     def refuse_contradictions(self) -> None:
-        """Raise where constraints that must hold contradict each other.
-
-        Raises ConstraintError: naming the first chain.
-        """
+        """Raise, naming the first chain, where constraints that must hold contradict."""
         if self.n_contradictions:
             raise ConstraintError(
                 f"{self._contradictions()} No clustering satisfies them; remove one of the pairs "
@@ -632,10 +566,7 @@ class PairwiseConstraints:
         return self.n_rows - len(self.rows) + components
 
     def digest(self) -> str:
-        """Hash of everything that bears on the result, the same on every machine.
-
-        Returns 64 hexadecimal digits.
-        """
+        """Hash of everything that bears on the result, the same on every machine."""
         hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")
         for array in (
             np.array([self.n_rows], dtype=np.int64),
@@ -654,13 +585,9 @@ class PairwiseConstraints:
         return hasher.hexdigest()
 
     def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
-        """List the explicit pairs that a labeling violates.
+        """List the explicit pairs that a labeling violates, in the order given, must-links first.
 
-        `labels` (m,): cluster of each constrained row, in the order of :attr:`rows`; -1 = none.
-
-        Returns one record a violated pair, in the order given, must-links first; ``kind`` is
-        "must-link" or "cannot-link".  Repeated pairs are repeated. Pairs implied by labels are not
-        listed.
+        `labels` (m,) are clusters in the order of :attr:`rows`, -1 for none.
         """
         given = np.asarray(labels)
         if given.shape != self.rows.shape:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust.colors import (
     N_DISTINCT,
     drawn,
@@ -158,15 +158,11 @@ def draw_bands(
     x = np.arange(len(w)) if wavelengths is None else np.asarray(wavelengths, dtype=float)
     width = float(np.median(np.diff(x))) if len(x) > 1 else 1.0
     if informative is not None:
-        for i, (first, last) in enumerate(_runs(np.asarray(informative, dtype=bool))):
-            ax.axvspan(
-                x[first] - width / 2,
-                x[last] + width / 2,
-                color="#f2d9a6",
-                lw=0,
-                zorder=0,
-                label="informative" if i == 0 else None,
-            )
+        edges = np.flatnonzero(np.diff(np.asarray(informative, bool), prepend=False, append=False))
+        for i, (first, end) in enumerate(edges.reshape(-1, 2)):
+            ends = x[first] - width / 2, x[end - 1] + width / 2
+            label = None if i else "informative"
+            ax.axvspan(*ends, color="#f2d9a6", lw=0, zorder=0, label=label)
     used = w > 0
     ax.bar(x[used], w[used], width=0.8 * width, color="#0072b2", label="weight")
     ax.plot(x[~used], np.zeros(int((~used).sum())), "|", color="#999999", ms=5, label="weight 0")
@@ -285,15 +281,9 @@ def draw_history(
     y = np.array([record["objective"] for record in records], dtype=float)
     # Objectives of different rounds are in different units: no line joins them.
     starts = [i for i in range(1, len(records)) if rounds[i] != rounds[i - 1]]
+    size = 3.5 if len(x) < 60 else 0
     for part in np.split(np.arange(len(records)), starts):
-        ax.plot(
-            np.asarray(x)[part],
-            y[part],
-            color="#0072b2",
-            marker="o",
-            ms=3.5 if len(x) < 60 else 0,
-            lw=1.5,
-        )
+        ax.plot(np.asarray(x)[part], y[part], color="#0072b2", marker="o", ms=size, lw=1.5)
     for i in starts:
         ax.axvline(x[i] - 0.5, color="#bbbbbb", ls=":", lw=1)
     if len(y) and (y > 0).all() and y.max() > 50 * y.min():
@@ -418,12 +408,6 @@ def _plain(name: object) -> str:
     return str(name).replace("$", r"\$")
 
 
-def _runs(mask: Bools) -> list[tuple[int, int]]:
-    """First and last index of each run of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
-    return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
-
-
 def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")) -> None:
     """Hide some of the frame, and give the picture its title."""
     for side in hidden:
@@ -454,16 +438,9 @@ def draw_selection(ax: Any, selection: Any) -> None:
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
     for (index, marker, text), color in zip(marks, label_colors(3)[1:], strict=False):
-        ax.plot(
-            grid[index],
-            scores[index],
-            marker,
-            ms=9.0,
-            mfc="none",
-            mew=2.0,
-            color=color,
-            label=f"{text}: {grid[index]:.4g}",
-        )
+        said = f"{text}: {grid[index]:.4g}"
+        shape = {"ms": 9.0, "mfc": "none", "mew": 2.0, "color": color}
+        ax.plot(grid[index], scores[index], marker, label=said, **shape)
     ax.set(xlabel=selection.parameter, ylabel=selection.criterion)
     if np.asarray(grid).dtype.kind in "iu":
         ax.locator_params(axis="x", integer=True)
@@ -591,23 +568,12 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
         own = own[np.argsort(own["lambda_val"], kind="stable")]
         density = np.minimum(np.append(births[cluster], own["lambda_val"]), top)
         width = sizes[cluster] - np.append(0.0, np.cumsum(own["child_size"]))
-        label = chosen.get(cluster, -1)
-        ax.fill_betweenx(
-            density,
-            left[cluster],
-            left[cluster] + width,
-            step="post",
-            color="#cccccc" if label < 0 else colors[label],
-            lw=0,
-        )
+        label, start = chosen.get(cluster, -1), left[cluster]
+        color = "#cccccc" if label < 0 else colors[label]
+        ax.fill_betweenx(density, start, start + width, step="post", color=color, lw=0)
         if label >= 0 and label != chosen.get(above.get(cluster, -1)):
-            ax.annotate(
-                str(label),
-                (left[cluster] + sizes[cluster] / 2, births[cluster]),
-                ha="center",
-                va="bottom",
-                fontsize="small",
-            )
+            top_of_it = start + sizes[cluster] / 2, births[cluster]
+            ax.annotate(str(label), top_of_it, ha="center", va="bottom", fontsize="small")
     ax.set_ylim(top, 0.0)
     ax.set_xlabel("rows")
     ax.set_ylabel("density (1 / distance)")
