@@ -94,10 +94,10 @@ def _geojson(
     features = [
         {
             "type": "Feature",
-            "geometry": {"type": "Point", "coordinates": [east, north]},
+            "geometry": {"type": "Point", "coordinates": place},
             "properties": item,
         }
-        for item, east, north in zip(items, x.tolist(), y.tolist(), strict=True)
+        for item, place in zip(items, np.column_stack([x, y]).tolist(), strict=True)
     ]
     named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
     whole = {"type": "FeatureCollection", **named, mark: about, "features": features}
@@ -140,15 +140,15 @@ def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
 
     None for files without ``row`` and ``column``.
     """
-    place, path = Path(path), redact(path)
+    place = Path(path)
     if place.suffix.lower() not in KINDS or not place.is_file():
         return None
     try:
         found = [(row, column) for row, column, has in _items(place) if has == answered]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    pixels = np.array(found, np.int64).reshape(-1, 2)
-    return pixels[:, 0], pixels[:, 1]
+    lines, columns = np.array(found, np.int64).reshape(-1, 2).T
+    return lines, columns
 
 
 #: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.
@@ -248,10 +248,8 @@ def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
 def write_answers(
     file: AnswersFile, labels: Sequence[Label], grid: Any, about: dict[str, Any]
 ) -> None:
-    """Write labels; the file is whole, or what it was before."""
-    east = np.array([label.column + 0.5 for label in labels])
-    south = np.array([label.row + 0.5 for label in labels])
-    x, y = grid.positions(east, south)
+    rows, columns = np.array([label.pixel for label in labels]).reshape(-1, 2).T + 0.5
+    x, y = grid.positions(columns, rows)
     items = [asdict(label) for label in labels]
     for item in items:
         item["class"] = item.pop("name")

@@ -65,13 +65,8 @@ class Learner:
         self._width = int(cube.shape[1])
         self._links = normalized(cells.table.near.matrix(len(cells.nodes)))
         #: Pixels by row of the samples.
-        self._place = dict(
-            zip(
-                pixels.rows.tolist(),
-                (pixels.lines * self._width + pixels.columns).tolist(),
-                strict=True,
-            )
-        )
+        places = pixels.lines * self._width + pixels.columns
+        self._place = dict(zip(pixels.rows.tolist(), places.tolist(), strict=True))
         self._values = dict(zip(self._place.values(), pixels.spectra, strict=True))
         # An empty cell takes any row: it has no weight.
         some = int(pixels.rows[0])

@@ -122,11 +122,8 @@ class Pictures:
         self._overview(_Bands(chosen))
         with self._lock:
             self.bands, self.stretch = chosen, stretch
-            old = [
-                key for key in self._overviews if isinstance(key, _Bands) and key.bands != chosen
-            ]
-            for key in old:
-                del self._overviews[key]
+            kept = {"cells", _Bands(chosen)}
+            self._overviews = {k: self._overviews[k] for k in self._overviews if k in kept}
 
     def classify(self, cells: Cells) -> None:
         self._nearest = _Nearest(cells.space, cells.nodes)

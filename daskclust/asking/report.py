@@ -68,13 +68,12 @@ def _map(cube: Any, questions: Any) -> str:
         if photo is not None:
             ax.imshow(photo, extent=(0, width, height, 0), interpolation="nearest")
         ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xlabel="column", ylabel="row")
-        for i, (line, column) in enumerate(
-            zip(questions.lines.tolist(), questions.columns.tolist(), strict=True), start=1
-        ):
-            ax.plot(column + 0.5, line + 0.5, "o", ms=5, mfc="none", mec="white", mew=1.5)
+        places = np.column_stack([questions.columns, questions.lines]) + 0.5
+        for i, place in enumerate(places, start=1):
+            ax.plot(*place, "o", ms=5, mfc="none", mec="white", mew=1.5)
             ax.annotate(
                 str(i),
-                (column + 0.5, line + 0.5),
+                tuple(place),
                 xytext=(4, 4),
                 textcoords="offset points",
                 color="black",

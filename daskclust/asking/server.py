@@ -176,9 +176,10 @@ class Page:
             "refit": lambda _: self._do("learning", self._learn),
             "save": self._wish_to_save,
         }
-        action = known.get(str(wish.get("do")))
+        name = str(wish.get("do"))
+        action = known.get(name)
         if action is None:
-            raise Refused(f"Nothing is called {str(wish.get('do'))[:40]!r}.")
+            raise Refused(f"Nothing is called {name[:40]!r}.")
         if self.learner is None and wish["do"] not in ("add", "change", "remove"):
             raise Refused("The scene is still being read; wait until the page is ready.")
         # Outside the lock: tabs go on while pixels are read.
@@ -270,7 +271,6 @@ class Page:
         self._news()
 
     def state(self) -> dict[str, Any]:
-        """Return all that a tab shows, as JSON values."""
         with self._lock:
             session, learned, pictures = self.session, self._learned, self.pictures
             counts = Counter(label.name for label in session.labels)
@@ -495,9 +495,8 @@ def serve(page: Page, port: int = 0) -> Iterator[str]:
         await server.close_all_connections()
         pool.shutdown(wait=False, cancel_futures=True)
 
-    thread = threading.Thread(
-        target=asyncio.run, args=(main(),), name="daskclust-page", daemon=True
-    )
+    run, name = asyncio.run, "daskclust-page"
+    thread = threading.Thread(target=run, args=(main(),), name=name, daemon=True)
     thread.start()
     started.wait()
     try:

@@ -23,8 +23,6 @@ class Refused(ValueError):
 
 
 class Class(NamedTuple):
-    """A class on the page."""
-
     name: str
     color: str
 
@@ -104,7 +102,7 @@ class Session:
 
     @property
     def skipped(self) -> list[Label]:
-        """Pixels that nobody can tell the class of."""
+        """Pixels whose class nobody can tell."""
         return [label for label in self._said.labels if label.name is None]
 
     @property
@@ -167,30 +165,26 @@ class Session:
 
     def change(self, name: Any, to: Any, color: Any) -> None:
         """Give a class another name and color; its labels go with it."""
-        at = self._place(name)
+        self._check_known(name)
         others = [other for other in self.names if other != name]
         changed = Class(checked_name(to, others), checked_color(color))
-        classes = (*self.classes[:at], changed, *self.classes[at + 1 :])
 
         def new(text: str | None) -> str | None:
             return changed.name if text == name else text
 
-        labels = tuple(
-            replace(one, name=new(one.name), foretold=new(one.foretold))
-            for one in self._said.labels
-        )
-        self._keep(_Said(classes, labels))
+        classes = tuple(changed if one.name == name else one for one in self.classes)
+        labels = (replace(x, name=new(x.name), foretold=new(x.foretold)) for x in self._said.labels)
+        self._keep(_Said(classes, tuple(labels)))
 
     def remove(self, name: Any) -> None:
         """Remove a class, and the labels that it has."""
-        at = self._place(name)
-        classes = (*self.classes[:at], *self.classes[at + 1 :])
+        self._check_known(name)
+        classes = tuple(one for one in self.classes if one.name != name)
         self._keep(_Said(classes, tuple(one for one in self._said.labels if one.name != name)))
 
-    def _place(self, name: Any) -> int:
+    def _check_known(self, name: Any) -> None:
         if name not in self.names:
             raise Refused(f"There is no class {str(name)[:_LONG]!r}.")
-        return self.names.index(name)
 
     @property
     def accuracy(self) -> Share | None:

@@ -41,7 +41,6 @@ class Scaling:
     matrix: Floats | None = None
 
     def of_bands(self, keep: Bools) -> Scaling:
-        """Return the same for some of the bands."""
         if self.mean is None or self.std is None:
             return self
         return replace(self, mean=self.mean[keep], std=self.std[keep])
@@ -62,10 +61,8 @@ class Scaling:
             return rows
         if self.kind == "whitened":
             assert self.matrix is not None
-            origin = np.zeros(len(self.matrix))
-            return project_rows(rows.astype(np.float64), True, origin, self.matrix).astype(
-                self.dtype
-            )
+            origin, wide = np.zeros(len(self.matrix)), rows.astype(np.float64)
+            return project_rows(wide, True, origin, self.matrix).astype(self.dtype)
         if self.kind == "unit":
             wide = rows.astype(np.float64)
             norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))
@@ -130,10 +127,8 @@ class CubeSource:
             room = spare(shape, self.array.dtype)
             values = self.array.read(tuple(selection), room).transpose(self.order)
             values = values.reshape(-1, values.shape[2])
-        if not np.ma.isMaskedArray(values):
+        if self.meaning.dtype is None or not np.ma.isMaskedArray(values):
             return self.meaning.view(values)
-        if self.meaning.dtype is None:
-            return values
         mask = np.ma.getmaskarray(values)
         return np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
 
@@ -189,7 +184,6 @@ class CubeSource:
         return np.asarray(np.count_nonzero(~missing, axis=1) < least)
 
     def _absent(self, values: Array) -> Bools:
-        """Which of some stored pixels do not count."""
         absent = np.empty(len(values), dtype=bool)
         for tile in _tiles(values):
             kept = self._kept(values[tile])
@@ -275,7 +269,6 @@ class CubeSource:
         )
 
     def _are_samples(self, stored: Array, scaling: Scaling) -> bool:
-        """Whether stored pixels are what samples are, as they lie there."""
         return (
             (scaling.kind, stored.dtype) == ("none", scaling.dtype)
             and self.bands is None
@@ -403,9 +396,8 @@ def block_survey(source: CubeSource, number: int, excluded: _Excluded, *, moment
     shifted = np.where(observed, rows - first, 0.0)
     mean = shifted.sum(axis=0) / safe
     squares = np.where(observed, shifted - mean, 0.0)
-    return np.concatenate([*head, counts, first + mean, np.einsum("ij,ij->j", squares, squares)])[
-        None
-    ]
+    deviations = np.einsum("ij,ij->j", squares, squares)
+    return np.concatenate([*head, counts, first + mean, deviations])[None]
 
 
 def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Floats:
@@ -428,18 +420,14 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
     total = np.zeros(surveys.shape[1])
     total[1], total[2 : 2 + p] = present.sum(), present
     own = total[2 + p :]
-    count, mean, squares = own[:p], own[p : 2 * p], own[2 * p :]
     for row in surveys:
         if row[1] != total[1] and not keep_incomplete:
             continue
         total[0] += row[0]
         if not len(own):
             continue
-        more, other, more_squares = (
-            row[2 + p : 2 + 2 * p],
-            row[2 + 2 * p : 2 + 3 * p],
-            row[2 + 3 * p :],
-        )
+        count, mean, squares = own.reshape(3, p)
+        more, other, more_squares = row[2 + p :].reshape(3, p)
         both = np.maximum(count + more, 1.0)
         # Without rows so far, the mean is the other's to the last bit.
         mean[count == 0] = other[count == 0]
@@ -448,15 +436,6 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
         mean += shift * (more / both)
         count += more
     return total[None]
-
-
-def _check_length(number: int, found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(
-            f"Block {number} of the cube has {expected} valid pixels but got {found} labels. "
-            "Labels must come from this cube's samples, in their order and chunks; if the store "
-            "has changed since open_cube, open it again."
-        )
 
 
 def expand_block(
@@ -469,8 +448,13 @@ def expand_block(
     if len(labels) == pixels:  # all valid, nothing to look up
         return labels
     out = np.full(pixels, fill_value, dtype=labels.dtype)
-    valid, _ = source.valid(number, excluded)
-    _check_length(number, len(labels), int(valid.sum()))
+    valid = block_valid(source, number, excluded)
+    if len(labels) != valid.sum():
+        raise ValueError(
+            f"Block {number} of the cube has {valid.sum()} valid pixels but got {len(labels)} "
+            "labels. Labels must come from this cube's samples, in their order and chunks; if the "
+            "store has changed since open_cube, open it again."
+        )
     out[valid] = labels
     return out
 
@@ -527,7 +511,7 @@ def block_rows_of(
             f"label_map holds {labels[labeled].max()}; expected labels up to "
             f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
         )
-    valid, _ = source.valid(number, excluded)
+    valid = block_valid(source, number, excluded)
     wanted = labeled & valid
     return one_object(np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64))
 
@@ -604,15 +588,12 @@ def take_survey(
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
     labels = seen_alike(labels)
-    if not isinstance(labels, da.Array):
-        # A mask stays: blocks put the fill value there.
-        labels = np.asanyarray(labels)
+    is_lazy = isinstance(labels, da.Array)
+    # A mask stays: blocks put the fill value there.
+    labels = labels if is_lazy else np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
-    if not isinstance(labels, da.Array):
-        _check_number(len(labels), counts)
-        return da.from_array(labels, chunks=(tuple(counts),))
-    if any(math.isnan(size) for size in labels.chunks[0]):
+    if math.isnan(labels.shape[0]):
         # Each block's length is checked by its task.
         if labels.numblocks[0] != len(counts):
             raise ChunkError(
@@ -621,15 +602,13 @@ def align(labels: Any, counts: Sequence[int]) -> da.Array:
                 "labels.compute_chunk_sizes() first."
             )
         return labels
-    _check_number(labels.shape[0], counts)
-    return labels if labels.chunks[0] == tuple(counts) else labels.rechunk((tuple(counts),))
-
-
-def _check_number(found: int, counts: Sequence[int]) -> None:
-    if found != sum(counts):
+    if labels.shape[0] != sum(counts):
         raise ValueError(
-            f"Got {found} labels for {sum(counts)} valid pixels; expected one per row of samples."
+            f"Got {labels.shape[0]} labels for {sum(counts)} valid pixels; expected one per row "
+            "of samples."
         )
+    chunks = (tuple(counts),)
+    return labels.rechunk(chunks) if is_lazy else da.from_array(labels, chunks=chunks)
 
 
 def as_numbers(
@@ -665,12 +644,11 @@ def as_numbers(
         )
     else:
         known = np.unique(np.ma.compressed(labels).astype(str))
-    if isinstance(labels, da.Array):
-        codes: Any = da.map_blocks(
-            _places, labels, classes=known, dtype=np.int64, meta=np.empty(0, np.int64)
-        )
-    else:
-        codes = _places(labels, classes=known)
+    codes: Any = (
+        da.map_blocks(_places, labels, classes=known, meta=np.empty(0, np.int64))
+        if isinstance(labels, da.Array)
+        else _places(labels, classes=known)
+    )
     return codes, {**as_names(known.tolist()), **as_names(names)}
 
 

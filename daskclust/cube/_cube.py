@@ -150,23 +150,13 @@ class Cube:
         stacked = da.stack(images, axis=2)
         if meaning.dtype is None:
             return stacked
-        return da.map_blocks(
-            meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
-        )
+        return da.map_blocks(meaning.view, stacked, meta=np.empty((0, 0, 0), meaning.dtype))
 
     def survey_blocks(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
         """Count the valid pixels of some blocks, and find the bands without data in any of them.
 
-        Parameters
-        ----------
-        blocks : sequence of int
-            Their numbers; they are read, unless nothing stored can mean "no data".
-
-        Returns
-        -------
-        valid : int
-        empty : ndarray of int
-            Stored numbers of the bands kept that hold no data there; `valid` does without them.
+        Of these the stored numbers are returned; the count does without them. Blocks are read,
+        unless nothing stored can mean "no data".
         """
         p = self._source.n_bands
         surveys = self._per_block(
@@ -231,18 +221,7 @@ class Cube:
         return self._survey.scaling
 
     def scaled_as(self, scaling: Scaling) -> Self:
-        """Return the same cube with the samples of another one's scaling.
-
-        Parameters
-        ----------
-        scaling : Scaling
-            The scaling of a cube with as many bands, as a fitted model stores it.
-
-        Raises
-        ------
-        ValueError
-            The number of bands differs.
-        """
+        """Return the same cube with the samples of a scaling that a fitted model has stored."""
         counted = self._survey
         needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
         if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
@@ -347,8 +326,7 @@ class Cube:
             align_arrays=False,
             # Blocks hold all bands: put together, they would be copied.
             concatenate=False,
-            dtype=dtype,
-            meta=np.empty((0,) * len(out), dtype=dtype),
+            meta=np.empty((0,) * len(out), dtype),
             token=token,
             function=function,
             source=self._source,
@@ -404,25 +382,9 @@ class Cube:
     ) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
 
-        Parameters
-        ----------
-        name : str
-            Name of the argument, for messages.
-        image : array of shape (y, x), xarray.DataArray, zarr.Group, str or path
-        variable : str, default=None
-            Array inside a store.
-        class_column : str, default=None
-            Column of the classes in a vector file or a CSV file.
-        resample : bool, default=False
-            Whether an image of integers or booleans on another grid is brought to that of
-            the cube: each pixel takes the value where its center lies, -1 (False) outside.
-            Both must say where they lie.
-
-        Raises
-        ------
-        ValueError
-            The image has another shape, coordinate system or position than the cube, or,
-            with `resample`, no pixel in common.
+        `name` is that of the argument, for messages. With `resample` an image of integers or
+        booleans on another grid is brought to that of the cube: each pixel takes the value where
+        its center lies, -1 (False) outside.
         """
         if resample and not are_features(image):
             found = read_image(name, image, variable)

@@ -40,11 +40,7 @@ def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
     >>> georeference({"proj:code": "EPSG:32632", "units": "1"})
     {'proj:code': 'EPSG:32632'}
     """
-    return {
-        key: value
-        for key, value in attributes.items()
-        if key in _ATTRIBUTES or key.startswith(_PREFIXES)
-    }
+    return {k: v for k, v in attributes.items() if k in _ATTRIBUTES or k.startswith(_PREFIXES)}
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,6 @@ class Coordinate:
     dims: tuple[str, ...]
     values: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _nothing(name: str) -> Coordinate | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ class Described:
     around: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
     mapping: Any = None
-    find: Callable[[str], Coordinate | None] = _nothing
+    find: Callable[[str], Coordinate | None] = lambda name: None
 
 
 @dataclass(frozen=True)
@@ -318,30 +310,22 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, st
 
 
 def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
-    units = [
-        str(place.coordinates[name].attributes.get("units", "")).lower()
-        for name in names
-        if name in place.coordinates
-    ]
-    return len(units) == 2 and all(map(str.startswith, units, ("degrees_n", "degrees_e")))
+    found = map(place.coordinates.get, names)
+    units = ["" if one is None else str(one.attributes.get("units", "")).lower() for one in found]
+    return all(map(str.startswith, units, ("degrees_n", "degrees_e")))
 
 
 def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:
     for name in ("spatial:transform", "transform", "GeoTransform"):
         value = facts.get(name)
-        if value is None:
-            continue
         try:
             parts = value.replace(",", " ").split() if isinstance(value, str) else value
-            numbers = tuple(float(part) for part in parts)[:6]
+            numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]
         except (TypeError, ValueError):
             continue
-        if len(numbers) < 6:
-            continue
-        if name == "GeoTransform":
-            c, a, b, f, d, e = numbers
-            numbers = (a, b, c, d, e, f)
-        return numbers
+        if len(numbers) == 6:
+            a, b, c, d, e, f = numbers
+            return (b, c, a, e, f, d) if name == "GeoTransform" else numbers
     return None
 
 

@@ -155,10 +155,8 @@ def given_wavelengths(values: Any, n_bands: int) -> Floats:
 
 def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     """int16 where that is known to suffice, else int32."""
-    if n_clusters is None:
-        small = np.can_cast(dtype, np.int16)
-    else:
-        small = n_clusters - 1 <= np.iinfo(np.int16).max
+    most = np.iinfo(np.int16).max
+    small = np.can_cast(dtype, np.int16) if n_clusters is None else n_clusters - 1 <= most
     return np.dtype(np.int16 if small else np.int32)
 
 
@@ -278,9 +276,7 @@ class Meaning:
 
     def outside(self, values: Array) -> Bools | None:
         """Which of `values` lie outside the valid range; None where there is none."""
-        found: Bools | None = None
-        if self.low is not None:
-            found = values < self.low
+        found: Bools | None = None if self.low is None else values < self.low
         if self.high is not None:
             above = values > self.high
             found = above if found is None else found | above
@@ -311,11 +307,8 @@ class Meaning:
             return {"quantization": "alphaearth"}
         if self.scale is None or self.offset is None:
             return {}
-        parts = {"scale_factor": self.scale, "add_offset": self.offset}
-        return {
-            key: part.tolist() if len(set(part.tolist())) > 1 else float(part[0])
-            for key, part in parts.items()
-        }
+        parts = {"scale_factor": self.scale.tolist(), "add_offset": self.offset.tolist()}
+        return {key: part if len(set(part)) > 1 else part[0] for key, part in parts.items()}
 
 
 #: The meaning of numbers that are samples as they are stored.

@@ -168,7 +168,6 @@ def with_scales(
         codes,
         factors,
         no_data=tuple(no_data),
-        dtype=np.dtype(np.float32),
         chunks=codes.chunks,
         meta=np.empty((0, 0, 0), np.float32),
         token="daskclust-scales",
@@ -336,13 +335,7 @@ def open_cube(
     if clouds is not None:
         array = without_clouds(array, order, clouds, place)
         mask, order = None, (0, 1, 2)
-    coded = chosen_quantization(
-        quantization,
-        scales,
-        array.dtype,
-        n_bands,
-        found.attributes,
-    )
+    coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
     if coded == "tessera":
         codes = _metadata.nodata_values(attributes, array.dtype, nodata)

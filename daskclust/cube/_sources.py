@@ -75,12 +75,10 @@ class Found:
 def open_path(path: str | os.PathLike[str]) -> Any:
     """Open a path or URL by what it holds: a Zarr node, or what `open_file` returns."""
     local = local_path(path)
-    if local is None:
-        return open_store(path) if kind_of(path) == "zarr" else open_file(path)
-    if local.is_dir() or kind_of(local) == "zarr":
+    if kind_of(path if local is None else local) == "zarr" or (local and local.is_dir()):
         return open_store(path)
     # What is not there, too: the reader says so.
-    return open_file(local)
+    return open_file(path if local is None else local)
 
 
 def find_cube(
@@ -95,8 +93,7 @@ def find_cube(
     if isinstance(source, list | tuple) and all(
         isinstance(item, str | os.PathLike) for item in source
     ):
-        places = [local_path(item) for item in source]
-        files = tuple(place for place in places if place is not None)
+        files = tuple(filter(None, map(local_path, source)))
         source = open_files(source)
     elif isinstance(source, str | os.PathLike):
         local = local_path(source)
@@ -256,8 +253,8 @@ def _joined(
         wavelengths = [*wavelengths, *((said.get(n), units) for n in CENTERS)]
     if len(parts) > 1:
         _check_alike(parts)
-        array = da.stack([as_lazy(part.values) for part in parts.values()], axis=2)
-        array = array.rechunk({2: -1})
+        images = [as_lazy(part.values) for part in parts.values()]
+        array = da.stack(images, axis=2).rechunk({2: -1})
         names = None if names is None else (*names[:2], "band")
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
@@ -270,10 +267,11 @@ def _joined(
     good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
     if good and BAD_BANDS not in attributes and good[0].size in array.shape:
         attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
-    if isinstance(array, zarr.Array):
-        unit = tuple(array.shards or array.chunks)
-    else:
-        unit = tuple(max(sizes, default=0) for sizes in array.chunks)
+    unit = (
+        array.shards or array.chunks
+        if isinstance(array, zarr.Array)
+        else tuple(max(sizes, default=0) for sizes in array.chunks)
+    )
     encoded = first.encoding.get("dtype")
     return Found(
         array,
@@ -291,9 +289,7 @@ def _joined(
 def as_lazy(array: Any) -> da.Array:
     if isinstance(array, da.Array):
         return array
-    if isinstance(array, zarr.Array):
-        return as_dask(array)
-    return da.from_array(np.asanyarray(array))
+    return as_dask(array) if isinstance(array, zarr.Array) else da.from_array(np.asanyarray(array))
 
 
 def _check_alike(parts: Mapping[str, Described]) -> None:
@@ -321,7 +317,9 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
     """Attributes of a cube whose bands are variables: one value where all agree, or one a band."""
     said = [part.attributes for part in parts.values()]
     found: dict[str, Any] = {
-        key: value for key, value in said[0].items() if all(_same(o.get(key), value) for o in said)
+        key: value
+        for key, value in said[0].items()
+        if len({repr(np.asarray(one.get(key)).tolist()) for one in said}) == 1
     }
     for key, neutral in _SCALES.items():
         values = [attributes.get(key, neutral) for attributes in said]
@@ -336,10 +334,6 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
             )
     found[BAND_NAMES] = list(parts)
     return found
-
-
-def _same(one: Any, other: Any) -> bool:
-    return repr(np.asarray(one).tolist()) == repr(np.asarray(other).tolist())
 
 
 def _stacked(
@@ -361,7 +355,6 @@ def _stacked(
         cut,
         drop_axis=3,
         chunks=(*cut.chunks[:2], (outer * last,)),
-        dtype=cut.dtype,
         meta=cut._meta.reshape((0, 0, 0)),
     )
     centers = _metadata.find_wavelengths(wavelengths, last)
@@ -471,15 +464,14 @@ def _from_array(name: str, image: Any) -> Image:
         return Image(_plain(name, values))
     if values.dtype.kind not in "iub":
         raise no_codes(f"{name}, a masked array,", values.dtype)
-    fill = name == "mask" if values.dtype.kind == "b" else _HIDDEN
+    is_bool = values.dtype.kind == "b"
+    fill = name == "mask" if is_bool else _HIDDEN
     if isinstance(values, da.Array):
-        dtype = bool if values.dtype.kind == "b" else np.int64
-        values = da.map_blocks(
-            _filled, values, fill=fill, dtype=dtype, meta=np.empty((0,) * values.ndim, dtype)
-        )
+        meta = np.empty((0,) * values.ndim, bool if is_bool else np.int64)
+        values = da.map_blocks(_filled, values, fill=fill, meta=meta)
     else:
         values = _filled(values, fill=fill)
-    return Image(values, () if values.dtype.kind == "b" else (_HIDDEN,))
+    return Image(values, () if is_bool else (_HIDDEN,))
 
 
 def _plain(name: str, values: Any) -> Any:
@@ -487,12 +479,7 @@ def _plain(name: str, values: Any) -> Any:
     if not isinstance(values, da.Array):
         return np.asarray(values)
     return da.map_blocks(
-        _without_mask,
-        values,
-        what=name,
-        dtype=values.dtype,
-        meta=values._meta,
-        token="daskclust-plain",
+        _without_mask, values, what=name, meta=values._meta, token="daskclust-plain"
     )
 
 

@@ -62,18 +62,11 @@ def _new_map(
     grid = pixel_grid(place, shape[-2:], names)
     a, b, left, d, e, top = grid.transform
     if not set(names) & coordinates.keys() and grid.transform != IDENTITY and b == d == 0:
-        for axis, size, first, step in (
-            (names[0], shape[-2], top, e),
-            (names[1], shape[-1], left, a),
-        ):
-            centers = first + (np.arange(size) + 0.5) * step
-            coordinates[axis] = Coordinate((axis,), centers)
+        for axis, size, first, step in zip(names, shape[-2:], (top, left), (e, a), strict=True):
+            coordinates[axis] = Coordinate((axis,), first + (np.arange(size) + 0.5) * step)
+    kind, overwrite = output.kind, output.overwrite
     with new_group(
-        output.place,
-        kind=output.kind,
-        overwrite=output.overwrite,
-        consolidated=True,
-        zarr_format=2,
+        output.place, kind=kind, overwrite=overwrite, consolidated=True, zarr_format=2
     ) as group:
         group.attrs.update(place.group_attributes)
         for key, found in coordinates.items():
@@ -353,9 +346,8 @@ def _write_label_tif(
     ends = [1 + code for code in named] + ([] if n_clusters is None else [n_clusters])
     # One value more than labels, for none.
     room = max(ends, default=2**8)
-    dtype: np.dtype[Any] = np.dtype(
-        np.uint8 if room < 2**8 else np.uint16 if room < 2**16 else np.int32
-    )
+    small = np.min_scalar_type(room)
+    dtype = small if small.itemsize <= 2 else np.dtype(np.int32)
     limit = int(np.iinfo(dtype).max) - 1
     nodata = -1 if dtype.kind == "i" else limit + 1
     found: set[int] = {*named, *range(n_clusters or 0)}
@@ -370,16 +362,13 @@ def _write_label_tif(
         found.update(codes[codes >= 0].tolist())
         return np.where(labels < 0, nodata, labels).astype(dtype)
 
-    def legend() -> Legend:
-        return Legend.of(sorted(found), named, class_colors)
-
     return write_cog(
         output,
         _strips(image, convert),
         grid,
         dtype=dtype,
         nodata=nodata,
-        legend=legend,
+        legend=lambda: Legend.of(sorted(found), named, class_colors),
         attributes=attributes,
         check=check,
     )
@@ -500,11 +489,9 @@ def write_map(
 def _check_target(cube: Any, store: Any) -> None:
     """Refuse to write over the cube itself."""
     array = cube.stored.array
-    if array is None:
-        return
-    target, own = local_path(store), local_path(array.store)
+    target, own = local_path(store), None if array is None else local_path(array.store)
     if own is None or target is None:
-        same = store is array.store
+        same = array is not None and store is array.store
     else:
         same = (own / array.path).resolve().is_relative_to(target.resolve())
     if same:

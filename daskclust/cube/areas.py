@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -82,24 +83,12 @@ class AreaTable(Sequence[ClassArea]):
     def __repr__(self) -> str:
         rows = [("code", "name", "pixels", "share", "km2")]
         for found in self:
-            area = found.square_kilometers
-            rows.append(
-                (
-                    str(found.code),
-                    found.name,
-                    str(found.pixels),
-                    f"{100 * found.share:.2f} %",
-                    "-" if area is None else f"{area:.6g}",
-                )
-            )
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i == 1 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+            area, share = found.square_kilometers, f"{100 * found.share:.2f} %"
+            shown = "-" if area is None else f"{area:.6g}"
+            rows.append((str(found.code), found.name, str(found.pixels), share, shown))
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        line = "  ".join(f"{{:{'><>>>'[i]}{width}}}" for i, width in enumerate(widths))
+        lines = [line.format(*row).rstrip() for row in rows]
         return "\n".join([*lines, f"({self.method}; {self.unclassified} pixels without a class)"])
 
     def records(self) -> list[dict[str, Any]]:
@@ -156,27 +145,28 @@ def areas_of(label_map: Any) -> AreaTable:
         _block_areas,
         label_map.values,
         rule=rule,
-        dtype=object,
         chunks=tuple((1,) * count for count in label_map.values.numblocks),
         meta=np.empty((0, 0), object),
     )
     (blocks,) = compute("the measuring of areas", counted)
-    pixels: dict[int, int] = {}
-    areas: dict[int, list[float]] = {}
+    pixels: Counter[int] = Counter()
+    areas = defaultdict[int, list[float]](list)
     for codes, counts, covered in blocks.ravel():
-        for code, count, area in zip(codes.tolist(), counts.tolist(), covered, strict=True):
-            pixels[code] = pixels.get(code, 0) + count
-            areas.setdefault(code, []).append(float(area))
+        for code, count, area in zip(
+            *map(np.ndarray.tolist, (codes, counts, covered)), strict=True
+        ):
+            pixels[code] += count
+            areas[code].append(area)
     unclassified = pixels.pop(-1, 0)
-    total = sum(pixels.values())
+    total = pixels.total()
     classes = [
         ClassArea(
             code=code,
             name=label_map.name_of(code),
             color=label_map.color_of(code),
-            pixels=pixels.get(code, 0),
-            share=pixels.get(code, 0) / total if total else math.nan,
-            square_meters=rule.total(pixels.get(code, 0), areas.get(code, [])),
+            pixels=pixels[code],
+            share=pixels[code] / total if total else math.nan,
+            square_meters=rule.total(pixels[code], areas[code]),
         )
         for code in sorted({*label_map.names, *pixels})
     ]

@@ -111,11 +111,12 @@ def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
     if said in _OVER_NM:
         # Frequencies and wavenumbers: the larger, the shorter the wave.
         return np.round(_OVER_NM[said] / found, 6)
-    factor = _IN_NM.get(said)
-    if factor is None and said not in _UNSTATED:
-        return None
-    if factor is None:
+    if said in _UNSTATED:
         factor = 1e3 if found.max() < _FEWEST_NM else 1.0
+    elif said in _IN_NM:
+        factor = _IN_NM[said]
+    else:
+        return None
     # To the precision of the file: 0.4 um is 400 nm, not 400.00000000000006.
     return np.round(found * factor, 6)
 
@@ -216,15 +217,12 @@ def kept_bands(
             if found is not None:
                 keep = found == good
                 break
-        if keep.all():
-            return None
         if not keep.any():
             raise ValueError(
                 f"The file calls all {n_bands} bands bad; say which are, by bad_bands= "
                 "(--bad-bands), or None (none) for no band."
             )
-        return np.flatnonzero(keep)
-    if isinstance(bad_bands, str):
+    elif isinstance(bad_bands, str):
         for item in parse_bands(bad_bands):
             keep[_members(item, n_bands, wavelengths)] = False
     else:
@@ -251,9 +249,7 @@ def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
         found.ndim != 1
         or found.dtype.kind not in "iu"
         or not len(found)
-        or found.min() < 0
-        or found.max() >= n_bands
-        or (np.diff(found.astype(np.int64)) <= 0).any()
+        or (np.diff(found.astype(np.int64), prepend=-1, append=n_bands) <= 0).any()
     ):
         raise ValueError(
             f"bands={bands!r}; expected ascending band numbers from 0 to {n_bands - 1}."

@@ -76,7 +76,6 @@ def resampled(
                     own=own,
                     fill=fill,
                     chunks=((shape[0],), (shape[1],)),
-                    dtype=dtype,
                     meta=np.empty((0, 0), dtype),
                 )
             )
@@ -127,11 +126,10 @@ def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints
     if to_own is not None:
         east, north = to_own.transform(east, north)
     columns, rows = own.places(east, north)
-    here = np.isfinite(rows) & np.isfinite(columns)
-    return (
-        np.where(here, np.floor(np.where(here, rows, 0)), -1).astype(np.int64),
-        np.where(here, np.floor(np.where(here, columns, 0)), -1).astype(np.int64),
-    )
+    places = np.stack([rows, columns])
+    places[:, ~np.isfinite(places).all(axis=0)] = -1
+    rows, columns = np.floor(places).astype(np.int64)
+    return rows, columns
 
 
 @lru_cache(maxsize=16)
@@ -198,8 +196,8 @@ def join_labels(
             "are the same cannot be told. Use codes in all of them, or give the map names "
             "(attributes flag_values and flag_meanings)."
         )
-    texts = sorted({t for _, image in sources for t in (image.meanings or {}).values()})
-    codes = {text: code for code, text in enumerate(texts)}
+    texts = dict(enumerate(sorted({t for _, i in sources for t in (i.meanings or {}).values()})))
+    codes = {text: code for code, text in texts.items()}
     parts = []
     for _, image in sources:
         none = [*image.nodata, *(() if image.by_name else unlabeled), _NONE]
@@ -214,28 +212,23 @@ def join_labels(
                 values,
                 none=np.array(none),
                 table=table,
-                dtype=np.int64,
                 meta=np.empty((0, 0), np.int64),
             )
         )
-    names = [name for name, _ in sources]
     joined = da.map_blocks(
         _joined,
         *parts,
-        names=names,
-        texts={code: text for text, code in codes.items()},
-        dtype=np.int64,
+        names=[name for name, _ in sources],
+        texts=texts,
         meta=np.empty((0, 0), np.int64),
     )
-    meanings = {code: text for text, code in codes.items()} if named else None
     stated = {
         code if image.meanings is None else codes[image.meanings[code]]
         for _, image in sources
         for code in image.stated
     }
-    return Image(
-        joined, (_NONE,), meanings=meanings, stated=tuple(sorted(stated)), by_name=bool(named)
-    )
+    meanings, by_name = texts if named else None, bool(named)
+    return Image(joined, (_NONE,), meanings=meanings, stated=tuple(sorted(stated)), by_name=by_name)
 
 
 def _known(values: Array, *, none: Array, table: Any) -> Ints:

@@ -240,12 +240,9 @@ def signed_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
 
     Codes of 2**63 and more are an error when they are met.
     """
-    wanted = np.dtype(np.int64 if values.dtype.itemsize > 2 else np.int32)
-    if values.dtype == np.int32:
-        wanted = np.dtype(np.int32)
-    return da.map_blocks(
-        _codes, values, nodata=nodata, dtype=wanted, meta=np.empty((0, 0), wanted), to=wanted
-    )
+    is_wide = values.dtype.itemsize > 2 and values.dtype != np.int32
+    wanted = np.dtype(np.int64 if is_wide else np.int32)
+    return da.map_blocks(_codes, values, nodata=nodata, meta=np.empty((0, 0), wanted), to=wanted)
 
 
 def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -> NDArray[Any]:
@@ -386,9 +383,7 @@ def compare_maps(
     ('name', [[1, 1], [0, 2]], 0.75)
     """
     new = _on_grid(old, new, resample)
-    pairs = da.map_blocks(
-        _pair, old.values, new.values, dtype=np.int64, meta=np.empty((0, 0), np.int64)
-    )
+    pairs = da.map_blocks(_pair, old.values, new.values, meta=np.empty((0, 0), np.int64))
     where = LabelMap(pairs, place=old.georeference, dimension_names=old.dimension_names)
     table = areas_of(where)
     of_pairs = np.array([row.code for row in table], np.int64)
@@ -483,11 +478,8 @@ def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
 def _way(old: LabelMap, new: LabelMap, one: Legend, other: Legend) -> str:
     if not old.names and not new.names:
         return "code"
-    named = [
-        bool(each.names) and not legend.is_of_clusters
-        for each, legend in ((old, one), (new, other))
-    ]
-    return "name" if all(named) else "overlap"
+    has_names = old.names and new.names and not (one.is_of_clusters or other.is_of_clusters)
+    return "name" if has_names else "overlap"
 
 
 def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
@@ -500,10 +492,11 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
         return out
     mine: Sequence[Any] = one.names if by == "name" else one.codes
     theirs: Sequence[Any] = other.names if by == "name" else other.codes
-    if by == "name":
-        out[:] = places_of_names(mine, theirs)
-    else:
-        out[:] = [mine.index(code) if code in mine else -1 for code in theirs]
+    out[:] = (
+        places_of_names(mine, theirs)
+        if by == "name"
+        else [mine.index(code) if code in mine else -1 for code in theirs]
+    )
     if (out < 0).all():
         raise ValueError(
             f"The maps have no class in common by {by}: {list(mine)[:10]} and "

@@ -38,17 +38,14 @@ class BlockGrid:
 
     @property
     def numblocks(self) -> tuple[int, int]:
-        """Blocks down and across."""
         return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
 
     @property
     def count(self) -> int:
-        """Number of blocks."""
         return self.numblocks[0] * self.numblocks[1]
 
     @property
     def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Chunk sizes of a Dask array cut along the blocks."""
         rows, cols = (
             tuple(min(step, size - at) for at in range(0, size, step))
             for size, step in zip(self.shape, self.block, strict=True)
@@ -57,29 +54,22 @@ class BlockGrid:
 
     @property
     def pixels(self) -> tuple[int, ...]:
-        """Pixels of each block."""
         rows, cols = self.chunks
         return tuple(height * width for height in rows for width in cols)
 
     def pixels_of(self, number: int) -> int:
-        """Pixels of block `number`."""
         rows, cols = self.region(number)
         return (rows.stop - rows.start) * (cols.stop - cols.start)
 
     def region(self, number: int) -> tuple[slice, slice]:
-        """Rows and columns of block `number`."""
-        i, j = divmod(number, self.numblocks[1])
-        y, x = i * self.block[0], j * self.block[1]
-        return (
-            slice(y, min(y + self.block[0], self.shape[0])),
-            slice(x, min(x + self.block[1], self.shape[1])),
-        )
+        places = zip(divmod(number, self.numblocks[1]), self.block, self.shape, strict=True)
+        rows, cols = (slice(i * n, min((i + 1) * n, size)) for i, n, size in places)
+        return rows, cols
 
 
 def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:
     """Blocks of each row of blocks: first and one past the last."""
-    across = grid.numblocks[1]
-    return pairwise(range(0, grid.count + 1, across))
+    return pairwise(range(0, grid.count + 1, grid.numblocks[1]))
 
 
 def _as_rows(block: NDArray[Any] | list[NDArray[Any]]) -> NDArray[Any]:
@@ -150,8 +140,7 @@ def unflatten(flat: da.Array, grid: BlockGrid) -> da.Array:
                 height=height,
                 new_axis=0,
                 chunks=((height,), grid.chunks[1], *flat.chunks[1:]),
-                dtype=flat.dtype,
-                meta=np.empty((0,) * (flat.ndim + 1), dtype=flat.dtype),
+                meta=np.empty((0,) * (flat.ndim + 1), flat.dtype),
             )
         )
     return da.concatenate(strips, axis=0)

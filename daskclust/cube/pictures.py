@@ -154,7 +154,6 @@ def _chosen(cube: Any, bands: int | Sequence[int] | None) -> tuple[list[int], bo
         if cube.shape[2] < 3:
             return [int(cube.bands[0])], True
         return cube.bands[rgb_bands(cube.shape[2], cube.wavelengths)].tolist(), False
-    single = isinstance(bands, int | np.integer)
     numbers = [int(bands)] if isinstance(bands, int | np.integer) else [int(b) for b in bands]
     stored = cube.stored.shape[2]
     if len(numbers) not in (1, 3) or not all(0 <= number < stored for number in numbers):
@@ -162,7 +161,7 @@ def _chosen(cube: Any, bands: int | Sequence[int] | None) -> tuple[list[int], bo
             f"bands={bands!r}; expected one number or three (red, green, blue) from 0 to "
             f"{stored - 1}."
         )
-    return numbers, single or len(numbers) == 1
+    return numbers, len(numbers) == 1
 
 
 def _band_name(cube: Any, band: int) -> str:
@@ -183,7 +182,7 @@ def _limits(picture: Floats) -> tuple[float, float]:
 
 
 def _step(shape: Sequence[int]) -> int:
-    return max(1, math.ceil(max(shape[0], shape[1]) / _SIDE))
+    return max(1, math.ceil(max(shape[:2]) / _SIDE))
 
 
 def _axes(ax: Any) -> Any:
@@ -277,19 +276,15 @@ def _table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> st
 
 
 def _wavelengths(centers: Any) -> str:
-    if centers is None or not len(centers):
-        return ""
-    return f"{np.min(centers):.5g} to {np.max(centers):.5g} nm"
+    return "" if centers is None else f"{np.min(centers):.5g} to {np.max(centers):.5g} nm"
 
 
 def _place(grid: PixelGrid) -> dict[str, str]:
     if grid.transform == IDENTITY:
         return {"Position": "not stated", "Coordinate system": grid.crs_name or "not stated"}
-    a, b, left, d, e, top = grid.transform
-    height, width = grid.shape
-    facts = {"Coordinate system": grid.crs_name or "not stated"}
-    if not (b or d):
-        right, bottom = left + a * width, top + e * height
+    facts, extent = {"Coordinate system": grid.crs_name or "not stated"}, _extent(grid)
+    if extent is not None:
+        left, right, bottom, top = extent
         facts["Extent"] = f"x {left:.10g} to {right:.10g}, y {top:.10g} to {bottom:.10g}"
-        facts["Pixel size"] = f"{abs(a):.6g} x {abs(e):.6g}"
+        facts["Pixel size"] = f"{abs(grid.transform[0]):.6g} x {abs(grid.transform[4]):.6g}"
     return facts

@@ -95,12 +95,10 @@ def take_pixels(
         scaling=cube._survey.scaling if scaling is None else scaling,
         make=make,
     )
-    kept = np.concatenate(
-        [order[start + own] for start, (own, _) in zip(starts, found, strict=True)]
-    )
-    values = np.concatenate([values for _, values in found])
+    own, values = zip(*found, strict=True)
+    kept = np.concatenate([order[at + inner] for at, inner in zip(starts, own, strict=True)])
     ascending = np.argsort(kept)
-    return kept[ascending], values[ascending]
+    return kept[ascending], np.concatenate(values)[ascending]
 
 
 def sample_pixels(
@@ -260,17 +258,12 @@ def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
             f"The pixel (row {lines[at]}, column {columns[at]}) lies outside the image of "
             f"{height} x {width} pixels."
         )
-    found: Ints = cube.rows_of(
-        points_image(lines, columns, np.zeros(len(lines), np.int64), cube.chunks)
-    )[0]
-    return found
+    codes = np.zeros(len(lines), np.int64)
+    return np.asarray(cube.rows_of(points_image(lines, columns, codes, cube.chunks))[0])
 
 
 #: Counts that one task merges.
 _FOLD = 16
-
-
-# Counts
 
 
 def _block_counts(
@@ -297,14 +290,9 @@ def _block_counts(
         first[:, weight == 0] = -1  # absent, and not a neighbor
     nodes[:, valid] = first
     nodes = nodes.reshape(-1, height, width)
-    adjacent = tuple(
-        count_adjacent(image, len(own))
-        for image, own in zip(nodes, connectivity.nodes, strict=True)
-    )
-    edges = tuple(
-        edge.copy() for edge in (nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1])
-    )
-    return one_object((counts, adjacent, edges))
+    adjacent = tuple(map(count_adjacent, nodes, map(len, connectivity.nodes)))
+    edges = nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1]
+    return one_object((counts, adjacent, tuple(edge.copy() for edge in edges)))
 
 
 def _inner(block: NDArray[np.object_]) -> NDArray[np.object_]:
@@ -332,13 +320,8 @@ def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
     if not found:
         return one_object(None)
     counts = [part[0] for part in found if part[0] is not None]
-    adjacent = zip(*(part[1] for part in found), strict=True)
-    return one_object(
-        (
-            merge_connectivity(counts) if counts else None,
-            tuple(merge_counts(space) for space in adjacent),
-        )
-    )
+    adjacent = tuple(map(merge_counts, zip(*(part[1] for part in found), strict=True)))
+    return one_object((merge_connectivity(counts) if counts else None, adjacent))
 
 
 def of_each(
@@ -356,7 +339,6 @@ def of_each(
         adjust_chunks={"i": (1,) * arrays[0].numblocks[0] if chunks is None else tuple(chunks)},
         align_arrays=False,
         concatenate=False,
-        dtype=dtype,
         meta=np.empty(0, dtype),
         token="daskclust-blocks",
         **options,

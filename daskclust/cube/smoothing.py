@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import dask.array as da
@@ -15,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
-from daskclust.cube._blocks import CubeSource, Scaling, align, as_numbers, one_object
+from daskclust.cube._blocks import (
+    CubeSource,
+    Scaling,
+    align,
+    as_numbers,
+    expand_block,
+    one_object,
+)
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
 from daskclust.engine import seen_alike
@@ -90,9 +98,8 @@ def smooth(
     >>> cube.smooth(labels, proba).compute().tolist()
     [0, 0, 0, 0, 0, 0]
     """
-    if not (
-        isinstance(strength, int | float | np.integer | np.floating) and 0 <= strength < math.inf
-    ):
+    is_number = isinstance(strength, int | float | np.integer | np.floating)
+    if not (is_number and 0 <= strength < math.inf):
         raise ValueError(f"strength={strength!r}; expected a finite number from 0 on.")
     is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
     if not is_whole or min_pixels < 0:
@@ -118,9 +125,8 @@ def smooth(
         codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
     else:
         numbers_, names = as_numbers(labels)
-        table = da.from_array(
-            one_object((None if names is None else np.array(list(names.values())), None)), chunks=1
-        )
+        known = None if names is None else np.array(list(names.values()))
+        table = da.from_array(one_object((known, None)), chunks=1)
         numbers = align(numbers_, cube.block_counts)
         codes = cube._per_block(
             _spread_codes,
@@ -195,7 +201,6 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
         unflatten(shares, grid),
         _affinities(cube, scaling, scale),
         chunks=(*grid.chunks, (k + 2,)),
-        dtype=np.float32,
         meta=np.empty((0, 0, 0), np.float32),
     )
     return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
@@ -222,7 +227,7 @@ def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
     layer: dict[Any, Any] = {}
     for i, j in np.ndindex(down, across):
         number = i * across + j
-        layer[first, number] = task(_first, (inner.name, number))
+        layer[first, number] = task(itemgetter(1), (inner.name, number))
         beside = (first, number + 1) if j + 1 < across else None
         below = (first, number + across) if i + 1 < down else None
         layer[name, i, j, 0] = task(_alike, (inner.name, number), beside, below, scale)
@@ -250,11 +255,6 @@ def _block_alike(
     height, width, _ = block.shape
     inner = affinities(block[:, :, 1:], block[:, :, 0] != 0, height, width, scale)
     return inner, (block[:, :1].copy(), block[:1].copy()), (block[:, -1:].copy(), block[-1:].copy())
-
-
-def _first(part: Any) -> tuple[Array, Array]:
-    found: tuple[Array, Array] = part[1]
-    return found
 
 
 def _alike(part: Any, beside: Any, below: Any, scale: float) -> Array:
@@ -305,8 +305,7 @@ def _swept_blocks(image: da.Array, strength: float) -> da.Array:
 
 def _edge(block: Array, side: int) -> Array:
     """Return lines of a block (0: first, 1: last) or columns (2, 3)."""
-    parts = (block[:REACH], block[-REACH:], block[:, :REACH], block[:, -REACH:])
-    return parts[side].copy()
+    return (block[:REACH], block[-REACH:], block[:, :REACH], block[:, -REACH:])[side].copy()
 
 
 def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> Array:
@@ -316,10 +315,7 @@ def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> 
     before = [REACH if part is not None else 0 for part in (around[0][1], around[1][0])]
     after = [REACH if part is not None else 0 for part in (around[2][1], around[1][2])]
     height, width = (sum(sizes) for sizes in zip(before, core.shape[:2], after, strict=True))
-    shares, alike = (
-        np.empty((height, width, k), np.float32),
-        np.empty((height, width, 2), np.float32),
-    )
+    shares, alike = (np.empty((height, width, n), np.float32) for n in (k, 2))
     places = [
         (slice(0, first), slice(first, size - last), slice(size - last, size))
         for size, first, last in zip((height, width), before, after, strict=True)
@@ -347,13 +343,10 @@ def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, labels: Array) -> Ints:
-    valid, _ = source.valid(number, excluded)
-    out = np.full(source.grid.pixels_of(number), MASKED, _signed(labels.dtype))
-    plain = np.ma.filled(labels.astype(out.dtype), NONE)
+    plain = np.ma.filled(labels.astype(_signed(labels.dtype)), NONE)
     if len(plain) and int(plain.min()) < NONE:
         raise ValueError(f"labels hold {plain.min()}; expected -1 (none) and numbers from 0 on.")
-    out[valid] = plain
-    return out
+    return expand_block(source, number, excluded, plain, fill_value=MASKED)
 
 
 def _spread_shares(
@@ -477,7 +470,6 @@ def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
         *(of_each(_opened, ids, codes, grid=grid, least=least), "i"),
         new_axes={"o": 1},
         concatenate=False,
-        dtype=object,
         meta=np.empty(0, object),
         grid=grid,
         least=least,

@@ -143,8 +143,8 @@ def add_map(
     axes = cube.pixel_grid.axes
     layers = packed(summary, len(legend.codes), known)
     thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
-    picture_of_scene = photo_of(cube, summary.step * thin, summary.preview[::thin, ::thin] >= 0)
-    photo = None if picture_of_scene is None else photo_jpeg(picture_of_scene)
+    scene = photo_of(cube, summary.step * thin, summary.preview[::thin, ::thin] >= 0)
+    photo = None if scene is None else photo_jpeg(scene)
     step = layers["step"]
     shown = "every pixel" if step == 1 else f"one of {step} x {step} pixels"
     data = {
@@ -194,7 +194,6 @@ def add_map(
 
 
 def _in_words(summary: MapSummary, legend: Legend) -> str:
-    """Name the five largest classes with their shares."""
     total = max(1, int(summary.sizes.sum()))
     order = np.argsort(-summary.sizes, kind="stable")[:5]
     words = [f"{legend.names[i]} {summary.sizes[i] / total:.0%}" for i in order.tolist()]
@@ -219,9 +218,8 @@ def _scale_of_margins(summary: MapSummary, uncertainty_is: str | None) -> str:
 def _key_of_errors(known: KnownClasses | None) -> str:
     if known is None:
         return ""
-    wrong = known.pixels - known.right
     said = ", each cluster counted as the class that fits it best" if known.by_matching else ""
-    parts = (("right", known.right), ("wrong", wrong))
+    parts = (("right", known.right), ("wrong", known.pixels - known.right))
     chips = " ".join(
         f'<span><i class="chip {word}"></i>{word} {count:,} ({count / known.pixels:.1%})</span>'
         for word, count in parts
@@ -238,40 +236,37 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
     part, unit = area_unit(summary.square_meters)
     before, areas_before = (None, None) if summary.before is None else summary.before
     margins = _mean_margins(summary, len(legend.codes))
-    heads = ["class", "code", "pixels", "share"]
-    heads += [f"area ({unit})"] * bool(unit)
-    heads += ["pixels before smoothing"] * (before is not None)
-    heads += [f"area before ({unit})"] * (areas_before is not None)
-    heads += ["mean margin"] * (margins is not None)
-    heads += ["known pixels"] * bool(mostly)
+    # Columns of numbers: each head with what stands below it.
+    columns: dict[str, list[str]] = {
+        "code": [f"{code}" for code in legend.codes],
+        "pixels": [f"{size:,}" for size in summary.sizes],
+        "share": [f"{size / total:.1%}" for size in summary.sizes],
+    }
+    if summary.square_meters is not None:
+        columns[f"area ({unit})"] = [f"{area / part:,.4g}" for area in summary.square_meters]
+    if before is not None:
+        columns["pixels before smoothing"] = [f"{int(size):,}" for size in before]
+    if areas_before is not None:
+        columns[f"area before ({unit})"] = [f"{area / part:,.4g}" for area in areas_before]
+    if margins is not None:
+        columns["mean margin"] = ["" if np.isnan(m) else f"{m:.2f}" for m in margins]
     rows = []
     for i, (code, name, color) in enumerate(
         zip(legend.codes, legend.names, legend.colors, strict=True)
     ):
-        size = int(summary.sizes[i])
-        cells = [f"{code}", f"{size:,}", f"{size / total:.1%}"]
-        if summary.square_meters is not None:
-            cells.append(f"{summary.square_meters[i] / part:,.4g}")
-        if before is not None:
-            cells.append(f"{int(before[i]):,}")
-        if areas_before is not None:
-            cells.append(f"{areas_before[i] / part:,.4g}")
-        if margins is not None:
-            cells.append("" if np.isnan(margins[i]) else f"{margins[i]:.2f}")
-        numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
+        numbers = "".join(f'<td class="n">{texts[i]}</td>' for texts in columns.values())
         known = f"<td>{escape(mostly.get(code, ''))}</td>" if mostly else ""
         rows.append(
             f'<tr><th scope="row"><label><input type="checkbox" checked data-class="{i}" hidden '
             f'aria-label="Show {escape(name)}"><i class="chip" style="background:{color}"></i>'
             f'<span>{escape(name)}</span></label><div class="bar" style="background:{color};'
-            f'width:{100 * size / largest:.2f}%"></div></th>{numbers}{known}</tr>'
+            f'width:{100 * summary.sizes[i] / largest:.2f}%"></div></th>{numbers}{known}</tr>'
         )
-    head = "".join(
-        f'<th scope="col"{"" if text in ("class", "known pixels") else " class=n"}>{text}</th>'
-        for text in heads
-    )
+    heads = "".join(f'<th scope="col" class=n>{text}</th>' for text in columns)
+    heads = f'<th scope="col">class</th>{heads}'
+    heads += '<th scope="col">known pixels</th>' if mostly else ""
     return (
-        f'<div class="legend"><table id="legend"><thead><tr>{head}</tr></thead>'
+        f'<div class="legend"><table id="legend"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table>"
         '<p class="tools" hidden><button type="button" data-do="show">Show all</button>'
         '<button type="button" data-do="hide">Hide all</button></p></div>'
@@ -286,8 +281,7 @@ def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
     labels = summary.preview[kept]
     sums = np.bincount(labels, summary.values[kept], n_codes)
     counts = np.bincount(labels, minlength=n_codes)
-    found: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return found
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
 
 #: Why the objective of estimators with feature weights jumps.
@@ -490,7 +484,6 @@ def _add_rest(
     not_compared: Mapping[str, str] | None,
     things: str = "pixels",
 ) -> None:
-    """Add what is told alike of scenes and tables."""
     if held_out is not None:
         add_held_out(page, held_out)
     if profiles is not None:
@@ -550,12 +543,9 @@ def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
         found.append((f"{int((weights > 0).sum())}", "features with weight"))
-    for name, text in (
-        ("objective_", "objective"),
-        ("inertia_", "inertia"),
-        ("lower_bound_", "log-likelihood a row"),
-    ):
-        value = getattr(model, name, None)
+    told = {"objective": "objective", "inertia": "inertia", "lower_bound": "log-likelihood a row"}
+    for name, text in told.items():
+        value = getattr(model, f"{name}_", None)
         if value is not None:
             found.append((f"{value:.4g}", text))
             break

@@ -47,15 +47,12 @@ class Report(Output):
         super().__init__(place, "report", overwrite=overwrite)
 
     def check_place(self) -> None:
-        """Refuse web servers and folders."""
         super().check_place()
-        is_folder = is_folder_at_url(self.place) if self.path is None else self.path.is_dir()
-        if is_folder:
+        if is_folder_at_url(self.place) if self.path is None else self.path.is_dir():
             # Some file systems would let the report hide what is below.
             raise FileExistsError(f"{redact(self.place)!r} is a folder; expected one HTML file.")
 
     def exists(self) -> bool:
-        """Whether there is such a file."""
         return read_start(self.place, 0) is not None
 
     def written(self) -> Written | None:
@@ -76,7 +73,6 @@ class Report(Output):
         return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})
 
     def write(self, page: str) -> None:
-        """Write the page, whole or not at all."""
         write_whole(self.place, page.encode("utf-8"), check=self.check)
 
 
@@ -169,8 +165,11 @@ _POLICY = (
 
 
 def escape(text: object) -> str:
-    """Return text as it may stand in a page."""
     return html.escape(str(text), quote=True)
+
+
+def _section(heading: str, body: str) -> str:
+    return f"<section><h2>{escape(heading)}</h2>{body}</section>"
 
 
 class Page:
@@ -192,23 +191,17 @@ class Page:
         )
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Add numbers with what they are."""
-        tiles = "".join(
-            f'<div class="fact"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
-            for value, name in facts
-        )
+        tile = '<div class="fact"><b>{}</b><span>{}</span></div>'
+        tiles = "".join(tile.format(*map(escape, fact)) for fact in facts)
         self._parts.append(f'<section class="facts">{tiles}</section>')
 
     def section(self, heading: str, body: str) -> None:
         """Add a section; `body` is HTML."""
-        self._parts.append(f"<section><h2>{escape(heading)}</h2>{body}</section>")
+        self._parts.append(_section(heading, body))
 
     def pair(self, *parts: tuple[str, str]) -> None:
         """Add sections side by side; bodies are HTML."""
-        inner = "".join(
-            f"<section><h2>{escape(heading)}</h2>{body}</section>" for heading, body in parts
-        )
-        self._parts.append(f'<div class="two">{inner}</div>')
+        self._parts.append(f'<div class="two">{"".join(_section(*part) for part in parts)}</div>')
 
     def data(self, name: str, text: str) -> None:
         """Add data for the script, as JSON; nothing in it can end the element."""
@@ -217,10 +210,8 @@ class Page:
 
     def details(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
         """Add a table that opens on demand."""
-        body = "".join(
-            f"<tr><th>{escape(key)}</th><td><code>{escape(value)}</code></td></tr>"
-            for key, value in rows
-        )
+        line = "<tr><th>{}</th><td><code>{}</code></td></tr>"
+        body = "".join(line.format(*map(escape, row)) for row in rows)
         self._parts.append(
             f"<section><details><summary>{escape(heading)}</summary><table>{body}</table>"
             "</details></section>"

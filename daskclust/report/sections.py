@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,7 @@ def add_agreement(
         scores["95 % interval, from"], scores["to"] = found["accuracy_interval"]
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
-    rows = "".join(
-        f'<tr><th scope="row">{name}</th><td class="n">{value:.4f}</td></tr>'
-        for name, value in scores.items()
-    )
+    rows = _figures((name, f"{value:.4f}") for name, value in scores.items())
     learned = (
         "<p>The fit learned from these labels: how well the map fits them says nothing about its "
         f"other {things}. Give labels that the fit does not see as <code>--truth</code>.</p>"
@@ -111,18 +108,28 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
         for name, value in found.get("baselines", {}).items()
         if not name.startswith("rows")
     ]
-    lines = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td class="n">{escape(value)}</td></tr>'
-        for name, value in rows
-    )
     alone = ", ".join(found["not_held_out"])
     page.section(
         "Accuracy on labels kept apart",
         f"<p>{found['rows']:,} labels of {found['groups_held_out']} of {found['groups']} "
         f"{escape(found['unit'])}, which the fit has not seen; 95 % interval as of independent "
         f"labels.{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
-        f'<div class="agreement"><table>{lines}</table>{_by_class(found, "labels")}</div>',
+        f'<div class="agreement"><table>{_figures(rows)}</table>{_by_class(found, "labels")}</div>',
     )
+
+
+def _figures(rows: Iterable[tuple[str, str]]) -> str:
+    line = '<tr><th scope="row">{}</th><td class="n">{}</td></tr>'
+    return "".join(line.format(*map(escape, row)) for row in rows)
+
+
+def _numbers(texts: Iterable[object]) -> str:
+    return "".join(f'<td class="n">{text}</td>' for text in texts)
+
+
+def _heads(texts: Iterable[str]) -> str:
+    """Write heads of columns of numbers."""
+    return "".join(f'<th scope="col" class="n">{text}</th>' for text in texts)
 
 
 def _by_class(found: Mapping[str, Any], things: str) -> str:
@@ -132,10 +139,9 @@ def _by_class(found: Mapping[str, Any], things: str) -> str:
     heads = ("known", "found", "producer's accuracy", "user's accuracy", "F1")
     rows = "".join(
         f'<tr><th scope="row">{escape(item["class"])}</th>'
-        f'<td class="n">{item["truth"]:,}</td><td class="n">{item["labels"]:,}</td>'
-        + "".join(
-            f'<td class="n">{"" if item[key] is None else format(item[key], ".3f")}</td>'
-            for key in ("producers", "users", "f1")
+        + _numbers(f"{item[key]:,}" for key in ("truth", "labels"))
+        + _numbers(
+            "" if item[key] is None else f"{item[key]:.3f}" for key in ("producers", "users", "f1")
         )
         + "</tr>"
         for item in items
@@ -144,9 +150,8 @@ def _by_class(found: Mapping[str, Any], things: str) -> str:
         f'<div class="wide"><table><caption>Accuracy by class: of the {things} known as a class, '
         "the share found as it (producer's); of those found, the share known as it "
         "(user's)</caption>"
-        '<thead><tr><th scope="col">class</th>'
-        + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
-        + f"</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<thead><tr><th scope="col">class</th>{_heads(heads)}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -208,9 +213,7 @@ def _percent(share: float) -> str:
     >>> _percent(0.0), _percent(0.004), _percent(0.5)
     ('', '<1%', '50%')
     """
-    if share == 0:
-        return ""
-    return "<1%" if share < 0.005 else f"{share:.0%}"
+    return f"{share:.0%}" if share >= 0.005 else "<1%" if share else ""
 
 
 def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, str]:
@@ -222,24 +225,22 @@ def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, st
     ...                      "class_names": ["water", "wheat"]}})
     {0: '75% wheat'}
     """
-    for found in (agreement or {}).values():
-        counts = np.asarray(found["counts"])
-        names = found.get("class_names") or found["classes"]
-        return {
-            code: f"{counts[:, at].max() / counts[:, at].sum():.0%} {names[counts[:, at].argmax()]}"
-            for at, code in enumerate(found["clusters"])
-        }
-    return {}
+    if not agreement:
+        return {}
+    found = next(iter(agreement.values()))
+    names, counts = found.get("class_names") or found["classes"], np.asarray(found["counts"])
+    return {
+        code: f"{own.max() / own.sum():.0%} {names[own.argmax()]}"
+        for code, own in zip(found["clusters"], counts.T, strict=True)
+    }
 
 
 def add_violations(page: Page, model: Any) -> None:
-    """List the first violated pairs."""
     violations = getattr(model, "constraint_violations_", None)
     if violations is None or not len(violations):
         return
     rows = "".join(
-        f'<tr><td class="n">{int(v["i"])}</td><td class="n">{int(v["j"])}</td>'
-        f"<td>{escape(v['kind'])}</td></tr>"
+        f"<tr>{_numbers((v['i'], v['j']))}<td>{escape(v['kind'])}</td></tr>"
         for v in violations[:_LISTED]
     )
     page.section(
@@ -258,19 +259,14 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
     page = Page(title)
     page.written("")
     things = _things(profiles)
-    page.facts(
-        [
-            (f"{profiles.sizes.sum():,.0f}", things),
-            (f"{profiles.n_clusters}", "clusters"),
-            (f"{len(profiles.features)}", "features"),
-            *(
-                []
-                if isinstance(rules, str)
-                else [(f"{rules.fidelity:.1%}", f"of the {things} follow the rules")]
-            ),
-            (profiles.worst_auc_error, "error of the AUC at most"),
-        ]
-    )
+    facts = [
+        (f"{profiles.sizes.sum():,.0f}", things),
+        (f"{profiles.n_clusters}", "clusters"),
+        (f"{len(profiles.features)}", "features"),
+    ]
+    if not isinstance(rules, str):
+        facts.append((f"{rules.fidelity:.1%}", f"of the {things} follow the rules"))
+    page.facts([*facts, (profiles.worst_auc_error, "error of the AUC at most")])
     add_profiles(page, profiles, rules)
     return page.html(mark)
 
@@ -309,7 +305,6 @@ def _things(profiles: Any) -> str:
 
 
 def _more(left: int) -> str:
-    """Say how many are not listed."""
     return f"<p>and {left:,} more</p>" if left > 0 else ""
 
 
@@ -331,17 +326,13 @@ def _table(profiles: Any, at: int, label: int) -> str:
             profiles.aucs[at, j],
             profiles.missing[at, j],
         )
-        cells = "".join(
-            f'<td class="n">{"" if np.isnan(value) else format(value, ".4g")}</td>'
-            for value in values
-        )
+        cells = _numbers("" if np.isnan(value) else f"{value:.4g}" for value in values)
         rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-    titles = "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
     return (
         f"<p>{profiles.sizes[at]:,.0f} {_things(profiles)}, {profiles.shares[at]:.1%} of all"
         f"{f'; the {len(rows)} features of {p:,} that tell most' if len(rows) < p else ''}.</p>"
-        f'<div class="wide"><table><thead><tr><th scope="col">feature</th>{titles}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="wide"><table><thead><tr><th scope="col">feature</th>{_heads(heads)}</tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -372,19 +363,13 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     step = max(1, -(-max(old.shape) // _MAP_SIDE))
     maps = (old, changes.matched, changed)
     small = compute("pictures of the maps", *(each.values[::step, ::step] for each in maps))
-    figures = [
-        _figure(heading, np.asarray(values), codes, colors)
-        for heading, values, codes, colors in (
-            ("First map", small[0], legend.codes, legend.colors),
-            ("Second map, in the colors of the first", small[1], legend.codes, legend.colors),
-            (
-                "What changed, in the color of the new class",
-                small[2],
-                sorted(changed.colors),
-                [changed.colors[code] for code in sorted(changed.colors)],
-            ),
-        )
-    ]
+    codes = sorted(changed.colors)
+    new = codes, [changed.colors[code] for code in codes]
+    figures = (
+        _figure("First map", small[0], legend.codes, legend.colors),
+        _figure("Second map, in the colors of the first", small[1], legend.codes, legend.colors),
+        _figure("What changed, in the color of the new class", small[2], *new),
+    )
     page.section("Maps", f'<div class="three">{"".join(figures)}</div>')
     alone = changes.only_old or changes.only_new
     page.section(
@@ -411,7 +396,7 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
 
 
 def _figure(heading: str, values: Any, codes: Any, colors: Any) -> str:
-    picture, said = map_png(values, colors, codes), escape(heading)
+    picture, said = map_png(np.asarray(values), colors, codes), escape(heading)
     return (
         f'<figure class="viewer"><img src="{picture}" alt="{said}">'
         f"<figcaption>{said}</figcaption></figure>"
@@ -419,38 +404,22 @@ def _figure(heading: str, values: Any, codes: Any, colors: Any) -> str:
 
 
 def _units(changes: Any) -> tuple[Any, str]:
-    """Return what is told of each pair of classes, and its unit."""
     part, unit = area_unit(changes.square_meters)
     return (changes.square_meters / part, unit) if unit else (changes.pixels, "pixels")
 
 
 def _areas(changes: Any) -> str:
-    sizes, unit = _units(changes)
-    renamed = any(
-        changes.new_names.get(code, name) != name
-        for code, name in zip(changes.legend.codes, changes.legend.names, strict=True)
-    )
-    before, after, kept = sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes)
+    (sizes, unit), legend = _units(changes), changes.legend
+    renamed = any(changes.new_names.get(code, n) != n for code, n in legend.by_code.items())
     rows = "".join(
         f'<tr><th scope="row"><i class="chip" style="background:{color}"></i>{escape(name)}</th>'
         + (f"<td>{escape(changes.new_names.get(code, ''))}</td>" if renamed else "")
-        + "".join(
-            f'<td class="n">{text}</td>'
-            for text in (
-                f"{a:,.5g}",
-                f"{b:,.5g}",
-                f"{b - a:+,.4g}" if a != b else "0",
-                f"{k / a:.1%}" if a else "",
-            )
-        )
+        + _numbers((f"{a:,.5g}", f"{b:,.5g}", f"{b - a:+,.4g}" if a != b else "0"))
+        + _numbers([f"{k / a:.1%}" if a else ""])
         + "</tr>"
         for code, name, color, a, b, k in zip(
-            changes.legend.codes,
-            changes.legend.names,
-            changes.legend.colors,
-            before.tolist(),
-            after.tolist(),
-            kept.tolist(),
+            *(legend.codes, legend.names, legend.colors),
+            *(part.tolist() for part in (sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes))),
             strict=True,
         )
     )
@@ -458,8 +427,7 @@ def _areas(changes: Any) -> str:
     return (
         '<table><thead><tr><th scope="col">class</th>'
         + ('<th scope="col">called in the second map</th>' if renamed else "")
-        + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
-        + f"</tr></thead><tbody>{rows}</tbody></table>"
+        + f"{_heads(heads)}</tr></thead><tbody>{rows}</tbody></table>"
     )
 
 
@@ -474,9 +442,8 @@ def _moves(changes: Any, moves: list[tuple[int, int]]) -> str:
         + f'<td class="n">{sizes[a, b] / total:.2%}</td></tr>'
         for a, b in moves[:_MOVES]
     )
-    heads = ["pixels", *([] if unit == "pixels" else [unit]), "share"]
+    heads = dict.fromkeys(("pixels", unit, "share"))
     return (
         '<table><thead><tr><th scope="col">from</th><th scope="col">to</th>'
-        + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
-        + f"</tr></thead><tbody>{rows}</tbody></table>{_more(len(moves) - _MOVES)}"
+        f"{_heads(heads)}</tr></thead><tbody>{rows}</tbody></table>{_more(len(moves) - _MOVES)}"
     )

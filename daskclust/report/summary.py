@@ -104,10 +104,8 @@ def n_clusters_of(model: Any) -> int:
         centers = getattr(model, name, None)
         if centers is not None:
             return len(centers)
-    found = getattr(model, "n_clusters_", None)
-    if found is None:
-        found = model.n_clusters if hasattr(model, "n_clusters") else len(model.classes_)
-    return int(found)
+    found = getattr(model, "n_clusters_", getattr(model, "n_clusters", None))
+    return len(model.classes_) if found is None else int(found)
 
 
 #: Pixels along the longer side of the small map.
@@ -170,7 +168,6 @@ def summarize(
         codes=order,
         new_axis=2,
         chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (len(order),)),
-        dtype=np.int64,
         meta=np.empty((0, 0, 0), np.int64),
     )
     step = max(1, -(-max(image.shape) // _SIDE))
@@ -194,9 +191,9 @@ def pixels_and_areas(
         table = area_table(LabelMap(image, place=place, dimension_names=cube.dimension_names))
     except ImportError:  # without pyproj there are only counts
         table = area_table(LabelMap(image, dimension_names=cube.dimension_names))
-    found = {row.code: row for row in table}
-    sizes = np.array([found[code].pixels if code in found else 0 for code in codes], np.int64)
-    areas = [0.0 if code not in found else found[code].square_meters for code in codes]
+    found = {row.code: (row.pixels, row.square_meters) for row in table}
+    counts, areas = zip(*(found.get(code, (0, 0.0)) for code in codes), strict=True)
+    sizes = np.array(counts, np.int64)
     has_areas = place.crs_text() is not None and None not in areas
     return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
 

@@ -107,7 +107,6 @@ def _check_plain(array: zarr.Array, shown: str) -> None:
 
 
 def as_lists(rows: NDArray[Any]) -> Any:
-    """Return rows as a table of one column of lists."""
     import pandas
     import pyarrow
 

@@ -213,29 +213,9 @@ class Table:
     def known_classes(self, column: str) -> tuple[Any, dict[int, str] | None]:
         """Return the classes of a column as codes, and their names.
 
-        Missing values, empty text and -1 mean "no class".
-
-        Parameters
-        ----------
-        column : str
-
-        Returns
-        -------
-        codes : dask.array.Array of shape (n,), int64
-            Lazy, one chunk per partition; -1 for none.
-        names : dict of int to str, or None
-            By code; None where the column holds codes.
-
-        Raises
-        ------
-        KeyError
-            There is no such column.
-        ValueError
-            The column holds numbers that are no codes, or no class at all.
-
-        Notes
-        -----
-        One pass over the column; nothing as long as the table reaches the client.
+        Missing values, empty text and -1 mean "no class".  Codes (n,) are lazy, one chunk per
+        partition, -1 for none; names are by code, None where the column holds codes.  One pass
+        over the column; nothing as long as the table reaches the client.
         """
         if column not in self.frame.columns:
             raise _no_column(column, [str(name) for name in self.frame.columns])
@@ -247,16 +227,11 @@ class Table:
                 "and -1 mean none."
             )
         classes = np.unique(self._as_classes(column, found))
-        names = None
-        if classes.dtype.kind == "O":
-            names = {code: str(name) for code, name in enumerate(classes)}
+        names = dict(enumerate(map(str, classes))) if classes.dtype.kind == "O" else None
+        parts = self._labeled_parts(column, _coded, np.unique(found), classes)
         blocks = [
             da.from_delayed(part, (length,), meta=np.empty(0, np.int64))
-            for part, length in zip(
-                self._labeled_parts(column, _coded, np.unique(found), classes),
-                self.lengths,
-                strict=True,
-            )
+            for part, length in zip(parts, self.lengths, strict=True)
         ]
         return da.concatenate(blocks), names
 
@@ -268,8 +243,7 @@ class Table:
 
     def _as_classes(self, column: str, labels: NDArray[Any]) -> NDArray[Any]:
         """Return labels as codes where they are such."""
-        is_text = number_type(self.frame.dtypes[column]) is None
-        if is_text and self.is_text:
+        if self.is_text and number_type(self.frame.dtypes[column]) is None:
             # In CSV all is text: codes are what they look like, if all of them do.
             labels = _codes_in(labels, column)
         if labels.dtype.kind == "i" and len(labels) and labels.min() < 0:
@@ -481,6 +455,8 @@ def open_table(
     if isinstance(columns, str):
         columns = [columns]
     lists: _Vectors | None = None
+    files: list[Path] = []
+    is_text = False
     array = stored_vectors(source)
     if array is not None:
         frame: Any = dd.from_delayed(
@@ -489,12 +465,9 @@ def open_table(
             verify_meta=False,
         )
         file = local_path(source)
-        files: list[Path] = [] if file is None or not file.is_file() else [file]
-        is_text = False
+        files = [] if file is None or not file.is_file() else [file]
     elif hasattr(source, "to_dask_array"):
         frame = source
-        files = []
-        is_text = False
     else:
         single = isinstance(source, str | os.PathLike)
         listed: Any = [source] if single else source
@@ -555,8 +528,7 @@ def open_table(
     hint = ""
     if columns is None:
         columns = [n for n in known if number_type(kinds[n]) and n != label_column]
-        items = {name: _items_of(kinds[name]) for name in known}
-        vectors = [name for name, of in items.items() if of is not None and _number_of(of)]
+        vectors = [name for name in known if _number_of(_items_of(kinds[name]))]
         if not columns and len(vectors) == 1:
             columns = vectors
         elif vectors:
@@ -646,10 +618,10 @@ def _items_of(kind: Any) -> Any:
 
 def _number_of(items: Any) -> np.dtype[Any] | None:
     try:
-        dtype = np.dtype(items.to_pandas_dtype())
+        dtype = None if items is None else np.dtype(items.to_pandas_dtype())
     except NotImplementedError:
         return None
-    return dtype if dtype.kind in "fiu" else None
+    return dtype if dtype is not None and dtype.kind in "fiu" else None
 
 
 def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | None:
@@ -679,9 +651,8 @@ def _kind_of(name: str) -> str:
     """
     # Of a path, it is part of a pattern.
     plain = name.lower().split("?")[0] if "://" in name else name.lower()
-    if plain.endswith(".csv.gz"):
-        return "CSV in gz"
-    return "CSV" if plain.endswith(".csv") else "Parquet"
+    kinds = {".csv": "CSV", ".csv.gz": "CSV in gz"}
+    return next((kind for end, kind in kinds.items() if plain.endswith(end)), "Parquet")
 
 
 def _check_length(part: Any, length: int) -> None:
@@ -732,7 +703,6 @@ def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> ND
 
 
 def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
-    """Places of the labels of a part, and these."""
     _check_length(part, length)
     places = np.flatnonzero(part.notna().to_numpy(dtype=bool))
     present = part.iloc[places]

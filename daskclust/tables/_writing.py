@@ -33,7 +33,6 @@ class LabelsFolder(Output):
         self.column, self.sources = column, sources
 
     def check_place(self) -> None:
-        """Refuse URLs."""
         if "://" in self.place:
             raise ValueError(
                 f"{redact(self.place)!r} is a URL; expected a local folder, or one that workers "
@@ -41,7 +40,6 @@ class LabelsFolder(Output):
             )
 
     def written(self) -> Written | None:
-        """Return what is kept beside the labels."""
         attributes = written_labels(self.place)
         if attributes is None:
             return None

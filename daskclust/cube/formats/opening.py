@@ -140,20 +140,24 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     return _BY_ENDING.get(ending, "zarr")
 
 
+def _existing(name: str) -> str:
+    """Return the absolute path of a file: workers with another working directory find it."""
+    if "://" in name:
+        return name
+    if not Path(name).exists():
+        raise FileNotFoundError(
+            f"There is no file {redact(name)!r}; give the path of an existing one."
+        )
+    return str(Path(name).absolute())
+
+
 def open_file(path: str | os.PathLike[str]) -> Any:
     """Open an image file other than a Zarr store, lazy and undecoded.
 
     A raster comes out as what is known of it, NetCDF as a Dataset, ``.npy`` as a Dask array.
     """
     name = os.fspath(path)
-    local = "://" not in name and not name.startswith("/vsi")
-    if local and not Path(name).exists():
-        raise FileNotFoundError(
-            f"There is no file {redact(name)!r}; give the path of an existing one."
-        )
-    if local:
-        # Absolute, so that a worker with another working directory finds it.
-        name = str(Path(name).absolute())
+    name = name if name.startswith("/vsi") else _existing(name)
     kind = kind_of(name)
     if kind == "npy":
         held = NpyFile(Path(name))
@@ -173,23 +177,17 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> Described:
     """Open band files of one grid as one image, in the order given."""
     if not paths:
         raise ValueError("The list of band files is empty; give one path a band.")
+    names: list[str] = []
     for path in paths:
         if kind_of(path) != "raster":
             raise ValueError(
                 f"{redact(path)!r} is no raster file; expected a list of GeoTIFF, JPEG 2000 or "
                 "ENVI files, one or more bands each."
             )
-        if "://" not in os.fspath(path) and not Path(path).exists():
-            raise FileNotFoundError(
-                f"There is no file {redact(path)!r}; give the path of an existing one."
-            )
-    names = [
-        os.fspath(path) if "://" in os.fspath(path) else str(Path(path).absolute())
-        for path in paths
-    ]
-    for name in names:
-        if names.count(name) > 1:
+        name = _existing(os.fspath(path))
+        if name in names:
             raise ValueError(
                 f"The list of band files names {redact(name)!r} twice; expected each file once."
             )
+        names.append(name)
     return open_rasters(names)

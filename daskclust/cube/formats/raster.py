@@ -83,10 +83,8 @@ def _ends_of_blocks(file: Any) -> int:
     for at in np.unique(np.linspace(0, total - 1, min(total, _BLOCKS_LOOKED_AT)).astype(np.int64)):
         band, place = divmod(int(at), down * across)
         y, x = divmod(place, across)
-        found = [
-            file.get_tag_item(f"BLOCK_{what}_{x}_{y}", "TIFF", bidx=band + 1)
-            for what in ("OFFSET", "SIZE")
-        ]
+        keys = f"BLOCK_OFFSET_{x}_{y}", f"BLOCK_SIZE_{x}_{y}"
+        found = [file.get_tag_item(key, "TIFF", bidx=band + 1) for key in keys]
         if None not in found:  # a block without data is not stored
             ends = max(ends, sum(int(value) for value in found))
     return ends
@@ -462,11 +460,9 @@ def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Described:
     first = parts[0]
     for path, part in zip(paths, parts, strict=True):
         _check_same_grid(str(paths[0]), first, str(path), part)
-    names = [
-        name
-        for path, part in zip(paths, parts, strict=True)
-        for name in part.attributes.get(BAND_NAMES, [Path(str(path)).stem] * len(part.values))
-    ]
+    names: list[str] = []
+    for path, part in zip(paths, parts, strict=True):
+        names += part.attributes.get(BAND_NAMES, [Path(str(path)).stem] * len(part.values))
     centers = [part.find("wavelength") for part in parts]
     known = [np.asarray(one.values) for one in centers if one is not None]
     joined = None

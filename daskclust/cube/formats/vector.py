@@ -134,9 +134,8 @@ def read_classes(values: Any, source: str) -> Classes:
 
 
 def _is_class(item: Any) -> bool:
-    if item is None or (isinstance(item, float) and np.isnan(item)):
-        return False
-    return not (isinstance(item, str) and not item.strip())
+    is_nan = isinstance(item, float) and np.isnan(item)
+    return bool(item.strip()) if isinstance(item, str) else item is not None and not is_nan
 
 
 def _whole_numbers(texts: Array, source: str) -> Ints | None:
@@ -285,17 +284,15 @@ def points_image(
     return da.from_array(held, chunks=chunks, asarray=False, fancy=False, meta=meta)
 
 
-def _find(table: _Table, names: tuple[str, ...]) -> str | None:
-    return next((c for c in table if c.strip().lower() in names), None)
-
-
 def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[str]]:
-    row, column = _find(table, _ROW), _find(table, _COLUMN)
+    row, column, x, y = (
+        next((c for c in table if c.strip().lower() in names), None)
+        for names in (_ROW, _COLUMN, _X, _Y)
+    )
     if row is not None and column is not None:
-        found = [_numbers(table[key], key, name, whole=True) for key in (row, column)]
-        positions = [key for key in (_find(table, _X), _find(table, _Y)) if key is not None]
-        return found[0].astype(np.int64), found[1].astype(np.int64), [row, column, *positions]
-    x, y = _find(table, _X), _find(table, _Y)
+        rows, cols = (_numbers(table[key], key, name, whole=True) for key in (row, column))
+        positions = [key for key in (x, y) if key is not None]
+        return rows.astype(np.int64), cols.astype(np.int64), [row, column, *positions]
     if x is None or y is None:
         raise ValueError(
             f"{name!r} has the columns {list(table)}; expected row and column, "
@@ -427,7 +424,6 @@ def rasterize_file(
         shown=shown,
         drop_axis=2,
         chunks=chunks,
-        dtype=np.int32,
         meta=np.empty((0, 0), np.int32),
     )
     return image, classes
@@ -535,7 +531,7 @@ def _burn(
     order = np.argsort(codes, kind="stable")
     a, b, c, d, e, f = transform
     here = Affine(a, b, a * left + b * top + c, d, e, d * left + e * top + f)
-    pairs = [(shapely.from_wkb(shape), code) for shape, code in zip(shapes, codes, strict=True)]
+    pairs = list(zip(shapely.from_wkb(shapes), codes, strict=True))
     found: list[NDArray[np.int32]] = [
         rasterize(
             [pairs[at] for at in some],
@@ -550,9 +546,8 @@ def _burn(
     highest, lowest = found
     if (highest != lowest).any():
         row, column = (int(axis[0]) for axis in np.nonzero(highest != lowest))
-        classes = [
-            (names or {}).get(int(image[row, column]), int(image[row, column])) for image in found
-        ]
+        two = [int(image[row, column]) for image in found]
+        classes = [(names or {}).get(code, code) for code in two]
         raise ValueError(
             f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
             f"{classes[1]!r} and {classes[0]!r}; expected one a pixel. Correct the features that "
