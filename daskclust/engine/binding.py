@@ -71,15 +71,11 @@ _PACKS = 16
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array."""
     return isinstance(X, da.Array)
 
 
 def number_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers.
-
-    pandas' extension types (nullable and Arrow columns) may lack values.
-    """
+    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers."""
     if not isinstance(kind, np.dtype):
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -92,7 +88,6 @@ def number_type(kind: Any) -> np.dtype[Any] | None:
 
 
 def unwrap(X: Any) -> Any:
-    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
     if hasattr(X, "to_dask_array"):
         kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
         plain = all(isinstance(kind, np.dtype) for kind in kinds)
@@ -108,10 +103,7 @@ def unwrap(X: Any) -> Any:
 
 
 def fetch_chunks(array: Any, what: str) -> list[Any]:
-    """Compute the chunks, each small, of an array that is chunked along its first axis only.
-
-    `what` names the array in messages.
-    """
+    """Compute small chunks along the first axis; `what` names the array in messages."""
     get, client = scheduler_of(array)
     behind = graph_behind(array)
     graph = behind.whole()
@@ -125,7 +117,6 @@ def _one(block: Any) -> Any:
 
 
 def _counted_rows(X: Any) -> tuple[int, ...]:
-    """Count the rows of chunks of unknown length."""
     warn(
         f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
         "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
@@ -155,7 +146,6 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
 
 
 def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
-    """Whether a lazy array stays in memory for the time of the fit."""
     setting = dask.config.get("daskclust.persist")
     if isinstance(setting, bool):
         return setting
@@ -164,10 +154,7 @@ def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What passes over lazy rows would be like, on workers that are not there yet.
-
-    `kept`: the rows stay in memory. `tasks` are those of a pass, `peak` the bytes of a worker.
-    """
+    """What passes need on workers to come: their `tasks`, and the `peak` bytes of one worker."""
 
     kept: bool
     tasks: int
@@ -186,13 +173,10 @@ def forecast(
     limit: float,
     task: int = 0,
 ) -> Forecast:
-    """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes.
-
-    `read` are the bytes that are read for a block, `task` those of the largest task beside passes.
-    """
+    """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
-    kept = _is_kept(n_bytes, float(dask.config.get("daskclust.persist-fraction")) * free, False)
+    kept = _is_kept(n_bytes, _keepable(free), False)
     worker = planned(limit, n_bytes / n_workers if kept else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
@@ -201,10 +185,13 @@ def forecast(
     return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 
 
-def spare_memory() -> float:
-    """Return the bytes that a fit in this process may keep between its passes."""
-    free = float(psutil.virtual_memory().available)
+def _keepable(free: float) -> float:
+    """Return the bytes, of those that are free, that a fit may keep between its passes."""
     return float(dask.config.get("daskclust.persist-fraction")) * free
+
+
+def spare_memory() -> float:
+    return _keepable(float(psutil.virtual_memory().available))
 
 
 def _bind_local(
@@ -262,7 +249,6 @@ def _load_pack(chunks: list[Any]) -> list[Any]:
 
 
 def _kept_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> list[Any]:
-    """Let a cluster compute chunks and keep them, several by each task."""
     token = uuid4().hex
     graph = {
         (f"daskclust-pack-{token}", i): task(partial(_load_pack, [chunks[j] for j in pack]))
@@ -280,14 +266,12 @@ def _bind_cluster(
     n_bytes: float,
     client: Any,
 ) -> tuple[Executor, float]:
-    """Return groups on a cluster, and the bytes that may be kept between passes."""
-
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
 
     threads, workers = measure(client)
     check_workers(workers)
-    keepable = float(dask.config.get("daskclust.persist-fraction")) * free_memory(workers)
+    keepable = _keepable(free_memory(workers))
 
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
@@ -318,11 +302,10 @@ def _bind_cluster(
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(blocks), read)
         return _whole_graph(blocks, behind, named, client.get, client), keepable
 
-    held: list[Any]
+    held: list[Any] = futures or list(chunks or ())
     if futures is not None:
-        held = futures
         try:
-            _arrived(client, held)
+            _arrived(client, futures)
         except BaseException:
             if behind.futures is None:
                 discard(client, futures)
@@ -330,9 +313,8 @@ def _bind_cluster(
         wholes = [
             Block(blocks[pack[0]].start, sum(blocks[i].size for i in pack), None) for pack in packs
         ]
-        parts = by_location(wholes, held, client.who_has(held), threads)
+        parts = by_location(wholes, futures, client.who_has(futures), threads)
     else:
-        held = list(chunks or ())
         addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
@@ -348,15 +330,12 @@ def _bind_cluster(
         values = [held[i] for i in at]
         own_weights = None if weights is None else [weights[i] for i in inside]
         slot = Slot(sum(block.size for block in part), worker)
-        if futures is not None:
-            bind = Task("bind", bind_group, (own, values, own_weights), slot)
-        else:
+        bind = Task("bind", bind_group, (own, values, own_weights), slot)
+        if futures is None:
             bind = Task("bind", Packed(partial(bind_group, own, values)), (own_weights,), slot)
         groups.append(bind.submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
-    worker_slots = WorkerSlots(
-        client, [group.slot for group in groups if group.slot is not None], threads
-    )
+    worker_slots = WorkerSlots(client, [group.slot for group in groups if group.slot], threads)
     # Kept blocks are counted with the memory that is taken.
     block = 0 if futures is not None else largest * X.shape[1] * X.dtype.itemsize
     plan = MemoryPlan(workers, len(groups), block)
@@ -378,23 +357,19 @@ def _arrived(client: Any, futures: list[Any]) -> None:
 
 def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:
     n, p = X.shape
-    block = Block(0, n, X, weight)
-    n_threads = cpu_threads() if side_by_side else 1
-    groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
+    groups = [Group([Block(0, n, X, weight)])]
+    if side_by_side and cpu_threads() > 1:
+        groups = share_out(groups[0].blocks, cpu_threads())
     return OpenRows(ThreadExecutor(groups), X.dtype, (n,), p, spare_memory())
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
     """Bind data to the place where their passes will run; values are not checked.
 
-    `n_clusters` are centers with which passes compare each row of an array in memory: where there
-    are many, threads pay for few rows already.
-
-    NumPy arrays run on threads of this process without Dask.  Dask arrays run on
-    the user's scheduler: blocks that are in memory are bound into one group a
-    worker thread; a lazy array is kept in memory for the fit if it takes no more
-    than ``daskclust.persist-fraction`` of what is free, and is otherwise read
-    again in every pass, one block a thread at a time.
+    NumPy arrays run on threads of this process, for fewer rows where they are compared with many
+    centers (`n_clusters`).  Dask arrays run on the user's scheduler: blocks in memory are one group
+    a worker thread; a lazy array is kept for the fit if it takes at most
+    ``daskclust.persist-fraction`` of free memory, else read in every pass, a block a thread.
     """
     check_settings()
     if not is_dask(X):
@@ -436,11 +411,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
-    """Bind as many rows as X has without their values, for fits of made-up data.
-
-    Returns rows with the chunks of X, whose blocks have no columns, so that no data are read or
-    stored; and the X that a fit receives, lazy, so that labels are only computed if they are used.
-    """
+    """Return rows with the chunks of X without columns, for made-up data, and a lazy X."""
     n, p = like.n_rows, like.n_features
     if is_dask(X):
         blank = open_rows(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype))

@@ -1,8 +1,4 @@
-"""Blocks of rows, groups of blocks, and the work of a task on a group.
-
-A group is a list of blocks that one worker handles one after another.  The functions here
-run inside the tasks and do not use a scheduler.
-"""
+"""Blocks of rows, groups of blocks, and the work of a task on a group, without a scheduler."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import dask
@@ -43,7 +40,6 @@ _TILE = 2**20
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the precision for distances: float32 where it holds the input exactly.
 
-    >>> import numpy as np
     >>> working_dtype(np.dtype(np.int8)), working_dtype(np.dtype(np.int32))
     (dtype('float32'), dtype('float64'))
     """
@@ -55,7 +51,7 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def tile_bytes(dtype: np.dtype[Any], n_rows: int, n_columns: int) -> int:
-    """Return the bytes of the largest tile of a block; 0 where rows are worked on as they are."""
+    """Bytes of the largest tile of a block; 0 where rows are worked on as they are."""
     worked = working_dtype(dtype)
     return 0 if worked == dtype else worked.itemsize * n_columns * min(n_rows, _step(n_columns))
 
@@ -65,9 +61,7 @@ def _step(n_columns: int) -> int:
 
 
 def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row of each tile of a block, and the row after its last, by local number.
-
-    Tiles end at multiples of ``SEGMENT`` global rows, where sums do not show a cut.
+    """Yield local bounds of tiles, which end at multiples of ``SEGMENT`` global rows.
 
     >>> list(tiles_of(4000, 5000, 768))
     [(0, 96), (96, 4192), (4192, 5000)]
@@ -82,11 +76,10 @@ def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]
 
 @dataclass(frozen=True)
 class LazyChunk:
-    """A chunk that is computed when it is wanted.
+    """A chunk that is computed when it is wanted, and again where a failure may pass.
 
-    The graph is carried opaquely: schedulers do not see its keys, so a group of
-    a thousand chunks is one task, which holds one chunk in memory at a time.  Where
-    that fails in a way that may pass, it is tried again.
+    Schedulers do not see the keys of its graph: a group of a thousand chunks is one task, which
+    holds one chunk at a time.
     """
 
     graph: Mapping[Any, Any]
@@ -111,12 +104,13 @@ class LazyChunk:
 def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
     """Return a chunk as a C-contiguous matrix; masked values become NaN.
 
-    >>> import numpy as np
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
     """
     if type(x) is not np.ndarray:
-        x = _plain(x, dtype)
+        _check_dense(x)
+        if np.ma.is_masked(x):
+            x = np.ma.filled(x.astype(dtype), np.nan)
     if x.dtype.kind not in _NUMBERS:
         raise ChunkError(
             f"A block has dtype {x.dtype}; its metadata promised real numbers. Use "
@@ -127,16 +121,7 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
     return converted(x, dtype)
 
 
-def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
-    """Refuse sparse matrices, and write NaN where values are masked."""
-    _check_dense(x)
-    if np.ma.is_masked(x):
-        x = np.ma.filled(x.astype(dtype), np.nan)
-    return x
-
-
 def _check_dense(x: Any) -> None:
-    """Refuse a block that is no array, or a sparse one."""
     if issparse(x):
         raise TypeError(
             f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
@@ -150,11 +135,7 @@ def _check_dense(x: Any) -> None:
 
 
 def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = None) -> None:
-    """Refuse a block of another shape than the metadata promised; None: nothing was promised.
-
-    Compiled kernels trust the width; with another they would read outside the block.  With
-    another number of rows, results would belong to other rows.
-    """
+    """Refuse a block of another shape than the metadata promised: kernels trust the width."""
     _check_dense(x)
     if n_columns is not None and np.shape(x)[1:] != (n_columns,):
         raise ChunkError(
@@ -171,7 +152,6 @@ def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = 
 
 
 def check_vector(values: Any, what: str) -> None:
-    """Refuse a block of labels or weights that is not one value a row."""
     if np.ndim(values) != 1:
         raise ChunkError(
             f"A block of {what} has shape {np.shape(values)}; its metadata promised one value a "
@@ -183,8 +163,7 @@ def check_vector(values: Any, what: str) -> None:
 class Prepare:
     """Turns a chunk into the rows that kernels take.
 
-    `dtype` is the precision of the distance work. `transform` is applied to each chunk, for metrics
-    that are Euclidean in another space. `version` is the client's.
+    `transform` is for metrics that are Euclidean in another space; `version` is the client's.
     """
 
     dtype: np.dtype[Any]
@@ -207,11 +186,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of rows: its place, and its values or how to get them.
-
-    `start` is the global number of the first row. `skip` are rows of the block, by local number,
-    that are left out of sums because they are settled elsewhere.
-    """
+    """A block of rows: values, or how to get them; `skip` are local rows left out of sums."""
 
     start: int
     size: int
@@ -220,7 +195,6 @@ class Block:
     skip: NDArray[np.intp] | None = None
 
     def fetch(self, prepare: Prepare) -> Block:
-        """Return the block with its values in memory, in the type in which they are stored."""
         x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
         check_shape(x, self.start, prepare.n_columns, self.size)
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
@@ -243,11 +217,7 @@ class Block:
         return Block(self.start, self.size, x, weight)
 
     def tiles(self, prepare: Prepare) -> Iterator[RowBlock]:
-        """Yield the rows of a block in memory as kernels take them.
-
-        All at once, where they are stored so; else a tile at a time, so that no copy of the
-        whole block is made.
-        """
+        """Yield the rows as kernels take them: a tile at a time where they are converted."""
         if self.x.dtype == prepare.dtype:
             yield prepare(self.x, self.weight, ((self.start, self.size),))
             return
@@ -256,34 +226,31 @@ class Block:
             yield prepare(self.x[low:high], weight, ((self.start + low, high - low),))
 
     def _check_weights(self, weight: Any) -> None:
-        if weight is not None and len(weight) != self.size:
+        if len(weight) != self.size:
             raise ValueError(
                 f"A block at row {self.start} has {self.size} rows and {len(weight)} weights. "
                 "Give one weight a row, in chunks cut like X."
             )
 
     def part(self, low: int, high: int) -> Block:
-        """Return the rows from ``low`` to before ``high`` of an array in memory."""
         if (low, high) == (0, self.size):
             return self
         # A cut would hide rows too many from those who load the block.
         check_shape(self.x, self.start, None, self.size)
-        self._check_weights(self.weight)
-        skip = self.skip
+        skip, weight = self.skip, self.weight
         if skip is not None:
             skip = skip[np.searchsorted(skip, low) : np.searchsorted(skip, high)] - low
-        weight = None if self.weight is None else self.weight[low:high]
+        if weight is not None:
+            self._check_weights(weight)
+            weight = weight[low:high]
         return Block(self.start + low, high - low, self.x[low:high], weight, skip)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are handled together, in row order."""
-
     blocks: list[Block] = field(default_factory=list)
 
     def excluding(self, rows: Ints) -> Group:
-        """Return the same group with some (sorted, global) rows left out of sums."""
         blocks = []
         for block in self.blocks:
             first, last = np.searchsorted(rows, [block.start, block.start + block.size])
@@ -291,10 +258,7 @@ class Group:
         return Group(blocks)
 
     def only(self, ranges: Sequence[Range]) -> Group:
-        """Return the blocks that lie in some (sorted, disjoint) ranges of rows.
-
-        An array in memory is cut where a range ends; a lazy block lies in one wholly.
-        """
+        """Return the rows in some (sorted, disjoint) ranges, which hold lazy blocks as a whole."""
         blocks = []
         for block in self.blocks:
             end = block.start + block.size
@@ -305,10 +269,7 @@ class Group:
         return Group(blocks)
 
     def load(self, prepare: Prepare) -> Iterator[RowBlock]:
-        """Yield the rows, a block at a time, tiny neighbors joined.
-
-        A lazy block is read ahead while its elder is worked on.
-        """
+        """Yield blocks in order, tiny neighbors joined; a lazy one is read ahead."""
         return _join_tiny(self._load_each(prepare))
 
     def _load_each(self, prepare: Prepare) -> Iterator[RowBlock]:
@@ -328,10 +289,8 @@ class Group:
             yield from coming.result().tiles(prepare)
 
 
-@sizeof.register(Group)
-def _size_of_group(group: Group) -> int:
-    """Declare little: what the worker holds anyway must not be counted, or spilled, twice."""
-    return 1000
+# Little: what the worker holds anyway must not be counted, or spilled, twice.
+sizeof.register(Group, lambda group: 1000)
 
 
 def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
@@ -365,7 +324,6 @@ def _concatenate(held: list[RowBlock]) -> RowBlock:
 def fold(
     group: Group, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
 ) -> tuple[Partial, list[Any] | None]:
-    """Reduce a group's blocks, in order, to one partial (and the blocks' carries)."""
     partial = reduction.identity(state)
     kept: list[Any] = []
     for position, rows in enumerate(group.load(prepare)):
@@ -379,14 +337,10 @@ def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Part
     """Merge partials in the order given; a pass over no rows has none."""
     if not partials:
         return reduction.identity(state)
-    merged = partials[0]
-    for partial in partials[1:]:
-        merged = reduction.combine(merged, partial, state)
-    return merged
+    return reduce(lambda a, b: reduction.combine(a, b, state), partials)
 
 
 def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats]:
-    """Pick the wanted (sorted) global rows that lie in this group, with their weights."""
     found, values, weights = [], [], []
     for block in group.blocks:
         first, last = np.searchsorted(rows, [block.start, block.start + block.size])
@@ -450,10 +404,7 @@ def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
 
 
 def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
-    """Cut in-memory blocks into groups of about equal rows, at segment boundaries.
-
-    Cutting there leaves every sum as it was, to the last bit.
-    """
+    """Cut in-memory blocks into groups of about equal rows, where no sum shows it: at segments."""
     total = sum(block.size for block in blocks)
     # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
     ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]

@@ -1,12 +1,8 @@
 """The small state of a fit on disk: written atomically, checked before it is used.
 
-A file holds what it belongs to (:class:`Fingerprint`) and the parts of a fit, one
-after another: those that have ended, and the newest, which is the state of a loop or
-the record of a start that is not done yet.
-
-A start is a function of the answers to its passes: given the same answers, it asks the same
-questions.  So it is continued by beginning it again and answering, as far as the record goes, from
-the record.  Caches of rows between passes are not in it: they are worked out again.
+A file holds what it belongs to (:class:`Fingerprint`) and the parts of a fit: those that have
+ended, and the newest, the state of a loop or the record of a start.  A start asks the same
+questions where its passes have the same answers: it is begun again, and answered from the record.
 """
 
 from __future__ import annotations
@@ -33,33 +29,20 @@ from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
 
-class UnidentifiableError(TypeError):
-    """A value whose content cannot be told."""
+class UnidentifiableError(TypeError): ...
 
 
 def identify(value: Any) -> Any:
-    """Return a JSON value that is equal for equal values only.
+    """Return a JSON value that is equal for equal values only, in any process.
 
-    Plain values stand for themselves, arrays for a hash of their bytes, random
-    generators for their state.  A function is its code, its default arguments,
-    what it encloses, and what it uses of its own module; any other object its class
-    and its attributes.  Dask's tokens name what is left.
-
-    Tokens alone would not do: they name an object of the main script's classes anew
-    in every process, and a function of an importable module by its name only.
-
-    Objects that hide their content, such as locks and open files, are an UnidentifiableError.
-
-    >>> identify([1, 2.5, "a"])
-    [1, 2.5, 'a']
-    >>> identify(lambda x, n=3: x[:n]) == identify(lambda x, n=4: x[:n])
-    False
+    Dask's tokens alone would not do: they name an object of the main script's classes anew in every
+    process, and a function of an importable module by its name only.  Objects that hide their
+    content, such as locks and open files, are an UnidentifiableError.
     """
     return _Identifier().of(value)
 
 
 def content_hash(value: Any) -> str:
-    """Hash of what :func:`identify` returns."""
     return _hash(identify(value))
 
 
@@ -68,8 +51,6 @@ def _hash(plain: Any) -> str:
 
 
 class _Identifier:
-    """One walk through a value and all it holds."""
-
     def __init__(self) -> None:
         #: Objects on the way from the first to the one at hand.
         self._path: list[Any] = []
@@ -215,11 +196,10 @@ Packed = tuple[dict[str, Any], Arrays]
 
 @dataclass
 class StartLog:
-    """The record of a start, and the place that the start has reached in it.
+    """The record of a start, of an earlier process first, and the place reached in it.
 
-    `records` are of an earlier process; more are added, and kept in the file of the `checkpoint`.
-    Each is the answer to a question (a pass, or a stage without one), or a loop inside the start
-    after its newest iteration.
+    A record is the answer to a question (a pass, or a stage without one), or a loop inside the
+    start after its newest iteration.
     """
 
     checkpoint: Checkpoint
@@ -232,12 +212,7 @@ class StartLog:
         shapes: Mapping[str, tuple[tuple[int | None, ...], Any]],
         make: Callable[[], Partial],
     ) -> Partial:
-        """Return the answer to the next question, which is made where the record ends.
-
-        A record of another question, such as one of a start drawn again without a seed, ends
-        there: the rest is forgotten.  `shapes` are shape and dtype of each array; a length that
-        the data decide is None.
-        """
+        """Return the answer to the next question, made where the record ends or asked another."""
         name = content_hash(question)
         meta, arrays = self.records[self._at] if self._at < len(self.records) else ({}, {})
         if meta.get("question") != name:
@@ -256,14 +231,10 @@ class StartLog:
         return dict(arrays)
 
     def put(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        """Add a record, and forget those after it."""
         self.records[self._at :] = [(meta, arrays)]
         self._at += 1
         metas, own = _numbered(self.records)
         self.checkpoint._write(({"start": metas}, own))
-
-    def keeper(self, name: str) -> LoopKeeper:
-        return LoopKeeper(self, name)
 
 
 class LoopKeeper:
@@ -305,17 +276,14 @@ class Fitted(Generic[S]):
     passes: int
 
 
-class StateError(ValueError):
-    """Arrays that cannot be a state."""
+class StateError(ValueError): ...
 
 
 def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     """Return the fields of a state that are there, as arrays, and the names of the others.
 
-    A state is a dataclass of arrays and numbers.  Its fields may be annotated by what is kept of
-    them, ``centers: Annotated[Floats, "f r k p"]``: the dtype (``"f"`` float64, ``"f4"`` float32,
-    ``"i"`` int64, ``"b"`` bool), then the axes, see :func:`named_axes`; nothing after it for a
-    number.  ``?`` before it allows None.
+    A field may be annotated by what is kept, ``centers: Annotated[Floats, "f r k p"]``: a key of
+    ``_DTYPES``, then the axes of :func:`named_axes`, none for a number; ``?`` before allows None.
     """
     arrays, missing = {}, []
     for each in fields(state):
@@ -330,11 +298,7 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
 def unpack_state(
     kind: type, arrays: Mapping[str, Array], missing: list[str], sizes: Mapping[str, int]
 ) -> Any:
-    """Make a state of the result of :func:`pack_state`.
-
-    `sizes` are lengths of axes that are known, by name. Fields that are missing, or of another type
-    or shape than their annotations say, are a StateError.
-    """
+    """Make a state of what :func:`pack_state` returned; `sizes`: known lengths of named axes."""
     known = dict(sizes)
     values: dict[str, Any] = {}
     hints = get_type_hints(kind, include_extras=True)
@@ -370,11 +334,10 @@ _COUNTS = ("n_clusters", "n_components")
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identity of a fit in its checkpoint: the estimator, its parameters and the data.
+    """Identity of a fit: its estimator, the `params` that change the result, and the data's hash.
 
-    `params` are those that change the result. A random generator is compared by its state after the
-    fit has drawn its seed; this state determines the one before. `survey` holds the hash of the
-    rows.
+    A random generator is compared by its state after the fit has drawn its seed, which determines
+    the one before.
     """
 
     estimator: str
@@ -383,7 +346,6 @@ class Fingerprint:
     survey: Survey
 
     def as_meta(self) -> dict[str, Any]:
-        """Return the values to compare."""
         if self.survey.hash is None:
             raise ValueError("The first pass did not hash the rows (SurveyRequest.hashed).")
         params = {}
@@ -406,7 +368,6 @@ class Fingerprint:
         }
 
     def differences(self, meta: Mapping[str, Any]) -> list[str]:
-        """Say in which respects a stored fingerprint is another."""
         mine = json.loads(json.dumps(self.as_meta()))
         found = [
             f"{key} was {meta.get(key)!r}, is {mine[key]!r}"
@@ -422,7 +383,6 @@ class Fingerprint:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """Return the lengths of axes that follow from parameters."""
         counts = [self.params[name] for name in _COUNTS if name in self.params]
         # Those of several levels are no length of an axis.
         return {"k": int(counts[0])} if counts and not isinstance(counts[0], tuple | list) else {}
@@ -462,13 +422,7 @@ class Checkpoint:
         return after
 
     def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
-        """Return the stored loop of this part, or None where it has not begun.
-
-        Where the next part has begun, that of its end.  Scratch files that killed
-        processes left are removed.
-
-        `sizes` are the lengths of axes that the fit knows, by their names in the annotations.
-        """
+        """Return the stored loop of this part, at its end where the next has begun, or None."""
         remove_stale(self.path)
         if self._taken or not self.path.exists():
             return None
@@ -520,11 +474,9 @@ class Checkpoint:
         return _unpack_loop(kind, (part, own), sizes)
 
     def start_log(self) -> StartLog:
-        """Return the record of the start, up to the point that an earlier process reached."""
         return StartLog(self, self._started)
 
     def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
-        """Return a loop inside the start as it was kept."""
         try:
             return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
         except (StateError, KeyError, TypeError, ValueError) as error:
@@ -557,7 +509,6 @@ class Checkpoint:
             warn(f"{error} This fit goes on, and keeps nothing from here.", DaskclustWarning)
 
     def close(self) -> None:
-        """Remove scratch files that killed processes left."""
         remove_stale(self.path)
 
 
@@ -632,7 +583,6 @@ def check_checkpoint(path: str | os.PathLike[str]) -> None:
 
 
 def _numbered(parts: Sequence[Packed]) -> tuple[list[dict[str, Any]], Arrays]:
-    """Return what parts hold, with the number of each before the names of its arrays."""
     arrays = {f"{i}.{name}": a for i, (_, own) in enumerate(parts) for name, a in own.items()}
     return [meta for meta, _ in parts], arrays
 

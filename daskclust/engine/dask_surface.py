@@ -136,7 +136,7 @@ def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
 
 
 def only_slices(node: Any, key: Key) -> bool:
-    """Whether a node, fused ones included, surely only slices another's value."""
+    """Whether a node, fused or not, certainly does nothing but slice another's value."""
     function: Any = getattr(node, "func", None)
     arguments: Any = getattr(node, "args", ())
     if function in (getter, getter_inline, getter_nofancy):

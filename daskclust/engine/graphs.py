@@ -1,11 +1,8 @@
 """Cutting the graph of a Dask array into one small graph for each block.
 
-Three things can lie behind a block: the values themselves (a persisted or
-in-memory array), a chain of tasks of its own (a read, an arithmetic expression),
-or tasks that it shares with other blocks.  Statistics that nearly all blocks
-share, such as the mean in ``X - X.mean(axis=0)``, are computed once and put in
-as constants; what is then still shared is repeated if that is cheap, and
-otherwise the graph is left whole.
+Statistics that nearly all blocks share, such as the mean in ``X - X.mean(axis=0)``, are computed
+once and put in as constants; what is then still shared is repeated if that is cheap, and otherwise
+the graph is left whole.
 """
 
 from __future__ import annotations
@@ -58,10 +55,9 @@ _MAX_REPETITION = 2.5
 class ArrayGraph:
     """The graph behind the chunks of an array.
 
-    One of `keys` a chunk, in row order. `inputs` are the keys that each node refers to, empty where
-    the graph holds futures; `leaves` are the keys of values. `seen` is what nodes read, as the
-    client sees it. `values` are the chunks, when all of them are in this process, and `futures`
-    theirs, when all of them live on a cluster already.
+    `inputs` are the keys that nodes refer to, empty where the graph holds futures; `leaves` the
+    keys of values; `seen` what nodes read, as the client sees it. `values` are the chunks, when all
+    of them are in this process, and `futures` theirs, when all of them are on a cluster.
     """
 
     keys: list[Key]
@@ -73,8 +69,6 @@ class ArrayGraph:
     futures: list[Any] | None = None
 
     def only(self, chunks: Sequence[int]) -> ArrayGraph:
-        """Return the same graph behind some of the chunks, by number."""
-
         def some(items: list[Any] | None) -> list[Any] | None:
             return None if items is None else [items[i] for i in chunks]
 
@@ -91,7 +85,6 @@ class ArrayGraph:
 
 
 def graph_behind(array: Any) -> ArrayGraph:
-    """Return the graph of an array with one chunk along every axis but the first, optimized."""
     graph, keys = graph_of(array)
     chunks = [graph.get(key) for key in keys]
     if all(isinstance(chunk, np.ndarray) for chunk in chunks):
@@ -133,7 +126,7 @@ def _held(node: Any) -> Any:
 def _only_sliced(
     graph: Mapping[Any, Any], inputs: Mapping[Any, Collection[Any]], leaves: Collection[Any]
 ) -> list[Any]:
-    """Return the keys of Zarr arrays of which Dask's own tasks take slices, and no other task."""
+    """Return the keys of Zarr arrays of which Dask takes slices, and no other task anything."""
     stored = {key for key in leaves if isinstance(_held(graph[key]), zarr.Array)}
     others = {
         key
@@ -145,17 +138,11 @@ def _only_sliced(
 
 
 def read_again(X: Any) -> Any:
-    """Return a lazy array in which each failed read is tried again.
-
-    Values do not change.  An array in memory, here or on a cluster, is returned unchanged, and
-    so is one that is made of such an array without further reads.
+    """Return a lazy array in which each failed read is tried again; one in memory unchanged.
 
     Names are not those of X: a cluster that knew them from X would keep what it knew.  So where
-    X is computed beside it, X is read twice.
-
-    Builds the graph: O(chunks) on the client, as computing does.  Not for Dask's arrays
-    of expressions (``array.query-planning``), which take no graphs; of a Zarr store that
-    :func:`daskclust.open_cube` has opened, they are tried again all the same.
+    X is computed beside it, X is read twice.  Not for Dask's arrays of expressions
+    (``array.query-planning``), which take no graphs.
     """
     if hasattr(X, "expr"):
         return X
@@ -184,9 +171,7 @@ def read_again(X: Any) -> Any:
 def seen_alike(X: Any) -> Any:
     """Return a lazy array whose tasks compare Zarr stores of their own with what the client sees.
 
-    Elsewhere than where the client is, a store may be missing, or lack chunks: tasks of Dask and
-    xarray go on with fill values. Anything else, also without such stores, is returned unchanged,
-    and of an object of xarray its array.
+    Where a store is missing on a worker, or lacks chunks, Dask and xarray go on with fill values.
     """
     if hasattr(X, "dims") and hasattr(X, "data"):
         X = X.data
@@ -199,10 +184,7 @@ def seen_alike(X: Any) -> Any:
 def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[Any]:
     """Return the parts of a Dask DataFrame, each failed read of which is tried again.
 
-    Parts on a cluster are returned unchanged.  Where one of the local `files` has another size
-    than here, reading it is an error.
-
-    Builds the graph: O(parts) on the client.
+    Reading one of the local `files` that has another size than here is an error.
     """
     graph: dict[Key, Any] = {}
     # Most often all parts have one and the same graph.
@@ -226,10 +208,7 @@ def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[A
 
 
 def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | None:
-    """Return a graph of one task a chunk; None where chunks have tasks in common.
-
-    Such tasks stay what they are in whatever graph they are part of: Dask has nothing to fuse.
-    """
+    """Return a graph of one task a chunk, where Dask has nothing to fuse; None for shared tasks."""
     leaves, retries = behind.leaves, Retries.configured()
     closures = [_closure(behind.inputs, key) for key in behind.keys]
     uses = Counter(key for closure in closures for key in closure)
@@ -257,59 +236,45 @@ def _own_name(key: Key, owner: str) -> Key:
     return (name, *index) if isinstance(key, tuple) else name
 
 
-class _Ownership:
-    """Which tasks belong to one block alone, and which are shared."""
-
-    def __init__(self, dependencies: Mapping[Key, list[Key]], keys: list[Key]) -> None:
-        self.owner: dict[Key, int | None] = {}
-        self.users: Counter[Key] = Counter()
-        for number, root in enumerate(keys):
-            stack = [root]
-            while stack:
-                key = stack.pop()
-                if key not in self.owner:
-                    self.owner[key] = number
-                elif self.owner[key] is None or self.owner[key] == number:
-                    continue
-                else:
-                    # Met from a second block: shared, with all it stands on.
-                    self.owner[key] = None
-                stack.extend(dependencies[key])
-        for root in keys:
-            used: set[Key] = set()
-            seen: set[Key] = set()
-            stack = [root]
-            while stack:
-                key = stack.pop()
-                if key in seen:
-                    continue
-                seen.add(key)
-                if self.owner[key] is None:
-                    used.add(key)
-                else:
-                    stack.extend(dependencies[key])
-            self.users.update(used)
+def _users_of_shared(dependencies: Mapping[Key, list[Key]], keys: list[Key]) -> Counter[Key]:
+    """Count the blocks whose own tasks, or keys, refer to each task of several blocks."""
+    owner: dict[Key, int | None] = {}
+    for number, root in enumerate(keys):
+        stack = [root]
+        while stack:
+            key = stack.pop()
+            if key not in owner:
+                owner[key] = number
+            elif owner[key] is None or owner[key] == number:
+                continue
+            else:
+                # Met from a second block: shared, with all it stands on.
+                owner[key] = None
+            stack.extend(dependencies[key])
+    shared = {key for key, number in owner.items() if number is None}
+    return Counter(
+        key for root in keys for key in _closure(dependencies, root, shared).intersection(shared)
+    )
 
 
-def _closure(dependencies: Mapping[Key, list[Key]], root: Key) -> set[Key]:
+def _closure(
+    dependencies: Mapping[Key, list[Key]], root: Key, ends: Collection[Key] = ()
+) -> set[Key]:
+    """Return a key and all that it stands on, but for what the `ends` stand on."""
     seen: set[Key] = set()
     stack = [root]
     while stack:
         key = stack.pop()
         if key not in seen:
             seen.add(key)
-            stack.extend(dependencies[key])
+            stack.extend(() if key in ends else dependencies[key])
     return seen
 
 
 def cut(
     behind: ArrayGraph, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
 ) -> list[LazyChunk] | None:
-    """Cut a graph into one for each chunk; None where the graph has to stay whole.
-
-    The graph is without futures and not in memory. ``compute(graph, keys)`` computes constants with
-    the user's scheduler.
-    """
+    """Cut a graph into one for each chunk, its constants computed; None where it stays whole."""
     if not behind.inputs:
         return None
     retries, keys, leaves = Retries.configured(), behind.keys, set(behind.leaves)
@@ -327,7 +292,6 @@ def cut(
 
 
 def _seen_by(keys: Iterable[Key], seen: Mapping[Key, Sequence[Seen]]) -> tuple[Seen, ...]:
-    """Return what some nodes read, each once."""
     return tuple({id(one): one for key in keys for one in seen.get(key, ())}.values())
 
 
@@ -345,10 +309,9 @@ def _guarded(
     retries: Retries,
     seen: Mapping[Key, Sequence[Seen]],
 ) -> dict[Key, Any]:
-    """Return a graph whose reads are tried again, each by itself, where they fail.
+    """Return a graph whose reads are tried again, each by itself, with what they refer to inside.
 
-    What a read refers to travels inside it; large values stay where they are, once.  Each
-    looks before at what it reads.
+    Large values stay where they are, once.
     """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
@@ -370,18 +333,13 @@ def _is_large(node: Any) -> bool:
 def _repetition(
     dependencies: Mapping[Key, list[Key]], closures: list[set[Key]], leaves: set[Key]
 ) -> float:
-    """How often the tasks that others begin with would run, on average, in separate blocks.
-
-    Those are the reads, where there are any; no task is part of more blocks than
-    the tasks it begins with.
-    """
+    """How often reads would run, on average, in separate blocks: no task runs more often."""
     uses = Counter(key for closure in closures for key in closure - leaves)
     first = _reads(uses, dependencies, leaves)
     return sum(uses[key] for key in first) / max(1, len(first))
 
 
 def _if_small(value: Any) -> Any:
-    """Return the value, or None where it is too large to travel with every block."""
     return value if sizeof(value) <= _CONSTANT_BYTES else None
 
 
@@ -392,11 +350,9 @@ def _insert_constants(
 ) -> tuple[dict[Key, Any], dict[Key, list[Key]]]:
     """Replace tasks that most blocks refer to by their values, which are added to the leaves."""
     keys = behind.keys
-    ownership = _Ownership(behind.inputs, keys)
     enough = max(2, _CONSTANT_SHARE * len(keys))
-    constants = [
-        key for key, users in ownership.users.items() if users >= enough and key not in leaves
-    ]
+    users = _users_of_shared(behind.inputs, keys)
+    constants = [key for key, n in users.items() if n >= enough and key not in leaves]
     if not constants:
         return dict(behind.graph), dict(behind.inputs)
     name = f"daskclust-constant-{uuid4().hex}"

@@ -1,8 +1,4 @@
-"""Label vectors beside each other and beside their rows, as rows of one array.
-
-Labels are added as a column.  Each block is then read once with its labels, and no array
-of length n is on the client.
-"""
+"""Label vectors as columns beside each other and beside their rows, read block by block."""
 
 from __future__ import annotations
 
@@ -51,7 +47,6 @@ def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
 
 
 def _shown(labels: Array, name: str, masked: bool) -> Bools:
-    """Where labels are not hidden by a mask, which is refused if it may not hide any."""
     hidden = np.ma.getmaskarray(labels)
     if not masked and hidden.any():
         raise ValueError(
@@ -94,7 +89,6 @@ def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Arra
 def _columns(
     first: Any, labels: Array, width: int | None, name: str, dtype: Any, masked: bool
 ) -> Array:
-    """Put labels in a column beside a block of rows, of some width, or of other labels."""
     if width is None:
         check_vector(first, "labels_true")
     else:
@@ -107,15 +101,12 @@ def _columns(
             f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
             "length, or cut differently. Give both the same chunks."
         )
-    if width is None:
-        first = _whole(first, "labels_true", dtype, masked)
-    else:
-        first = as_matrix(first, dtype)
-    return np.column_stack([first, _whole(labels, name, dtype, masked)])
+    whole = partial(_whole, dtype=dtype, masked=masked)
+    first = whole(first, "labels_true") if width is None else as_matrix(first, dtype)
+    return np.column_stack([first, whole(labels, name)])
 
 
 def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
-    """Cut two arrays at the same rows, or say why that cannot be done."""
     n, m = first.shape[0], second.shape[0]
     unknown = [bool(np.isnan(length)) for length in (n, m)]
     if not any(unknown) and n != m:
@@ -175,11 +166,7 @@ def _beside(
 
 
 def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
-    """Bind two label vectors of :func:`as_label_vector` as the two columns of rows.
-
-    Dask arrays with other chunks are rechunked; unknown lengths that cannot be matched are a
-    ChunkError. `masked`: masks of Dask arrays may hide labels.
-    """
+    """Bind two vectors of :func:`as_label_vector` as the columns of rows, cut alike if need be."""
     first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
     return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
 

@@ -1,9 +1,8 @@
-"""Many fits over the same data that advance together and share every pass.
+"""Many fits over the same data that share every pass, each in a thread of its own.
 
-Each fit runs unchanged in its own thread and requests one pass after another.  The thread
-then waits until every other thread has requested a pass or has ended.  One pass over the
-data serves all requests; equal requests are computed once.  Only one thread runs at a
-time, in a fixed order, so results equal those of separate fits.
+A thread waits until every other one has requested a pass or has ended.  One pass serves all
+requests, equal ones once.  One thread runs at a time, in a fixed order, so results equal those of
+separate fits.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job:
-    """One of the fits that share passes.
-
-    `run` gets its own handle to the shared data; `views` are the transformations of rows that the
-    fit uses.
-    """
+    """A fit that shares passes: `run` gets a handle to the data, seen through `views`."""
 
     run: Callable[[Rows], Any]
     views: tuple[View, ...] = ()
@@ -44,9 +39,8 @@ class _Take:
 
 
 @dataclass(frozen=True)
-class _Through:
-    """A function of rows, of what some views make of them."""
-
+class _Map:
+    name: str
     views: tuple[View, ...]
     function: Callable[[RowBlock], Array]
 
@@ -54,12 +48,6 @@ class _Through:
         for view in self.views:
             rows = view(rows)
         return self.function(rows)
-
-
-@dataclass(frozen=True)
-class _Map:
-    name: str
-    function: _Through
 
 
 class _Ended(BaseException):
@@ -96,20 +84,17 @@ class _SharedRows(Rows):
         return self._ask(Request(reduction, state, self._views))
 
     def map(self, name: str, function: Callable[[RowBlock], Array]) -> Array:
-        """Make one pass for one result a row; only equal ones are shared."""
         self.pass_record.passes += 1
-        found: Array = self._ask(_Map(name, _Through(self._views, function)))
+        found: Array = self._ask(_Map(name, self._views, function))
         return found
 
     def only(self, blocks: Sequence[int]) -> Rows:
-        """Refused: fits that share every pass see all blocks."""
         raise NotImplementedError(
             "Fits that share their passes see all blocks in each of them; partial passes are for "
             "a fit on its own."
         )
 
     def take(self, rows: Ints) -> tuple[Array, Floats]:
-        """Fetch rows by number; only equal ones are shared."""
         self.pass_record.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
@@ -127,8 +112,6 @@ class _SharedRows(Rows):
 
 
 class _Fit:
-    """A fit in its thread, run until it asks for something."""
-
     def __init__(self, job: Job, base: Rows) -> None:
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._questions: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -203,7 +186,7 @@ def _answer(base: Rows, questions: dict[Any, Any]) -> dict[Any, Any]:
         if isinstance(question, _Take):
             answers[key] = _taken(base, question)
         elif isinstance(question, _Map):
-            answers[key] = base.map(question.name, question.function)
+            answers[key] = base.map(question.name, question)
     return answers
 
 
@@ -219,13 +202,10 @@ def _taken(base: Rows, question: _Take) -> tuple[Array, Floats]:
 
 
 def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
-    """Run all jobs to their end, sharing the passes over the rows, and return their results.
+    """Run all jobs, sharing passes over the rows; an exception in one ends the others.
 
-    After an exception in one job the other jobs are ended.
-
-    Cost: as many passes as the longest job makes, and one more for each pass that fetches
-    rows by number, unless all jobs fetch the same rows.  One waiting thread per job.
-    Each pass sends and receives the sum of what the jobs need.
+    Cost: as many passes as the longest job makes, and one more for each that fetches rows by
+    number, unless all fetch the same.  A pass sends and receives the sum of what the jobs need.
     """
     fits = [_Fit(job, rows) for job in jobs]
     try:

@@ -238,7 +238,7 @@ def _remedies(worker: WorkerMemory, need: int, busy: int) -> list[str]:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Memory for states and partials, beside a `block` (bytes, 0: kept) a thread."""
+    """Memory for states and partials; each thread holds `block` bytes of blocks, 0 if kept."""
 
     workers: list[WorkerMemory]
     n_groups: int

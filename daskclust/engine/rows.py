@@ -1,9 +1,8 @@
 """The rows of a data set as estimators see them: a handle through which passes are made.
 
-Beneath it, where groups run: in this process, on a local Dask scheduler, or on a cluster.  An
-executor holds the bound groups and maps a function over them: one call is one pass over the data
-and one blocking round trip.  Overhead does not grow with the number of blocks, because a group of
-blocks is one task, bound once.
+Beneath it an executor maps functions over bound groups, in this process, on a local Dask scheduler
+or on a cluster: a call is one pass and one blocking round trip.  Overhead does not grow with the
+number of blocks, because a group of blocks is one task, bound once.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ from daskclust.reduction import Partial, Reduction, RowBlock
 class PassRecord:
     """Count and log of the passes over the same data, shared by all views of them.
 
-    ``log`` keeps the passes that are made, and answers those that an earlier process made:
-    reductions only, since what else passes bring home is as long as the data decide.
+    Only reductions are logged: what else passes bring home is as long as the data decide.
     """
 
     passes: int = 0
@@ -59,19 +57,13 @@ class PassRecord:
 
 @dataclass
 class Carry:
-    """What blocks keep from one pass for the next, where it lies: it only saves work.
-
-    None where nothing is kept, and where the answer was that of an earlier process.
-    """
+    """What blocks keep from one pass for the next, if they do: it only saves work."""
 
     held: Any = None
 
 
 class Rows(ABC):
-    """A handle to the rows of a data set.
-
-    `lengths` are the rows of each chunk, empty ones included.
-    """
+    """A handle to the rows of a data set; `lengths` of chunks include empty ones."""
 
     pass_record: PassRecord
     lengths: tuple[int, ...]
@@ -82,12 +74,10 @@ class Rows(ABC):
 
     @property
     def dashboard(self) -> str | None:
-        """Address of the dashboard of the cluster that makes the passes, if there is one."""
         return None
 
     @property
     def passes(self) -> int:
-        """Passes over the data so far, by all views of them."""
         return self.pass_record.passes
 
     @passes.setter
@@ -100,10 +90,9 @@ class Rows(ABC):
         make: Callable[[], dict[str, NDArray[Any]]],
         shapes: Mapping[str, tuple[int | None, ...]],
     ) -> dict[str, NDArray[Any]]:
-        """Return arrays that take long to make: those of an earlier process, if it kept them.
+        """Return float64 arrays that take long to make, of an earlier process if it kept them.
 
-        `question` is all that the arrays depend on beside the rows. `shapes` are those of all
-        arrays, which are float64, with None for a length that the data decide.
+        `question` is all that they depend on beside the rows; None: the data decide a length.
         """
         log = self.pass_record.log
         if log is None:
@@ -111,27 +100,18 @@ class Rows(ABC):
         return log.answer(question, {name: (s, np.float64) for name, s in shapes.items()}, make)
 
     @abstractmethod
-    def can_keep(self, bytes_a_row: int) -> bool:
-        """Whether so much may be kept for each row between passes."""
+    def can_keep(self, bytes_a_row: int) -> bool: ...
 
     @abstractmethod
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
-        """Make one pass and return the finalized result.
-
-        `carry`: where the reduction carries: what blocks kept from the last pass, and from this.
-        """
+        """Make one pass and return the finalized result; `carry` gets what blocks keep."""
 
     @abstractmethod
-    def only(self, blocks: Sequence[int]) -> Rows:
-        """Return some of the blocks, for passes over a part of the data."""
+    def only(self, blocks: Sequence[int]) -> Rows: ...
 
     @abstractmethod
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
-        """Make one pass and return one result a row, in row order.
-
-        For rows that the client holds anyway; results as long as lazy data stay with
-        the workers (:func:`daskclust.engine.map_rows`).
-        """
+        """Make one pass and return one result a row, in order, of rows that the client holds."""
 
     @abstractmethod
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
@@ -143,15 +123,10 @@ class Rows(ABC):
 
     @abstractmethod
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``, if any.
-
-        One that changes the number of columns says so by ``n_columns``.
-        """
+        """Return the same data with each block passed through ``transform``, of ``n_columns``."""
 
 
 class OpenRows(Rows):
-    """Row blocks of a data set, bound to where their passes run."""
-
     def __init__(
         self,
         executor: Executor,
@@ -202,11 +177,7 @@ class OpenRows(Rows):
         return np.concatenate([results for _, results in chunks])
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
-        """Fetch rows by (sorted, unique) global number: values and weights.
-
-        One pass that reads only the chunks concerned (all of them where blocks
-        share costly tasks); cost of the client: ``len(rows) x p``.
-        """
+        # Reads only the chunks concerned; all of them where blocks share costly tasks.
         begin_pass("take", self.pass_record)
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
@@ -223,10 +194,7 @@ class OpenRows(Rows):
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
-        """Blocks that a partial pass may pick: first row of each and the row after its last.
-
-        Chunks of Dask input; a NumPy array is cut at multiples of ``SEGMENT`` rows.
-        """
+        """Bounds of what a partial pass may pick: chunks, or ``SEGMENT`` rows of a NumPy array."""
         if len(self.lengths) > 1:
             ends = np.cumsum(self.lengths).tolist()
             return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -234,13 +202,10 @@ class OpenRows(Rows):
         return [(start, min(start + SEGMENT, self.n_rows)) for start in starts]
 
     def only(self, blocks: Sequence[int]) -> Rows:
-        """Return a view of some :attr:`blocks`, whose passes touch nothing else.
+        """Return a view of some :attr:`blocks`, by position, whose passes touch nothing else.
 
-        For mini-batches: ``rows.only([3, 17]).reduce(reduction, state)`` sums over
-        these two blocks.  Rows keep their numbers; passes are counted with those of
-        the whole.  What blocks carry belongs to the view, not to the whole.
-
-        `blocks` are positions in :attr:`blocks`, at least one; order and repetition do not matter.
+        Rows keep their numbers; passes are counted with those of the whole; what blocks carry
+        belongs to the view.
         """
         wanted = sorted({int(block) for block in blocks})
         known = self.blocks
@@ -277,8 +242,6 @@ _SENT_ONCE = 2**20
 
 
 class Executor(ABC):
-    """Bound groups and the way to run functions over them."""
-
     @abstractmethod
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return ``function(group, *arguments)`` of each group, in order."""
@@ -290,23 +253,18 @@ class Executor(ABC):
         """Reduce all groups to one partial; the carry is an opaque handle."""
 
     @abstractmethod
-    def excluding(self, rows: Ints) -> Executor:
-        """Return an executor over the same blocks with some rows left out of sums."""
+    def excluding(self, rows: Ints) -> Executor: ...
 
     @abstractmethod
-    def only(self, ranges: Sequence[Range]) -> Executor:
-        """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
+    def only(self, ranges: Sequence[Range]) -> Executor: ...
 
 
 @dataclass(frozen=True, eq=False)
 class _GroupExecutor(Executor):
-    """Groups in this process; a call for each group."""
-
     groups: list[Group]
 
     @abstractmethod
-    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Make all calls; results in order."""
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]: ...
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         return self._run(name, [partial(function, group, *arguments) for group in self.groups])
@@ -320,9 +278,7 @@ class _GroupExecutor(Executor):
             for group, kept in zip(self.groups, carries, strict=True)
         ]
         found = self._run(reduction.name, calls)
-        return merge(reduction, state, [partial for partial, _ in found]), [
-            kept for _, kept in found
-        ]
+        return _merge_folded(reduction, state, found), [kept for _, kept in found]
 
     def excluding(self, rows: Ints) -> Self:
         return replace(self, groups=[group.excluding(rows) for group in self.groups])
@@ -354,7 +310,6 @@ class LocalExecutor(_GroupExecutor):
 def _fold_chunk(
     block: Block, call: Callable[..., Any], x: Any, weight: Any = None, carry: Any = None
 ) -> Any:
-    """Run ``call`` on a group of one block whose values have just arrived."""
     group = Group([Block(block.start, block.size, x, weight, block.skip)])
     return call(group) if carry is None else call(group, carry=carry)
 
@@ -365,11 +320,7 @@ def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Pa
 
 @dataclass(frozen=True, eq=False)
 class GraphExecutor(Executor):
-    """One task a block inside the array's own graph, where blocks share costly tasks.
-
-    Slower than groups, since the scheduler sees every block in every pass, but
-    shared inputs are computed once a pass.
-    """
+    """One task a block inside the array's own graph: inputs that blocks share are computed once."""
 
     blocks: list[Block]
     keys: list[Any]
@@ -405,7 +356,6 @@ class GraphExecutor(Executor):
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
-        """Run one task a block and a tree of merges, all in one graph."""
         if not self.blocks:
             return reduction.identity(state), []
         call = partial(fold, prepare=prepare, reduction=reduction, state=state)
@@ -413,9 +363,9 @@ class GraphExecutor(Executor):
         graph = {**self.graph, **tasks}
         folded = list(tasks)
         level = []
-        for name, i in folded:
-            level.append((f"{name}-partial", i))
-            graph[level[-1]] = task(itemgetter(0), (name, i))
+        for of in folded:
+            level.append((f"{of[0]}-partial", of[1]))
+            graph[level[-1]] = task(itemgetter(0), of)
         depth = 0
         while len(level) > 1:
             name = f"{folded[0][0]}-merge{depth}"
@@ -440,11 +390,8 @@ class GraphExecutor(Executor):
         return replace(self, blocks=Group(self.blocks).excluding(rows).blocks)
 
     def only(self, ranges: Sequence[Range]) -> GraphExecutor:
-        kept = [
-            i
-            for i, block in enumerate(self.blocks)
-            if overlap([(block.start, block.start + block.size)], ranges)
-        ]
+        bounds = [(block.start, block.start + block.size) for block in self.blocks]
+        kept = [i for i, bound in enumerate(bounds) if overlap([bound], ranges)]
         return replace(
             self,
             blocks=[self.blocks[i] for i in kept],
@@ -458,10 +405,7 @@ def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group:
 
 
 def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None) -> Group:
-    """Join blocks and the values that a worker holds into a group, by reference.
-
-    `packs` are values of a block, or lists of those of several.
-    """
+    """Join blocks and what a worker holds, by reference: `packs` of a block or of several."""
     values = [x for pack in packs for x in (pack if isinstance(pack, list) else [pack])]
     return Group(
         [
@@ -480,12 +424,9 @@ def _n_bytes(value: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ClusterExecutor(Executor):
-    """Groups bound on the workers of a ``distributed`` cluster.
+    """Groups bound on the workers of a cluster, each a task of references to what its worker holds.
 
-    Each group is a task of references to blocks that its worker holds, softly
-    restricted to that worker; a pass submits one task a group with the state
-    embedded, or with a task of it where it is large.  Tasks are pure: a lost worker
-    means that blocks are computed again elsewhere.
+    Tasks are pure: where a worker is lost, blocks are computed again elsewhere.
     """
 
     worker_slots: WorkerSlots
@@ -511,7 +452,6 @@ class ClusterExecutor(Executor):
         return gather(self.client, f"the pass {name!r}", tasks, watched, self.worker_slots.slots)
 
     def _to_send(self, value: Any) -> Any:
-        """Return what tasks are given for a value that all of them need."""
         if _n_bytes(value) < _SENT_ONCE:
             return value
         # A task that holds it, unlike scattered data, can be run again where a worker is lost.
@@ -530,7 +470,6 @@ class ClusterExecutor(Executor):
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
-        """Run one task a group, merge in a tree, gather one partial."""
         if self.plan is not None:
             size = reduction.nbytes(state)
             if size > _SENT_ONCE:
@@ -578,14 +517,10 @@ class ClusterExecutor(Executor):
         return replace(self, groups=groups)
 
     def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
-        """Keep some rows; only groups that hold some of them are asked from now on."""
         self.worker_slots.settle(self.groups)
-        kept = [
-            group
+        groups = [
+            self._submit("bind", Group.only, group, ranges, slot=group.slot)
             for group, held in zip(self.groups, self.ranges, strict=True)
             if overlap(held, ranges)
         ]
-        groups = [
-            self._submit("bind", Group.only, group, ranges, slot=group.slot) for group in kept
-        ]
-        return replace(self, groups=groups, ranges=[list(ranges) for _ in kept])
+        return replace(self, groups=groups, ranges=[list(ranges) for _ in groups])

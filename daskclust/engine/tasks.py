@@ -114,7 +114,7 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A task that can be submitted again, of arguments or lists with tasks; it is `at` a worker."""
+    """A task that can be submitted again; tasks among its `arguments` stand for their results."""
 
     name: str
     function: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Threads, kept since their start may take longer than a pass over an array in memory."""
+"""Threads that are kept: to start one may take longer than a pass over an array in memory."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """How every estimator is fitted: check, open, read, look, start, iterate, finish.
 
-:func:`fit` is the sequence, written once.  An estimator says what is its own in the
-hooks of :class:`Fittable`; what is iterated is a :class:`Problem`, which knows no
-estimator.  Checking and opening data is one step, fitting opened data the second
-(:func:`fit_opened`), which grids of fits over the same data call.
-
-All of it happens to a draft, a copy of the estimator.  The estimator is given the
-draft's attributes when everything has succeeded: a fit that fails, whatever the
-reason, leaves it as it was.
+An estimator fills in the hooks of :class:`Fittable`; what is iterated is a :class:`Problem`, which
+knows no estimator.  All of it happens to a draft, whose attributes the estimator takes in the end:
+a fit that fails, whatever the reason, leaves it as it was.
 """
 
 from __future__ import annotations
@@ -24,6 +19,7 @@ import numpy as np
 from daskclust._progress import announce, showing_progress
 from daskclust._types import Floats
 from daskclust.engine import Checkpoint, Fingerprint, Fitted, Rows, map_rows
+from daskclust.engine.checkpoint import LoopKeeper
 from daskclust.estimator.inputs import (
     ORIGIN,
     Data,
@@ -44,11 +40,10 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """The result of one iteration.
+    """The result of one iteration, whose `state` the next starts from.
 
-    The next iteration starts from `state`. `objective` is that of the assignment just made, before
-    centers moved; `center_shift` is by the estimator's measure. `moved` is the number of rows that
-    changed their cluster, if known; `extra` are more entries of the record, JSON values.
+    `objective` is that of the assignment just made, before centers moved. `moved` is the number of
+    rows that changed their cluster, if known; `extra` are more entries of the record.
     """
 
     state: S
@@ -63,29 +58,23 @@ class Problem(Protocol):
     """The iterated problem: everything about a fit that does not change."""
 
     @property
-    def kind(self) -> type:
-        """The dataclass of the state."""
+    def kind(self) -> type: ...
 
     @property
     def rows(self) -> Rows:
         """The rows that are compared, in the space in which they are."""
 
     @property
-    def max_iter(self) -> int:
-        """Maximum number of iterations."""
+    def max_iter(self) -> int: ...
 
     def begin(self) -> Any:
         """Find the start; not called where a checkpoint is continued."""
 
-    def step(self, state: Any) -> Step[Any]:
-        """Make one iteration: any number of passes."""
+    def step(self, state: Any) -> Step[Any]: ...
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Lengths of axes that a stored state must have, by their names in its annotations.
-
-        Beside n and p, those of the rows.
-        """
+        """Lengths of named axes of a stored state, besides n and p."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""
@@ -94,16 +83,14 @@ class Problem(Protocol):
 def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -> Fitted[Any]:
     """Iterate a problem until it is finished or ``max_iter`` is reached.
 
-    Manages what every fit shares: the state, the records of ``history_``, the count of
-    passes, progress, and the checkpoint (written after every pass of the start and after
-    every iteration, and read before anything is computed).  An error that ends a fit
-    names the checkpoint that holds it.
+    The checkpoint is read before anything is computed, and written after every pass of the start
+    and every iteration.  An error that ends a fit names it.
     """
     rows = problem.rows
     # A loop inside a start is kept in the record of the start, as a whole.
     made = rows.pass_record
     log = made.log
-    keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
+    keeper = checkpoint if checkpoint is not None or log is None else LoopKeeper(log, name)
     history: list[dict[str, Any]] = []
     finished = False
     try:
@@ -165,12 +152,9 @@ E = TypeVar("E", bound="Fittable")
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The request of the first pass over the data.
+    """The request of the first pass over the data: a seed for each restart, and `n_picks` for each.
 
-    `seeds`: one for each restart. `n_picks`: rows drawn for each seed. `labels`: labeled rows,
-    whose classes are summed. ``transform(block) -> block``: the space in which rows are looked at,
-    in this pass and those after it. `reduction`: takes a :class:`SurveyRequest`. ``check(survey)``:
-    raises for values that cannot be used.
+    Classes of `labels` are summed. `transform` takes blocks into the space of all passes.
     """
 
     seeds: tuple[int, ...] = ()
@@ -183,11 +167,7 @@ class FirstPass:
 
 @dataclass(frozen=True)
 class OpenData:
-    """Data after their first pass.
-
-    `X`: as checked; what lazy results refer to. `rows`: in the space of the first pass. `survey`:
-    what the first pass found. `seeds`: one for each restart.
-    """
+    """Data after their first pass: lazy results refer to X, `rows` are in the space of the pass."""
 
     X: Any
     rows: Rows
@@ -215,23 +195,16 @@ class Fittable(Protocol):
     #: Values of parameters that are other names of one.
     _synonyms: ClassVar[Mapping[str, Mapping[str, str]]]
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, as scikit-learn does."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
-    def _check_parameters(self) -> None:
-        """Check the parameters alone."""
+    def _check_parameters(self) -> None: ...
 
-    def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features."""
+    def _check_features(self, n_features: int) -> None: ...
 
     def _read(self, data: Data, *args: Any, **given: Any) -> Any:
-        """Read the labels and constraints, and check all that needs no pass.
+        """Read the further arguments of ``fit``, and check all that needs no pass."""
 
-        ``data.n_rows`` is known.  ``given`` are the further arguments of ``fit``.
-        """
-
-    def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        """Say what the first pass is to find out."""
+    def _first_pass(self, data: Data, read: Any) -> FirstPass: ...
 
     def _problem(self, data: OpenData, read: Any) -> Problem:
         """Return what is iterated; may make passes."""
@@ -243,13 +216,7 @@ class Fittable(Protocol):
 
 
 def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
-    """Fit an estimator to data.
-
-    `X`, `sample_weight`: see ``estimator.fit``. `given`: the further arguments of
-    ``estimator.fit``.
-
-    The estimator is unchanged where anything is raised.
-    """
+    """Fit an estimator to data; it is unchanged where anything is raised."""
     with _draft(estimator) as draft:
         draft._check_parameters()
         data = check_data(X, sample_weight, draft)
@@ -313,10 +280,7 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
 
 
 def settled(estimator: Any, data: Data) -> Any:
-    """Fit an estimator to rows in memory, quietly, as part of another fit; return its state.
-
-    No progress, no history, no checkpoint: the iterations are those of :func:`fit`.
-    """
+    """Return the state of a fit to rows in memory, without progress, history and checkpoint."""
     problem = estimator._problem(_look(estimator, data, None, hashed=False), None)
     state = problem.begin()
     for _ in range(problem.max_iter):
@@ -342,10 +306,7 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
 def open_checkpoint(
     estimator: Fittable, data: OpenData, identity: Callable[[], Mapping[str, Any]]
 ) -> Checkpoint:
-    """Open the checkpoint file, see :meth:`Problem.identity`.
-
-    One that is open already belongs to another fit, of which this one is a part.
-    """
+    """Open the checkpoint; one that is open belongs to a fit of which this one is a part."""
     if isinstance(estimator.checkpoint, Checkpoint):
         return estimator.checkpoint
     params = estimator.get_params(deep=False)
@@ -361,11 +322,7 @@ def open_checkpoint(
 
 
 def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | None = None) -> Any:
-    """Return ``labels_``: of the container of X, and lazy where X is.
-
-    ``function(block, start) -> labels``. `known`: rows whose labels are these, whatever the
-    function says.
-    """
+    """Return ``labels_``, lazy where X is, those of `known` rows as they are."""
     return map_rows(
         data.X,
         function,
@@ -406,15 +363,8 @@ def best_restart(costs: Sequence[float] | Floats, *, at_least: float = 0.0) -> i
     """Return the first restart whose cost is the least, up to rounding.
 
     Restarts often end in the same clusters, numbered differently; the last bits of
-    their sums depend on the chunks and must not choose between them.
-
-    `costs` (r,). `at_least`: magnitude to which rounding is relative, where the least cost is
-    smaller: 1 for logarithms, which may be near 0.
-
-    Raises ValueError: a cost is NaN.
-
-    >>> best_restart([3.0, 2.0 + 1e-12, 2.0])
-    1
+    their sums depend on the chunks and must not choose between them.  Rounding is relative to
+    `at_least`: 1 for logarithms, which may be near 0.
     """
     costs = np.asarray(costs)
     least = costs.min()
