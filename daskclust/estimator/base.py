@@ -74,10 +74,7 @@ def map_new_rows(
     missing: bool = False,
     n_columns: int | None = None,
 ) -> Any:
-    """Apply a function to new rows of a fitted model: now, or lazily for Dask input.
-
-    ``dtype`` is that of the results; None for that in which rows are taken.
-    """
+    """Apply a function to new rows of a fitted model; results are of their dtype or another."""
     X = check_rows(model, X, reset=False)
     working = working_dtype(X.dtype)
     of_rows = CheckedRows(function, working, missing)
@@ -123,7 +120,6 @@ class RowFunction:
         return self.metric.break_ties(z, labels), squared
 
     def _in_space(self, x: NDArray[Any], start: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows as they are worked on, and in the space of the metric."""
         x = as_matrix(x, self.dtype)
         if not self.metric.is_identity:
             check_block(x, start, missing=self.missing)
@@ -145,11 +141,7 @@ class RowFunction:
 
 @dataclass(frozen=True)
 class CenterSpace:
-    """Where a model compares rows with its centers.
-
-    `centers` (k, q). `metric`: takes rows into the space; None where they stay as they are.
-    `feature_weights` (q,).
-    """
+    """Where a model compares rows with its centers; no metric where rows stay as they are."""
 
     centers: Floats
     metric: Metric | None
@@ -260,21 +252,13 @@ class BaseClusterer(
         check_count(self, "n_clusters", len(self.cluster_centers_))
 
     def _read(self, data: Data) -> Any:
-        """Check all that needs no pass; nothing is given besides X."""
         check_enough_rows(data, self.n_clusters)
 
-    def _row_function(self, dtype: Any, *, distances: bool = False) -> RowFunction:
-        return RowFunction(
-            self._centers,
-            self._metric,
-            self._prediction_weights(),
-            dtype,
-            distances,
-            is_partial(self),
-        )
+    def _row_function(self, dtype: Any) -> RowFunction:
+        weights, missing = self._prediction_weights(), is_partial(self)
+        return RowFunction(self._centers, self._metric, weights, dtype, missing=missing)
 
     def _prediction_weights(self) -> Floats | None:
-        """Return the feature weights of the distance, if the estimator has any."""
         return None
 
     def predict(self, X: Any) -> Any:
@@ -296,11 +280,14 @@ class BaseClusterer(
             For infinity, for NaN unless ``missing="partial"``, and another number of
             features.
         """
+        return self._mapped(X, "predict", dtype=np.int32)
+
+    def _mapped(self, X: Any, name: str, dtype: Any = None, **kind: Any) -> Any:
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        return map_rows(
-            X, self._row_function(working_dtype(X.dtype)), dtype=np.int32, name="predict"
-        )
+        function = replace(self._row_function(working_dtype(X.dtype)), **kind)
+        n_columns = len(self._centers) if function.distances else None
+        return map_rows(X, function, dtype=dtype or function.dtype, n_columns=n_columns, name=name)
 
     def transform(self, X: Any) -> Any:
         """Distance of each row to each center, in the metric of the fit.
@@ -317,16 +304,7 @@ class BaseClusterer(
             float32 for float32 input and for what it holds exactly (float16 and integers of
             one or two bytes), else float64.
         """
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        dtype = working_dtype(X.dtype)
-        return map_rows(
-            X,
-            self._row_function(dtype, distances=True),
-            dtype=dtype,
-            n_columns=len(self._centers),
-            name="transform",
-        )
+        return self._mapped(X, "transform", distances=True)
 
     def score_samples(self, X: Any) -> Any:
         """Minus the distance of each row to its nearest center, in the metric of the fit.
@@ -349,11 +327,7 @@ class BaseClusterer(
         ValueError
             See ``predict``.
         """
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        dtype = working_dtype(X.dtype)
-        function = replace(self._row_function(dtype), nearest_only=True)
-        return map_rows(X, function, dtype=dtype, name="score_samples")
+        return self._mapped(X, "score_samples", nearest_only=True)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the sum of squared distances of rows to the centers of :meth:`predict`.
@@ -377,7 +351,6 @@ class BaseClusterer(
         return float(self._assigned(X, sample_weight).inertia.sum())
 
     def _assigned(self, X: Any, sample_weight: Any) -> ClusterStatistics:
-        """Assign checked rows to the centers, in one pass; raise for values that are not finite."""
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )

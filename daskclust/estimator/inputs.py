@@ -1,8 +1,4 @@
-"""What a user gives to an estimator, checked with one wording for all.
-
-Parameters; data in whatever container, their types and weights, opened when first read.  Values
-of rows are checked as passes find them.
-"""
+"""What a user gives to an estimator, checked with one wording for all."""
 
 from __future__ import annotations
 
@@ -53,7 +49,6 @@ _COMPLETE_STARTS = ("dkm++", "robin")
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
-    """Raise unless ``value`` is an integer of at least ``minimum``."""
     if isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r}; expected a whole number of {minimum} or more.")
     check_scalar(value, name, numbers.Integral, min_val=minimum)
@@ -62,7 +57,6 @@ def check_integer(value: Any, name: str, minimum: int) -> None:
 def check_real(
     value: Any, name: str, minimum: float, *, boundaries: str = "left", maximum: float | None = None
 ) -> None:
-    """Raise unless ``value`` is a finite real number in the interval."""
     if isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r}; expected a number.")
     check_scalar(
@@ -78,15 +72,11 @@ def check_real(
 
 
 def is_partial(estimator: Any) -> bool:
-    """Whether NaN means missing to an estimator of the family."""
     return getattr(estimator, "missing", "error") == "partial"
 
 
 def check_missing(estimator: Any) -> None:
-    """Check the parameter ``missing``, where there is one, and what cannot go with it.
-
-    Raises ValueError for other values, and starts and metrics that need complete rows.
-    """
+    """Check ``missing``, if there is one, and starts and metrics that need complete rows."""
     if not hasattr(estimator, "missing"):
         return
     check_choice(estimator.missing, "missing", ("error", "partial"))
@@ -104,20 +94,13 @@ def check_missing(estimator: Any) -> None:
 
 
 def data_centers(model: Any) -> Any:
-    """Return the centers that a fitted model has in the space of its rows, else None.
-
-    Those of an embedding lie in another, which may be of as many dimensions.
-    """
+    """Return the centers of a model in the space of its rows, not of an embedding, or None."""
     if hasattr(model, "embedding_dim"):
         return None
     return getattr(model, "cluster_centers_", getattr(model, "means_", None))
 
 
 def check_same_features(what: str, mine: Any, theirs: Any) -> None:
-    """Raise ValueError where two models or tables name their features, and not alike.
-
-    `mine`, `theirs` (p,): names, None where there are none.
-    """
     if mine is None or theirs is None or list(mine) == list(theirs):
         return
     if len(mine) == len(theirs):
@@ -129,10 +112,7 @@ def check_same_features(what: str, mine: Any, theirs: Any) -> None:
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
-    """Return starting centers as float64 after checking their shape and values.
-
-    A fitted model stands for its centers.
-    """
+    """Return checked starting centers as float64; a fitted model stands for its centers."""
     if hasattr(init, "get_params"):
         kind = type(init).__name__
         init = data_centers(init)
@@ -141,8 +121,7 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
                 f"init is a {kind} without centers among the data; expected a fitted model that "
                 "has cluster_centers_ (clones of models are not fitted), or an array."
             )
-    init = without_mask(fetched(init, "init"), "init")
-    centers = np.array(init, dtype=np.float64, order="C")
+    centers = np.array(without_mask(fetched(init, "init"), "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
         raise ValueError(
             f"The starting centers have shape {centers.shape}; with n_clusters={n_clusters} and "
@@ -160,13 +139,7 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
 def given_centers(
     init: Any, X: Any, n_clusters: int, n_features: int, seeds: tuple[int, ...]
 ) -> Floats:
-    """Return the starting centers of all restarts.
-
-    `init` (k, p): a callable is called for each seed; an array is the start of the only restart.
-    `X` (n, p): what a callable is given.
-
-    Returns (r, k, p).
-    """
+    """Return starting centers (r, k, p): a callable is called for each seed."""
     found = [init]
     if callable(init):
         found = [init(X, n_clusters, np.random.RandomState(seed % 2**32)) for seed in seeds]
@@ -177,18 +150,16 @@ def given_centers(
 class Scene(Protocol):
     """An image whose valid pixels are the rows of a fit, such as :class:`daskclust.Cube`.
 
-    Besides these methods it has `shape`, `samples` (n, p), `n_valid`, and `sample_scaling`, a
-    dataclass; they are left out here because looking for them would read the image.
+    Its `shape`, `samples` (n, p), `n_valid`, and `sample_scaling`, a dataclass, are left out here
+    because looking for them would read the image.
     """
 
-    def scaled_as(self, scaling: Any) -> Any:
-        """Return the same image with the samples of another one's scaling."""
+    def scaled_as(self, scaling: Any) -> Any: ...
 
     def open_map(self, name: str, image: Any) -> Any:
         """Open a label map that lies where the image does."""
 
-    def rows_of(self, label_map: Any) -> Any:
-        """Return row numbers and labels of a map."""
+    def rows_of(self, label_map: Any) -> Any: ...
 
     def sample_pixels(self, count: int, seed: int) -> Any:
         """Draw rows, and pairs of adjacent ones; one pass."""
@@ -201,12 +172,11 @@ class Scene(Protocol):
 
 
 def as_cube(X: Any) -> Any:
-    """Return X if it is a :class:`Scene`, else None."""
     return X if isinstance(X, Scene) else None
 
 
 def fetched(values: Any, name: str) -> Any:
-    """Return what is wanted as values: of a lazy array these, with reads that are checked."""
+    """Return values, of a lazy array with reads that are checked."""
     values = unwrap(values)
     return compute(name, read_again(values))[0] if is_dask(values) else values
 
@@ -228,13 +198,9 @@ def unmasked(y: Any) -> Any:
 
 
 def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return partial labels as they are, and of a label map ``(rows, labels)`` and itself.
+    """Return partial labels as they are, and of a label map ``(rows, labels)`` and itself, opened.
 
-    `y`: a label map is what :meth:`daskclust.Cube.rows_of` takes: of shape (y, x), or a path or
-    group of one.
-
-    Returns `opened`: the label map, which may name its codes. Raises ValueError for a label map of
-    another shape, or place, than the cube.
+    A label map is what :meth:`daskclust.Cube.rows_of` takes: (y, x), or a path or group of one.
     """
     if y is None or isinstance(y, tuple | list | numbers.Number) or not isinstance(X, Scene):
         return y, None
@@ -248,10 +214,7 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
 
 
 def as_labels(y: Any) -> Any:
-    """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,).
-
-    Raises ConstraintError for other shapes.
-    """
+    """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,)."""
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         if np.ma.is_masked(y[0]):
             at = int(np.argmax(np.ma.getmaskarray(y[0])))
@@ -326,10 +289,7 @@ ORIGIN = ("feature_names_in_", _SCENE, *_SCALING)
 
 
 def cube_of_fit(estimator: Any, cube: Any) -> Any:
-    """Return a cube with its samples scaled as those that the estimator was fitted on.
-
-    Raises ValueError for other bands, or another order of them, and for other units.
-    """
+    """Return a cube of the same bands and units, scaled as that of the fit."""
     if not hasattr(estimator, "_cube_scale"):
         return cube
     # Bands without any data are left out when pixels are counted.
@@ -340,14 +300,10 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
-    """Return X as a NumPy or Dask array, checked by its metadata.
+    """Return X, or the `samples` of a cube, as a NumPy or Dask array, checked by its metadata.
 
-    Values are not looked at: the first pass does that.  Sets or compares
-    ``n_features_in_`` and ``feature_names_in_``.
-
-    `X`: of a cube its `samples`. `reset`: whether this is a fit.
-
-    Raises ValueError for other dimensions, types that are no numbers, or nothing at all.
+    Values are left to the first pass.  Sets (`reset`) or compares ``n_features_in_`` and
+    ``feature_names_in_``.
     """
     if reset:
         # What is known of the scene of the last fit.
@@ -376,16 +332,13 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         )
     if is_dask(data):
         data = _check_dask(data)
-        named = X if hasattr(X, "columns") else data
-        names = getattr(named, "columns", None)
+        names, named = getattr(X, "columns", None), data
         if names is not None:
             # Names and their order are checked on an empty table with the same columns.
             import pandas
 
-            empty = pandas.DataFrame(columns=names)
-            validate_data(estimator, empty, reset=reset, skip_check_array=True)
-        else:
-            validate_data(estimator, data, reset=reset, skip_check_array=True)
+            named = pandas.DataFrame(columns=names)
+        validate_data(estimator, named, reset=reset, skip_check_array=True)
         return data
     if getattr(getattr(data, "dtype", None), "kind", "f") in "mMUS":
         # scikit-learn would take nanoseconds for numbers, and read text.
@@ -394,12 +347,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             "its values are numbers."
         )
     return validate_data(
-        estimator,
-        X if data is X else data,
-        reset=reset,
-        dtype=_KEPT,
-        order="C",
-        ensure_all_finite=False,
+        estimator, data, reset=reset, dtype=_KEPT, order="C", ensure_all_finite=False
     )
 
 
@@ -408,12 +356,7 @@ def _constant(x: NDArray[Any], value: float) -> Floats:
 
 
 def check_weight(sample_weight: Any, X: Any) -> Any:
-    """Return sample weights fit for X: ``None``, a NumPy array or a Dask array.
-
-    Values are checked by the first pass.
-
-    `sample_weight` (n,). `X` (n, p).
-    """
+    """Return weights fit for X: None, a NumPy or a Dask array; values are checked by a pass."""
     if sample_weight is None:
         return None
     n = X.shape[0]
@@ -466,12 +409,7 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 
 @dataclass
 class Data:
-    """Checked data, opened once; any number of fits may be made of them.
-
-    `X` (n, p): as checked; what lazy results refer to. `weight` (n,). `origin`: an estimator's
-    record of X: ``feature_names_in_``, and bands and scaling of a cube. `opened`: its rows, where
-    they were asked for.
-    """
+    """Checked data, opened once, and what an estimator records of X (`origin`, by attribute)."""
 
     X: Any
     weight: Any = None
@@ -480,16 +418,12 @@ class Data:
 
     @property
     def rows(self) -> Rows:
-        """The data, bound to where their passes run, when first asked for.
-
-        A pass counts the rows of Dask arrays with chunks of unknown length.
-        """
+        """The data, bound when first asked for; chunks of unknown length are counted by a pass."""
         if self.opened is None:
             self.opened = open_rows(self.X, self.weight)
         return self.opened
 
     def through(self, rows: Rows) -> Data:
-        """Return the same data, read through another handle."""
         return Data(self.X, self.weight, self.origin, rows)
 
     @property
@@ -507,13 +441,7 @@ def check_enough_rows(data: Data, count: int, of: str = "clusters") -> None:
 
 
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
-    """Check what is known without a look at the values.
-
-    `estimator`: named in messages.  It is given
-    ``n_features_in_`` and ``feature_names_in_``.
-
-    Raises ValueError for other dimensions, types that are no numbers, or nothing at all.
-    """
+    """Check what is known without a look at the values; tell the estimator of the features."""
     estimator = BaseEstimator() if estimator is None else estimator
     X = check_rows(estimator, X, reset=True)
     known = vars(estimator)
@@ -612,7 +540,6 @@ def check_survey(survey: Survey) -> None:
 
 
 def infinite_message(row: int, column: int) -> str:
-    """Say where the first infinity is, among rows in which NaN means missing."""
     return (
         f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
         "infinity does not. Replace it by NaN if the value is not known."
@@ -620,10 +547,7 @@ def infinite_message(row: int, column: int) -> str:
 
 
 def check_block(x: Array, start: int, *, missing: bool) -> None:
-    """Raise for the first infinity of a block, and the first NaN unless values may be missing.
-
-    `x` (n, p). `start`: number of its first row.
-    """
+    """Raise for the first infinity of a block, and the first NaN unless values may be missing."""
     row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:
         return

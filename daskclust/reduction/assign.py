@@ -25,11 +25,10 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, to
 
 @dataclass(frozen=True)
 class CenterSets:
-    """Centers that are tried side by side in one pass.
+    """Centers (r, k, p) that are tried side by side in one pass, with their feature weights (r, p).
 
-    `centers` (r, k, p): one set for each restart (or each point of a grid). `feature_weights` (r,
-    p): weights of the squared distance, a row for each set. `shift` (p,): a point amid the data.
-    `missing`: whether NaN is a missing value: distances are over what is observed.
+    `shift` (p,) is a point amid the data. `missing`: NaN is a missing value, and distances are over
+    what is observed.
     """
 
     centers: Floats
@@ -45,22 +44,14 @@ class CenterSets:
 
 
 class Clusters(NamedTuple):
-    """Sums of the clusters of one set of centers.
-
-    `sums`, `counts` (k, p) and (k,). `masses` (k, p): weight of the values of each feature; None
-    where nothing is missing.
-    """
+    """Weighted sums (k, p), weights (k,), and weights of observed values (k, p), None for all."""
 
     sums: Floats
     counts: Floats
     masses: Floats | None = None
 
     def means(self, centers: Floats) -> Floats:
-        """Means of the clusters; a cluster without rows keeps its center.
-
-        With ``masses``, of what is observed: a feature that no row of a cluster has keeps its
-        value.
-        """
+        """Means of what is observed; without any, a cluster or a feature keeps its center."""
         if self.masses is not None:
             return np.divide(self.sums, self.masses, out=centers.copy(), where=self.masses > 0)
         filled = self.counts > 0
@@ -70,13 +61,7 @@ class Clusters(NamedTuple):
 
 
 class ClusterStatistics(NamedTuple):
-    """The result of an assignment pass.
-
-    `sums` (r, k, p): weighted sums of the rows of each cluster. `counts` (r, k): weight of each
-    cluster. `inertia` (r, k): weighted squared distances to the centers that were given. `masses`
-    (r, k, p): weight of the values of each feature that are observed; None where nothing is
-    missing, and it is that of the rows.
-    """
+    """As :class:`Clusters`, for each set; `inertia` (r, k) is about the centers given."""
 
     sums: Floats
     counts: Floats
@@ -84,10 +69,8 @@ class ClusterStatistics(NamedTuple):
     masses: Floats | None = None
 
     def of(self, r: int) -> Clusters:
-        """Return the sums of one set."""
-        return Clusters(
-            self.sums[r], self.counts[r], None if self.masses is None else self.masses[r]
-        )
+        masses = None if self.masses is None else self.masses[r]
+        return Clusters(self.sums[r], self.counts[r], masses)
 
 
 @lru_cache
@@ -131,10 +114,7 @@ ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 
 @dataclass(frozen=True)
 class MovedCenters:
-    """One set of centers, and how they moved since the pass before, if there was one.
-
-    The set has no feature weights, and no values are missing.
-    """
+    """One set without feature weights or missing values, and how it moved since the last pass."""
 
     sets: CenterSets
     moves: Moves | None = None
@@ -169,11 +149,7 @@ ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize
 
 @dataclass(frozen=True)
 class FarthestRequest:
-    """Ask for the rows farthest from their nearest center.
-
-    `centers` (k, p). `count`: how many rows. `feature_weights`, `shift`, `missing`: as in
-    :class:`CenterSets`.
-    """
+    """Ask for the rows farthest from their nearest center, of one of :class:`CenterSets`."""
 
     centers: Floats
     count: int
@@ -223,18 +199,12 @@ FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_fi
 
 @dataclass(frozen=True)
 class LeafQuery:
-    """Ask for what lies nearest to each leaf; see :func:`nearest_leaf`."""
-
     tree: CenterTree
     n_probe: int | None = None
 
 
 class LeafStatistics(NamedTuple):
-    """The result of the pass.
-
-    `counts`, `inertia` (k,): weight of each leaf's rows, and their weighted squared distances to
-    it.
-    """
+    """Weight of each leaf's rows, and their weighted squared distances to it, (k,)."""
 
     counts: Floats
     inertia: Floats
@@ -249,11 +219,11 @@ def _block(rows: RowBlock, state: LeafQuery) -> Partial:
     labels, squared = nearest_leaf(rows.x, state.tree, state.n_probe)
     weight = np.ones(len(labels)) if rows.weight is None else rows.weight
     cost = np.where(weight > 0, weight * squared, 0.0)
-    found: list[Floats] = []
-    for at in rows.slices():
-        sums = [np.bincount(labels[at], of[at], k).astype(np.float64) for of in (weight, cost)]
-        found.append(np.column_stack(sums))
-    return {"stats": sum_terms(found)}
+    found = [
+        np.column_stack([np.bincount(labels[at], of[at], k) for of in (weight, cost)])
+        for at in rows.slices()
+    ]
+    return {"stats": sum_terms(np.asarray(part, np.float64) for part in found)}
 
 
 def _finalize(partial: Partial, state: LeafQuery) -> LeafStatistics:

@@ -1,15 +1,8 @@
 """The part that distributed algorithms are made of: the :class:`Reduction`.
 
-Every algorithm of the package is the same loop: broadcast a small state, map a
-pure function over row blocks, merge partial statistics, finalize.  A reduction
-names these pieces; the engine runs them.  It obeys laws that are tested for every
-instance: ``identity`` is neutral, ``combine`` is associative, the result does not
-depend on where blocks are cut (empty blocks included), an integer weight equals
+Its laws are tested for every instance: ``identity`` is neutral, ``combine`` is associative, the
+result does not depend on where blocks are cut (empty blocks included), an integer weight equals
 repetition, and inputs are never written to.
-
-Partials are of fixed size wherever that is possible.  Tables of what occurs in the
-data (pairs of labels, founders of clusters) are not: their fields have an axis of
-length ``None``, and everything else holds for them as for others.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,19 +53,12 @@ class Merge:
 
 
 def top_dtype(p: int) -> np.dtype:
-    """Record of a chosen row: its key, its global number (-1 = none) and its values.
-
-    >>> top_dtype(3).names
-    ('key', 'row', 'x')
-    """
+    """Record of a chosen row: its key, its global number (-1 = none) and its values."""
     return np.dtype([("key", np.float64), ("row", np.int64), ("x", np.float64, (p,))])
 
 
 def smallest_keys(records: Array, count: int) -> Array:
-    """Return the ``count`` records of smallest key, ties by row number, along the last axis.
-
-    `records` (..., m): of :func:`top_dtype`. `count`: at most m.
-    """
+    """Return the ``count`` records of smallest key, ties by row number, along the last axis."""
     order = np.lexsort((records["row"], records["key"]), axis=-1)[..., :count]
     chosen: Array = np.take_along_axis(records, order, axis=-1)
     return chosen
@@ -153,10 +139,7 @@ class RowBlock(NamedTuple):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def segments(self) -> Ints:
-        """Where plain sums end: chunks, cut at multiples of ``SEGMENT`` global rows.
-
-        So sums depend on the chunks alone, not on how they were grouped.
-        """
+        """Where plain sums end: chunks, cut at multiples of ``SEGMENT`` rows, however grouped."""
         ends, offset = [], 0
         for start, size in self.runs:
             first = SEGMENT - start % SEGMENT
@@ -213,8 +196,6 @@ class Field:
 
     @property
     def _least_shape(self) -> tuple[int, ...]:
-        if None not in self.shape:
-            return cast(tuple[int, ...], self.shape)
         return tuple(0 if size is None else size for size in self.shape)
 
     def identity(self) -> Array:
@@ -274,10 +255,7 @@ class Reduction:
         return {name: field.identity() for name, field in self.fields(state).items()}
 
     def add(self, before: Partial, rows: RowBlock, state: State) -> Partial:
-        """Return the partial of the blocks so far with that of one more block.
-
-        Without what a block carries: that is the engine's affair.
-        """
+        """Return the partial of the blocks so far with that of one more block; no carry."""
         return self.step(before, rows, state)[0]
 
     def step(

@@ -1,8 +1,4 @@
-"""Passes whose partials are tables of the labels that occur: their number is up to the data.
-
-A table has a row for each label, or pair of labels, that occurs: O(k) rows for k
-clusters, whatever the number of blocks.
-"""
+"""Passes whose partials are tables of the labels, or pairs of labels, that occur: O(k) rows."""
 
 from __future__ import annotations
 
@@ -31,11 +27,7 @@ Labeler = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class AgreementRequest:
-    """Ask for the tables of labelings.
-
-    ``reference(x) -> ndarray of shape (n,), int``. `others` (n,). `n_labels`: all labels lie in [0,
-    n_labels).
-    """
+    """Ask for the tables of labelings, in [0, n_labels)."""
 
     reference: Labeler
     others: tuple[Labeler, ...]
@@ -96,11 +88,7 @@ CONTINGENCY = Reduction("contingency", _count_fields, _count, _table)
 
 @dataclass(frozen=True)
 class LabelMomentsRequest:
-    """Ask for weight, mean and spread of the rows of each label.
-
-    `n_features`: of rows whose labels are in one more, last column. `ignored`: label of rows that
-    are left out, whatever they hold.
-    """
+    """Ask for weight, mean and spread of the rows of each label, in one more, last column."""
 
     n_features: int
     ignored: int | None = None
@@ -161,7 +149,6 @@ def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
 
 
 def _check_sizes(x: Array, weight: Floats | None) -> None:
-    """Refuse values whose squares overflow."""
     if not x.size:
         return
     largest = float(max(x.max(), -x.min()))
@@ -216,12 +203,9 @@ LABEL_MOMENTS = Reduction("label-moments", _moments_fields, _moments, _finalize_
 
 @dataclass(frozen=True)
 class SpreadRequest:
-    """Ask how rows lie about centers.
+    """Ask how rows lie about centers (k, p), their own or, without `labels`, the nearest.
 
-    `centers` (k, p). `labels` (k,), int64: label that each center stands for, sorted; the last
-    column of the rows then holds their labels.  When omitted, each row belongs to its nearest
-    center. `ignored`: label of rows that are left out. `feature_weights` (p,): of the squared
-    distance.
+    `labels` (k,), sorted, are those of centers; the last column of the rows then holds theirs.
     """
 
     centers: Floats
@@ -242,7 +226,6 @@ class Spread(NamedTuple):
     stray_row: int | None
 
     def of(self, clusters: Bools) -> Spread:
-        """Return the same of some clusters only."""
         kept = {name: part[clusters] for name, part in self._asdict().items() if name in _SUMS}
         return self._replace(**kept)
 
@@ -251,7 +234,6 @@ _SUMS = Spread._fields[:-1]
 
 
 def split_labels(rows: RowBlock) -> tuple[RowBlock, Ints]:
-    """Take apart rows whose last column holds their labels."""
     x = np.ascontiguousarray(rows.x[:, :-1])
     return RowBlock(x, rows.weight, rows.runs), rows.x[:, -1].astype(np.int64)
 
@@ -267,9 +249,8 @@ def _score_block(rows: RowBlock, state: SpreadRequest) -> Partial:
     k = len(state.centers)
     partial = {name: field.identity() for name, field in _score_fields(state).items()}
     if state.labels is None:
-        index: Ints = nearest(rows.x, state.centers, feature_weights=state.feature_weights)[
-            0
-        ].astype(np.int64)
+        found, _ = nearest(rows.x, state.centers, feature_weights=state.feature_weights)
+        index: Ints = found.astype(np.int64)
         known = np.ones(len(index), bool)
     else:
         rows, labels = split_labels(rows)

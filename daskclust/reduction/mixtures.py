@@ -27,21 +27,14 @@ _DRAWS = 1
 
 @dataclass(frozen=True)
 class MixtureStack:
-    """Models that are worked on side by side in one pass.
-
-    `shift` (p,): a point amid the data.
-    """
+    """Models that are worked on side by side in one pass; `shift` (p,): a point amid the data."""
 
     mixtures: Mixtures
     shift: Floats
 
 
 class ExpectationSums(NamedTuple):
-    """The result of a pass over the posteriors.
-
-    `sums` (D, s): as in :func:`daskclust.kernels.mixtures.expectation.accumulate_mixtures`.
-    `likelihood` (m,): mean log-likelihood of a row under each model.
-    """
+    """Sums (D, s) of :func:`accumulate_mixtures`, and the mean log-likelihood of a row (m,)."""
 
     sums: Floats
     likelihood: Floats
@@ -99,12 +92,10 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _mea
 
 @dataclass(frozen=True)
 class InitialPosteriors:
-    """Posteriors to start from: hard ones by the nearest center, or random ones.
+    """Posteriors to start from: hard ones by the nearest of `centers` (r, K, p), or of `seeds` (r).
 
-    `centers` (r, K, p): one set for each restart. `fill` (p,): what stands for missing values when
-    distances are measured; also the shift of sums for diagonal covariances. `full`: whether
-    covariances are full. `seeds`: random posteriors, one seed for each restart; none: by the
-    nearest center.
+    `fill` (p,) stands for missing values when distances are measured, and is the shift of sums for
+    diagonal covariances.
     """
 
     centers: Floats
@@ -121,8 +112,7 @@ def _initial_fields(state: InitialPosteriors) -> Mapping[str, Field]:
 def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
     k = state.centers.shape[1]
     if state.seeds:
-        drawn = [rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)]
-        shares = np.stack(drawn)
+        shares = np.stack([rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)])
         return np.asarray(shares / shares.sum(axis=0))
     filled = np.where(np.isnan(rows.x), state.fill.astype(rows.x.dtype), rows.x)
     labels = nearest(np.ascontiguousarray(filled), state.centers[r])[0]
@@ -156,12 +146,7 @@ INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _sums_
 
 @dataclass(frozen=True)
 class GramRequest:
-    """Ask for the Gram matrix of the posteriors under an ensemble, times a basis.
-
-    `mixtures`: all members, D components. `shift` (p,): a point amid the data. `basis` (D, l): the
-    matrix itself is meant where there is none. `dtype`: float32 or float64, in which posteriors are
-    kept and multiplied.
-    """
+    """Ask for the Gram matrix (D, D) of the posteriors under an ensemble, times a basis if any."""
 
     mixtures: Mixtures
     shift: Floats
@@ -179,7 +164,7 @@ def _block(rows: RowBlock, state: GramRequest, carry: Array | None) -> tuple[Par
     return _sums(rows, state, kept), kept
 
 
-def _sums(rows: RowBlock, state: GramRequest, kept: Array | None) -> Partial:
+def _sums(rows: RowBlock, state: GramRequest, kept: Array | None = None) -> Partial:
     return {
         "sums": add_gram(
             rows.x,
@@ -194,11 +179,7 @@ def _sums(rows: RowBlock, state: GramRequest, kept: Array | None) -> Partial:
     }
 
 
-def _recomputed(rows: RowBlock, state: GramRequest) -> Partial:
-    return _sums(rows, state, None)
-
-
 #: Gram matrix of the posteriors, times a basis; nothing is kept between passes.
-GRAM = Reduction("gram", _fields, _recomputed, _sums_finalize)
+GRAM = Reduction("gram", _fields, _sums, _sums_finalize)
 #: The same, with each block's posteriors kept from pass to pass.
 GRAM_KEPT = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)
