@@ -1,8 +1,7 @@
 """Fitted models on disk: a Zarr group with a checksum, and no code in it.
 
-A file is data of others.  Its contents are fixed by the class that
-it names, looked up in a registry; every array is checked against its stored size
-before it is read, and against the others in shape, type and range afterwards.
+A file is data of others: every array is checked against its stored size before it is read, and
+against the others in shape, type and range afterwards.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import os
 import stat
 import zipfile
@@ -85,10 +85,7 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
 def save(
     model: Any, path: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
 ) -> None:
-    """Save a fitted model; see :meth:`daskclust.persistence.saveable.Saveable.save`.
-
-    Further attributes of the group, such as the job, are not part of the model.
-    """
+    """Save a fitted model; further attributes of the group, such as the job, are no part of it."""
     check_is_fitted(model)
     from daskclust._version import __version__
 
@@ -223,10 +220,7 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
 
 
 def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
-    """Refuse more files or bytes than a model has, from their listing by name.
-
-    Large metadata would take long to parse, and much more memory than bytes.
-    """
+    """Refuse more files or bytes than a model has: large metadata take long to parse."""
     if len(sizes) > _MAX_FILES:
         raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
     if sum(sizes.values()) > max_bytes:
@@ -268,10 +262,10 @@ def _sizes_in_folder(folder: Path) -> dict[str, int]:
         for name in (*folders, *files):
             item = Path(root) / name
             info = item.lstat()
-            if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+            is_file = stat.S_ISREG(info.st_mode)
+            if not (is_file or stat.S_ISDIR(info.st_mode)):
                 raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
-            size = info.st_size if stat.S_ISREG(info.st_mode) else 0
-            found[str(item.relative_to(folder))] = size
+            found[str(item.relative_to(folder))] = info.st_size if is_file else 0
             if len(found) > _MAX_FILES:
                 return found
     return found
@@ -329,9 +323,7 @@ def _stored_bytes(name: str, array: zarr.Array) -> int:
     if array.dtype.kind not in _KINDS or array.ndim > 4:
         raise ModelFormatError(f"{name!r} has dtype {array.dtype} and {array.ndim} dimensions.")
     # Python integers: a declared size may be anything.
-    size = array.dtype.itemsize
-    for length in array.shape:
-        size *= int(length)
+    size = math.prod(map(int, array.shape), start=array.dtype.itemsize)
     plain = not array.compressors and not array.filters and array.shards is None
     whole = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
     if not (plain and whole):

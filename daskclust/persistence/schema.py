@@ -33,13 +33,7 @@ _MOST_TEXT = 2**26
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as standard JSON that :func:`from_json` gives back exactly.
-
-    Raises TypeError for what has no such form.
-
-    >>> to_json({"a": (1, float("inf"), np.float64(0.5))})
-    {'a': [1, {'$float': 'inf'}, 0.5]}
-    """
+    """Return a value as standard JSON that :func:`from_json` gives back exactly."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -71,12 +65,14 @@ def _check(condition: bool, name: str, problem: str) -> None:
         raise ModelFormatError(f"{name} {problem}.")
 
 
+def _check_text(value: Any, name: str) -> None:
+    whole = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    _check(whole, name, "is no list of text")
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry(ABC):
-    """One attribute of a fitted model: how it is stored, and what is accepted back.
-
-    `optional`: whether a fitted model may lack it.
-    """
+    """One attribute of a fitted model: how it is stored, and what is accepted back."""
 
     optional: bool = dataclasses.field(default=False, kw_only=True)
 
@@ -91,12 +87,9 @@ class Entry(ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Array(Entry):
-    """An array of numbers.
+    """An array of numbers: float64 ("f"), int64 ("i") or bool ("b"), of :func:`named_axes`.
 
-    `axes`: see :func:`named_axes`. `kind`, one of {"f", "i", "b"}: float64, int64 or bool. `low`:
-    least value accepted. `high`: largest magnitude accepted: no fit gives what squares to infinity.
-    `finite`: whether NaN and infinity are refused. `total`: size that the values sum up to.
-    `below`: size that the values are less than: numbers of clusters, say.
+    Values lie in [low, high], and sum up to the size `total`, or are less than the size `below`.
     """
 
     axes: str
@@ -155,7 +148,6 @@ class Covariances(Array):
     """Covariance matrices, or variances: positive definite."""
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check kind, shape and values, and that densities are defined."""
         array = super().restore(name, meta, arrays, sizes)
         if array.ndim == 2:
             _check(bool((array > 0.0).all()), name, "holds variances that are not positive")
@@ -171,10 +163,7 @@ class Covariances(Array):
 
 @dataclasses.dataclass(frozen=True)
 class Number(Entry):
-    """A float, or an int with ``kind=int``, or a bool with ``kind=bool``.
-
-    With `dim` it is the size of that name.
-    """
+    """A float, or an int or bool by `kind`; with `dim` it is the size of that name."""
 
     kind: type = float
     low: float | None = None
@@ -214,8 +203,6 @@ class Plain(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Choice(Entry):
-    """One of a few words."""
-
     words: tuple[str, ...]
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
@@ -233,11 +220,7 @@ class Names(Entry):
         return [str(item) for item in value], {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        _check(
-            isinstance(meta, list) and all(isinstance(item, str) for item in meta),
-            name,
-            "is no list of text",
-        )
+        _check_text(meta, name)
         expected = sizes.setdefault(self.dim, len(meta))
         _check(len(meta) == expected, name, f"has {len(meta)} items; expected {expected}")
         return np.array(meta, dtype=object)
@@ -280,11 +263,7 @@ class Records(Entry):
         for column, kind in self.dtype:
             if "U" in kind:
                 found = meta.get(column)
-                _check(
-                    isinstance(found, list) and all(isinstance(item, str) for item in found),
-                    f"{name}.{column}",
-                    "is no list of text",
-                )
+                _check_text(found, f"{name}.{column}")
                 longest = int(kind.partition("U")[2])
                 _check(
                     all(len(item) <= longest for item in found),

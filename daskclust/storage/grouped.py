@@ -37,10 +37,7 @@ _MAGIC = b"dcrows01"
 
 
 def remove_remains(base: Path | str | None = None) -> Path | None:
-    """Remove what killed processes left where :func:`temporary_folder` makes its folders.
-
-    Return that place, None where it is not of this file system.
-    """
+    """Remove what killed processes left beside temporary folders; return that place, if local."""
     path = local_path(_default(base))
     if path is not None:
         with _writable(base):
@@ -72,19 +69,7 @@ def _writable(base: Any) -> Iterator[None]:
 
 @contextmanager
 def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
-    """Make a folder that is gone at the end, also after an error; yield its path or URL.
-
-    It has a name of its own in `base`, or in Dask's ``temporary-directory``, or in that of the
-    system.
-
-    The next user removes the remains of a killed process in the same place.
-
-    >>> with temporary_folder() as folder:
-    ...     Path(folder).is_dir()
-    True
-    >>> Path(folder).exists()
-    False
-    """
+    """Make a folder that is gone at the end, in `base` or Dask's ``temporary-directory``."""
     path = remove_remains(base)
     if path is None:
         check_protocol(base)
@@ -105,9 +90,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
 
 
 class TemporaryFolder:
-    """A folder for lazy results: removed with the last reference to it, or with the process.
-
-    Copies that travel to workers hold its path alone and remove nothing.
+    """A folder for lazy results: removed with the last reference to it, not with pickled copies.
 
     >>> folder = TemporaryFolder.beside(None)
     >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
@@ -128,11 +111,7 @@ class TemporaryFolder:
 
     @classmethod
     def beside(cls, checkpoint: Any) -> TemporaryFolder:
-        """Return the folder of a fit: beside its checkpoint, where a killed fit finds it again.
-
-        Without a checkpoint it is in Dask's ``temporary-directory``, or that of the system,
-        under a name of its own; what killed processes left there is removed.
-        """
+        """Return the folder of a fit: beside its checkpoint, where a killed fit finds it again."""
         for path in _beside(checkpoint):
             remove_stale(path)
             return cls(path, is_own=False)
@@ -142,7 +121,6 @@ class TemporaryFolder:
         return cls(hidden_sibling(base / "daskclust-rows", "partial"))
 
     def make(self, part: str) -> str:
-        """Return the path of a part of the folder, which is there then."""
         place = self.path / part
         if self._end is None:
             self._end = weakref.finalize(self, discard, self.path)
@@ -172,12 +150,10 @@ class TemporaryFolder:
             self._end()
 
     def __reduce__(self) -> Any:
-        """Pickle the path."""
         return type(self), (self.path,)
 
 
 def _beside(checkpoint: Any) -> list[Path]:
-    """Return the folder beside a checkpoint, if that is a path."""
     if not isinstance(checkpoint, str | os.PathLike):
         return []
     return [Path(f"{os.fspath(checkpoint)}.rows").absolute()]
@@ -187,31 +163,15 @@ def _beside(checkpoint: Any) -> list[Path]:
 class GroupedRows:
     """Records of rows, in files of a folder, from which the rows of one group are read at once.
 
-    `dtype` is that of a record: fields such as the number of the row and its values.
-
-    A part is a block of rows: one file, whole or absent, of the size of its records.  Tasks
-    write parts and read groups in any order, on any worker that reaches the folder; a part
-    that is written twice is the same.
-
-    >>> record = np.dtype([("row", "i8"), ("x", "f4", (2,))])
-    >>> with temporary_folder() as folder:
-    ...     store = GroupedRows(folder, record)
-    ...     records = np.zeros(3, record)
-    ...     records["row"] = [5, 6, 7]
-    ...     store.write(5, np.array([1, 0, 1]), records)
-    ...     store.read([5], 1)["row"]
-    array([5, 7])
+    A part is a block of rows: one file, whole or absent.  Tasks write parts and read groups in any
+    order, on any worker that reaches the folder; a part that is written twice is the same.
     """
 
     folder: str
     dtype: np.dtype[Any]
 
     def write(self, part: int, groups: Ints, records: NDArray[Any]) -> None:
-        """Write the records of one block, which keep their order within a group.
-
-        `part` is a number for the block: the number of its first row. A row may have records in
-        several groups. A full disk is an OSError that names the file, and leaves none.
-        """
+        """Write the records of the block that begins at row `part`, in order within a group."""
         order = np.argsort(groups, kind="stable")
         present, first = np.unique(groups[order], return_index=True)
         bounds = np.concatenate([first, [len(order)]]).astype("<i8")
@@ -232,22 +192,15 @@ class GroupedRows:
                 file.write(piece.view(np.uint8).data)
 
     def read(self, parts: Sequence[int], group: int) -> NDArray[Any]:
-        """Return the records of one group: part by part, each in the order of its rows.
-
-        `parts` are all that were written, in the order that is wanted.
-
-        Holds the records once; of other groups it reads two numbers each.
-        """
+        """Return the records of one group, held once, by parts in the order that is wanted."""
         found = [(self._place(part), *self._bounds(part, group)) for part in parts]
         out = np.empty(sum(count for _, _, count in found), self.dtype)
         done = 0
         for place, start, count in found:
-            if not count:
-                continue
-            size = count * self.dtype.itemsize
-            content = self._range(place, start, size)
-            out[done : done + count] = np.frombuffer(content, self.dtype)
-            done += count
+            if count:
+                content = self._range(place, start, count * self.dtype.itemsize)
+                out[done : done + count] = np.frombuffer(content, self.dtype)
+                done += count
         return out
 
     def parts(self) -> list[int]:
@@ -258,7 +211,6 @@ class GroupedRows:
         return f"{self.folder}/{part}.rows"
 
     def _bounds(self, part: int, group: int) -> tuple[int, int]:
-        """Find where a group's records begin in a part, and how many there are."""
         place = self._place(part)
         magic, n_groups, _ = _HEAD.unpack(self._range(place, 0, _HEAD.size))
         if magic != _MAGIC:
@@ -287,11 +239,7 @@ class GroupedRows:
 
 
 class Spill:
-    """A folder for rows, made when it is first needed, and gone when all is over.
-
-    `base`: where it is made, a path or a URL; None for Dask's ``temporary-directory``, or that of
-    the system.
-    """
+    """A folder for rows in `base`, a path or URL, made when first needed, and gone in the end."""
 
     def __init__(self, base: Any) -> None:
         if base is not None and not isinstance(base, str | os.PathLike):
@@ -307,7 +255,6 @@ class Spill:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove the folders."""
         self._stack.close()
 
     def check(self) -> None:

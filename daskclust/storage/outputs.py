@@ -38,11 +38,7 @@ JOB = "daskclust_job"
 
 
 class Written(NamedTuple):
-    """The record that an output of daskclust holds of itself.
-
-    `kind` is such as ``"label map"``; `members` are names in it that daskclust has written, empty
-    for a file.
-    """
+    """The record that an output holds of itself; `members` are names in it, empty for a file."""
 
     kind: str
     attributes: Mapping[str, Any] = {}
@@ -50,7 +46,6 @@ class Written(NamedTuple):
 
     @property
     def job(self) -> dict[str, Any]:
-        """The job that has written the output; empty where it does not say."""
         found = self.attributes.get(JOB)
         return found if isinstance(found, dict) else {}
 
@@ -58,8 +53,7 @@ class Written(NamedTuple):
 class Output:
     """A place that is written whole or not at all; outputs of others are never replaced.
 
-    The base of one class for each format. `kind` is such as ``"label map"``; with `overwrite`, an
-    output of daskclust of the same kind is replaced.
+    With `overwrite`, an output of daskclust of the same kind, such as ``"label map"``, is.
     """
 
     #: Whether a folder without anything in it may be replaced.
@@ -75,7 +69,6 @@ class Output:
         check_protocol(self.place)
 
     def exists(self) -> bool:
-        """Whether something lies there."""
         return self.path is not None and self.path.exists()
 
     def written(self) -> Written | None:
@@ -83,7 +76,6 @@ class Output:
         raise NotImplementedError
 
     def names(self) -> set[str]:
-        """Return the names inside; none of a file."""
         if self.path is None or not self.path.is_dir():
             return set()
         return {item.name for item in self.path.iterdir()}
@@ -108,12 +100,10 @@ class Output:
         return f"also holds {added[0]!r}, which daskclust did not write" if added else None
 
     def check(self) -> None:
-        """Refuse a place that cannot be written to, or holds what must not be replaced."""
         self.check_place()
         self.check_content()
 
     def check_content(self) -> None:
-        """Refuse a place that holds what must not be replaced."""
         if not self.exists():
             return
         if not self.overwrite:
@@ -127,11 +117,7 @@ class Output:
 
     @contextmanager
     def new(self) -> Iterator[Path]:
-        """Yield a hidden sibling of the path to write to, which is given its name at the end.
-
-        After an exception (Ctrl-C included) the sibling is removed, and what was there
-        is still there.  A folder must be made by the caller.
-        """
+        """Yield a :func:`new_place`; a folder must be made by the caller."""
         self.check()
         assert self.path is not None
         # Checked again: writing may have taken hours.
@@ -141,16 +127,12 @@ class Output:
 
 
 def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
-    """Keep places for this process, as :func:`reserved` does; those of None and elsewhere are not.
-
-    Two commands would compute the same, or for one place, and the second learn it at its end.
-    """
+    """Keep local places for this process: the second of two commands would learn it at its end."""
     paths = (local_path(place) for place in places if place is not None)
     return reserved([path for path in paths if path is not None])
 
 
 def exists_already(place: Any) -> FileExistsError:
-    """Return the error of a place that is taken."""
     return FileExistsError(
         f"{redact(place)!r} exists already; choose another name or pass overwrite=True "
         "(--overwrite)."
@@ -169,8 +151,6 @@ _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
 class Group(Output):
-    """A Zarr group, on this machine, at a URL or in a store."""
-
     takes_empty = True
 
     def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
@@ -232,7 +212,6 @@ class Group(Output):
             return {}
 
     def written(self) -> Written | None:
-        """Return the attributes of the group, and the names of its arrays."""
         attributes = self._attributes()
         mark = attributes.get(_WRITTEN)
         if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
@@ -272,15 +251,11 @@ def new_group(
 ) -> Iterator[zarr.Group]:
     """Create a Zarr group that is whole or absent.
 
-    A local group is written into a hidden sibling folder and renamed at the end; after an exception
-    the sibling is removed, after a crash it is left under its hidden name until the next write to
-    this target. Other stores cannot rename: there an attribute marks the group as incomplete until
-    the end, and :func:`daskclust.storage.stores.open_store` refuses it; after an exception it is
-    removed, after a crash by the next writer, and of two writers one is refused
-    (:mod:`daskclust.storage.claims`). With `overwrite` a group that daskclust has written of the
-    same kind is replaced. Metadata that are `consolidated` are kept at the group, too, where xarray
-    looks for them. A store that can hold version 3 of Zarr alone gets that, and keeps metadata in
-    its own way.
+    A local group is a :func:`new_place`. Other stores cannot rename: there an attribute marks the
+    group as incomplete until the end, which :func:`~daskclust.storage.stores.open_store` refuses;
+    after an exception it is removed, after a crash by the next writer, and of two writers one is
+    refused (:mod:`daskclust.storage.claims`). A store that can hold version 3 of Zarr alone gets
+    that, and keeps metadata in its own way.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
@@ -343,21 +318,13 @@ def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
 
 
 def _sign(group: zarr.Group, kind: str) -> None:
-    group.attrs[_WRITTEN] = {
-        "kind": kind,
-        "members": [
-            name for name in sync(_names(group.store, group.path)) if name not in _METADATA
-        ],
-    }
+    names = sync(_names(group.store, group.path))
+    members = [name for name in names if name not in _METADATA]
+    group.attrs[_WRITTEN] = {"kind": kind, "members": members}
 
 
 def check_written(array: zarr.Array) -> None:
-    """Raise where chunks of an array that was written by tasks are not in the store.
-
-    Empty chunks must have been written, too (``write_empty_chunks``).
-
-    Lists the array's files once.
-    """
+    """Raise where chunks that tasks wrote, empty ones included, are not in the store; lists it."""
     written = array.nchunks_initialized
     if written == array.nchunks:
         return
@@ -370,7 +337,6 @@ def check_written(array: zarr.Array) -> None:
 
 
 def _examples(array: zarr.Array) -> str:
-    """Name a few chunks that are missing, where that costs little."""
     stored = stored_chunks(array)
     if stored is None or stored.all():
         return ""

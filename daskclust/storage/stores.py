@@ -1,7 +1,4 @@
-"""Zarr stores: opening them, and what their attributes say about values.
-
-Requests are made again where they fail in a way that may pass.
-"""
+"""Zarr stores: opening them, persistent requests, and what attributes say about values."""
 
 from __future__ import annotations
 
@@ -42,27 +39,18 @@ _AT_HAND = (LocalStore, MemoryStore, ZipStore)
 
 
 def retrying(store: Store) -> Store:
-    """Return the store, its requests made again where it may be out of reach for a while.
-
-    >>> retrying(MemoryStore())
-    MemoryStore('memory://...')
-    """
+    """Return the store, its requests made again where it may be out of reach for a while."""
     if type(store) in _AT_HAND or isinstance(store, RetryingStore):
         return store
     return RetryingStore(store)
 
 
 def underlying(store: Any) -> Any:
-    """Return what was given to :func:`retrying`."""
     return store._store if isinstance(store, RetryingStore) else store
 
 
 class RetryingStore(WrapperStore[Store]):
-    """A store of which every request, of metadata and of chunks, is made again if need be.
-
-    Each request has the same effect however often it is made. `retries` are those of the
-    configuration by default, and travel with the store.
-    """
+    """A store of which every request is made again if need be: all have the same effect then."""
 
     def __init__(self, store: Store, retries: Retries | None = None) -> None:
         super().__init__(store)
@@ -72,7 +60,6 @@ class RetryingStore(WrapperStore[Store]):
         return type(self)(store, self.retries)
 
     def with_read_only(self, read_only: bool = False) -> RetryingStore:
-        """Return the same store, to be read only or to be written."""
         return self._with_store(self._store.with_read_only(read_only))
 
     def __str__(self) -> str:
@@ -201,11 +188,7 @@ def holds_version_2(store: Store, inner: str) -> bool:
 
 
 def creates_alone(store: Store) -> bool:
-    """Whether of several requests for one new object only the first writes it.
-
-    >>> creates_alone(MemoryStore())
-    True
-    """
+    """Whether of several requests for one new object only the first writes it."""
     store = underlying(store)
     if not isinstance(store, FsspecStore):
         return type(store).set_if_not_exists is not Store.set_if_not_exists
@@ -233,16 +216,10 @@ _NEEDS = (
     "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
     "https://."
 )
-_PLAIN_STORES = (
-    zarr.storage.LocalStore,
-    zarr.storage.MemoryStore,
-    zarr.storage.ZipStore,
-    zarr.storage.FsspecStore,
-)
+_PLAIN_STORES = (*_AT_HAND, FsspecStore)
 
 
 def local_path(store: object) -> Path | None:
-    """Return the absolute local path `store` means, or None for any other kind of store."""
     store = underlying(store)
     if isinstance(store, zarr.storage.LocalStore):
         return Path(store.root).absolute()
@@ -280,16 +257,9 @@ def check_protocol(place: object) -> None:
 
 
 def open_store(store: Any) -> zarr.Group | zarr.Array:
-    """Open `store` for reading.
+    """Open `store` for reading: local paths become absolute, for workers in another directory.
 
-    A ``.zip`` path is opened as a zip store, a URL by fsspec. Local paths become absolute, so that
-    a worker with another working directory finds them. A group that was left unfinished by a writer
-    that stopped is refused.
-
-    >>> memory = zarr.storage.MemoryStore()
-    >>> _ = zarr.create_array(memory, shape=(3,), dtype="int8")
-    >>> open_store(memory).shape
-    (3,)
+    A group that was left unfinished by a writer that stopped is refused.
     """
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
@@ -366,7 +336,6 @@ def opening_errors(store: Any) -> Iterator[None]:
 
 
 def _damaged(shown: str, error: Exception) -> ValueError:
-    """Say what parsers say of metadata that are no metadata."""
     return ValueError(
         f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "
         f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
@@ -400,14 +369,9 @@ def _check_attributes(node: zarr.Group | zarr.Array) -> None:
 
 
 def stamp(array: zarr.Array) -> str | None:
-    """Return a digest of the names, sizes and times of the files that hold an array.
+    """Return a digest of the names, sizes and times of the local files that hold an array, if any.
 
-    It changes when any of the files is written; None where there are no local files to look at.
-
-    Nothing is read; the cost is one look at each file, about 100 000 a second.
-
-    >>> stamp(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
-    True
+    The cost is one look at each file, about 100 000 a second.
     """
     store = underlying(array.store)
     if isinstance(store, zarr.storage.ZipStore):
@@ -421,7 +385,6 @@ def stamp(array: zarr.Array) -> str | None:
 
 
 def stamp_files(files: Iterable[Path]) -> str:
-    """Digest of the names, sizes and times of files; see :func:`stamp`."""
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -433,26 +396,14 @@ def stamp_files(files: Iterable[Path]) -> str:
 
 
 def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
-    """Encode a ``_FillValue`` attribute as xarray does in Zarr v3.
-
-    JSON has no NaN, hence floats are base64 of their eight little-endian bytes.
-
-    >>> encode_fill_value(-9999, np.dtype("int16"))
-    -9999
-    >>> encode_fill_value(-9999.0, np.dtype("float32"))
-    'AAAAAICHw8A='
-    """
+    """Encode a ``_FillValue`` attribute as xarray does in Zarr v3: floats, as JSON has no NaN."""
     if dtype.kind == "f":
         return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
     return int(value)
 
 
 def decode_fill_value(value: Any) -> float | int:
-    """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray).
-
-    >>> decode_fill_value("AAAAAICHw8A="), decode_fill_value([-1]), decode_fill_value("nan")
-    (-9999.0, -1, nan)
-    """
+    """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray)."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and len(value) == 1:

@@ -18,9 +18,8 @@ def file_of_xarray(value: Any) -> str | None:
     """Return the file that an array of a backend is read from (NetCDF, HDF5; of rioxarray)."""
     manager = getattr(getattr(value, "datastore", value), "_manager", None)
     opened = getattr(manager or getattr(value, "manager", None), "_args", None)
-    return (
-        opened[0] if isinstance(opened, tuple) and opened and isinstance(opened[0], str) else None
-    )
+    file = opened[0] if isinstance(opened, tuple) and opened else None
+    return file if isinstance(file, str) else None
 
 
 def inside_xarray(layer: Any) -> Iterator[Any]:
