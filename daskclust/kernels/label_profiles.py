@@ -96,12 +96,11 @@ def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
 def value_moments(
     x: Array, index: Ints, weight: Floats | None, k: int, n_features: int | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Moments, range and missing values of each feature, by labels in [0, k).
+    """Moments, range and missing values of each feature, by labels in [0, k), others left out.
 
-    Rows of negative ``index`` do not count, nor do columns beyond ``n_features``: a slice would not
-    be contiguous.  Returned are the weight of the rows (k,); weight, mean and squared deviations
-    (3, k, p) of the values that are there; least and largest value (2, k, p), infinite where there
-    is none; the weight of the missing values (k, p).
+    Columns beyond ``n_features`` do not count: a slice would not be contiguous.  Returned are the
+    weight of the rows (k,); weight, mean and squared deviations (3, k, p) of the values; least and
+    largest value (2, k, p), infinite for none; the weight of the missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
     x, index, weights = _handed(x, index, weight)
@@ -178,7 +177,6 @@ def _spread(ordered: Array, count: int) -> Array:
 
 
 def _spreads(columns: Array, count: int) -> Array | list[Array]:
-    """Spread the values of each line."""
     columns = np.sort(columns, axis=1)
     if np.isnan(columns[:, -1:]).any():
         return [_spread(line, count) for line in _ascending(columns)]
@@ -192,11 +190,7 @@ def _distinct(ordered: Array) -> Array:
 
 
 def _edges(drawn: Array, fine: Array, values: Array, most: int) -> Array:
-    """Choose edges for a feature.
-
-    From the sorted values of all rows that are drawn, ``fine`` ones of single labels, and all
-    ``values`` of the sample.
-    """
+    """Choose edges from sorted drawn values, ``fine`` ones of labels, and all of the sample."""
     below, distinct = drawn.dtype.type(-np.inf), _distinct(drawn)
     if 2 * len(distinct) <= most:
         distinct = np.unique(values[~np.isnan(values)])
@@ -212,10 +206,7 @@ def _edges(drawn: Array, fine: Array, values: Array, most: int) -> Array:
 
 
 def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
-    """Choose up to ``most`` bins that hold about the same number of rows, from a sample.
-
-    ``uniform`` are the rows drawn whatever their label; the others are there for small clusters.
-    """
+    """Choose up to ``most`` bins of about as many rows by a sample, ``uniform`` in part."""
     p = x.shape[1]
     # Feature by feature, the rows of each label together.
     order = np.argsort(labels, kind="stable")
@@ -347,11 +338,7 @@ def _distances(x, index, centers, weights, p, out):  # pragma: no cover
 
 
 def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
-    """Squared distances of rows to their own centers, over what they observe.
-
-    Columns beyond those of the centers do not count; weights are those of the squared distance.
-    Rows of negative index are infinitely far.
-    """
+    """Squared distances of rows to their own centers, over what they observe; infinite for none."""
     p, more = centers.shape[1], x.shape[1] - centers.shape[1]
     given = np.ones(p) if weights is None else np.asarray(weights, np.float64)
     x, index, _ = _handed(x, index, None)
@@ -399,12 +386,8 @@ def _fill(x, index, weights, weighted, grid, held, out):  # pragma: no cover
                 firsts3, counts3 = starts[j + 3], out[j + 3].reshape(-1)
                 for c in range(others + 1):
                     base = c * width
-                    own, own1, own2, own3 = (
-                        counts[base:],
-                        counts1[base:],
-                        counts2[base:],
-                        counts3[base:],
-                    )
+                    own, own1 = counts[base:], counts1[base:]
+                    own2, own3 = counts2[base:], counts3[base:]
                     for at in range(ends[c], ends[c + 1]):
                         four = fours[at, j // 4]
                         own[firsts[four & _LOW]] += one
@@ -490,15 +473,9 @@ def _areas(counts, single, areas, errors):  # pragma: no cover
 
 
 def rank_areas(counts: Floats, single: Bools) -> tuple[Floats, Floats]:
-    """AUC of each label against the rest, and how far off it may be.
+    """AUC of each label against the rest, and how far off it may be, (k, p), NaN for nothing.
 
-    ``counts`` (p, k, bins) by feature, label and bin; what is in a bin of one value, ``single``
-    (p, bins), is tied.  Returned are two arrays (k, p), NaN where nothing is compared.
-
-    >>> import numpy as np
-    >>> areas, errors = rank_areas(np.array([[[2.0, 1.0], [0.0, 1.0]]]), np.zeros((1, 2), bool))
-    >>> areas.round(3).tolist(), errors.round(3).tolist()
-    ([[0.167], [0.833]], [[0.167], [0.167]])
+    ``counts`` (p, k, bins); what is in a bin of one value, ``single`` (p, bins), is tied.
     """
     areas, errors = np.full((2, counts.shape[1], counts.shape[0]), np.nan)
     _areas(counts, single, areas, errors)
@@ -542,11 +519,7 @@ def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
 def histogram_quantiles(
     counts: Floats, bins: Bins, bounds: Floats, shares: Sequence[float]
 ) -> Floats:
-    """Quantiles of each label and feature, between the values of the nearest ranks.
-
-    ``counts`` (p, k, bins), ``bounds`` (2, k, p) are the least and the largest value.  Returned is
-    an array (k, p, len(shares)); NaN where there is no value, or but one bin.
-    """
+    """Quantiles (k, p, shares) between values of the nearest ranks; NaN for no value or one bin."""
     out = np.full((counts.shape[1], counts.shape[0], len(shares)), np.nan)
     if bins.count > 1:
         edges = bins.edges.astype(np.float64)
@@ -571,11 +544,8 @@ def _smallest(keys, index, best, places):  # pragma: no cover
 
 
 def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
-    """Places of the rows of smallest key of each label, earlier rows first among equals; -1: none.
+    """Places (k, count) of the rows of smallest finite key of each label, earlier first; -1: none.
 
-    Rows of infinite key and of negative index do not count.  Returned is an array (k, count).
-
-    >>> import numpy as np
     >>> smallest_of_each(np.array([2.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1]), 2, 2).tolist()
     [[1, 2], [3, -1]]
     """
@@ -609,13 +579,7 @@ def merged_order(
 ) -> Ints:
     """Merge two samples, ``n_first`` rows and the others, each by label, key and number.
 
-    Returned are the places of the rows that are kept: those of keys of at most the ``share``, and
-    of each label those of the ``each`` smallest keys.
-
-    >>> import numpy as np
-    >>> keys = np.array([0.1, 0.5, 0.6, 0.2, 0.3, 0.9])
-    >>> merged_order(np.array([0, 0, 2, 0, 1, 2]), keys, np.arange(6), 3, 0.0, 2).tolist()
-    [0, 3, 4, 2, 5]
+    Kept are rows of keys of at most ``share``, and of each label those of ``each`` smallest keys.
     """
     kept = np.empty(len(labels), np.int64)
     return kept[: _merge(labels, keys, rows, n_first, share, each, kept)]
@@ -628,7 +592,6 @@ def _count(labels, low, counts):  # pragma: no cover
 
 
 def label_counts(labels: Ints, low: int, high: int) -> Ints:
-    """Count labels, all of which lie in [low, high]."""
     counts = np.zeros(high - low + 1, np.int64)
     _count(labels, low, counts)
     return counts
@@ -642,12 +605,7 @@ def _number(labels, low, table, index):  # pragma: no cover
 
 
 def label_places(labels: Ints, known: Ints) -> Array:
-    """Places of labels among known ones, which are sorted and lie close, int32; -1 for others.
-
-    >>> import numpy as np
-    >>> label_places(np.array([7, 3, 4]), np.array([3, 7])).tolist()
-    [1, 0, -1]
-    """
+    """Places of labels among known ones, which are sorted and lie close, int32; -1 for others."""
     table = np.full(int(known[-1] - known[0]) + 1, -1)
     table[known - known[0]] = np.arange(len(known))
     index = np.empty(len(labels), np.int32)

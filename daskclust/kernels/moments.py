@@ -18,12 +18,11 @@ class BlockMoments(NamedTuple):
     """Column statistics of the rows of non-zero weight of one block.
 
     ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs;
-    ``moments`` (3, p) weight, mean and sum of squared deviations from it; ``low`` and ``high`` (p,)
-    ranges, (inf, -inf) without rows.  ``finite``: whether all values are, those of weight 0 too.
+    ``moments`` (3, p) weight, mean and sum of squared deviations.  ``finite``: whether all values
+    are, those of weight 0 too.
 
-    Where values are missing, all is of those that are there.  The sums (2p + 2,) are followed by
-    the weight of each column's values, the weight of the rows, and the number of rows that have any
-    value; ``finite`` is not looked at.
+    Where values are missing, the sums (2p + 2,) are followed by the weight of each column's values,
+    the weight of the rows, and the number of rows that have any; ``finite`` is not looked at.
     """
 
     hi: Floats
@@ -134,11 +133,7 @@ def block_moments(
     *,
     missing: bool = False,
 ) -> BlockMoments:
-    """Column statistics of one block in one sweep.
-
-    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
-    of rows that are summed plainly; the last is n.
-    """
+    """Column statistics in one sweep; ``segments`` are the ends of rows that are summed plainly."""
     n, p = x.shape
     hi, lo = np.zeros((2, 2 * p + 2 if missing else p + 1))
     moments, probe = np.zeros((3, p)), np.zeros(p)
@@ -181,10 +176,8 @@ def block_moments(
 class ClassMoments(NamedTuple):
     """Statistics of the labeled rows of one block.
 
-    ``hi`` and ``lo`` (n_classes, p + 1) are weighted column sums of each class and, last, its
-    weight, as unevaluated pairs; where values are missing, the weights of the values of each
-    feature follow the sums.  ``moments`` (3, n_classes, p) are those that :func:`merge_moments`
-    merges.
+    ``hi`` and ``lo`` (n_classes, p + 1) are weighted column sums and, last, the weight; where
+    values are missing, the weights of the values of each feature follow the sums.
     """
 
     hi: Floats
@@ -241,9 +234,8 @@ def class_moments(
 ) -> ClassMoments:
     """Sum the labeled rows of a block, at ``places`` and of classes ``codes``, by class.
 
-    Every row joins a compensated sum, so that means do not show where blocks were
-    cut: labeled rows are few, and seeds are to be the same for any chunks.  Where values may be
-    ``missing``, the last weight is that of rows that have any.  Cost O(m p), memory O(n_classes p).
+    Every row joins a compensated sum: labeled rows are few, and seeds are to be the same for any
+    chunks.  Where values may be ``missing``, the last weight is that of rows that have any.
     """
     p = x.shape[1]
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
@@ -300,14 +292,8 @@ def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMomen
 
 def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
     """Merge moments of disjoint rows (Chan et al.); associative up to rounding."""
-    labels, index = np.unique(np.concatenate([p.labels for p in parts]), return_inverse=True)
-    every = LabelMoments(
-        index,
-        np.concatenate([p.weights for p in parts]),
-        np.concatenate([p.means for p in parts]),
-        np.concatenate([p.squares for p in parts]),
-        np.concatenate([p.rows for p in parts]),
-    )
+    every = LabelMoments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    labels, index = np.unique(every.labels, return_inverse=True)
     k = len(labels)
     weights = _sum_by(index, every.weights, k)
     origin = np.empty((k, every.means.shape[1]))
@@ -329,10 +315,7 @@ def own_and_other(
     labels: Ints,
     feature_weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Squared distance of each row to its own center and to the nearest other one.
-
-    By direct differences; the latter is infinite for a single center.
-    """
+    """Squared distance of each row to its own center and to the nearest other, or infinity."""
     own, other = np.empty(len(x)), np.empty(len(x))
     for start in range(0, len(x), SEGMENT):
         part = slice(start, start + SEGMENT)

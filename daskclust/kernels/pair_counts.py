@@ -7,6 +7,7 @@ weights are whole numbers, so that no order of merging shows in them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -57,24 +58,15 @@ def count_near(indices: NDArray[np.int32], weight: Floats | None, k: int) -> Pai
     Of two nearest nodes this is the connectivity of Tasdemir & Merenyi (2009); of more,
     the weights of an anchor graph whose anchors count alike.
     """
-    m = indices.shape[1]
-    parts = []
-    for i in range(m):
-        for j in range(i + 1, m):
-            low = np.minimum(indices[:, i], indices[:, j])
-            high = np.maximum(indices[:, i], indices[:, j])
-            parts.append(count_pairs(low, high, weight, k))
+    pairs = combinations(indices.T, 2)
+    parts = [count_pairs(np.minimum(a, b), np.maximum(a, b), weight, k) for a, b in pairs]
     return merge_counts(parts)
 
 
 def count_adjacent(nodes: NDArray[np.int32], k: int) -> PairCounts:
     """Count the nodes of horizontally and vertically adjacent pixels; -1 is a masked pixel."""
-    return merge_counts(
-        [
-            count_edges(nodes[:, :-1].ravel(), nodes[:, 1:].ravel(), k),
-            count_edges(nodes[:-1].ravel(), nodes[1:].ravel(), k),
-        ]
-    )
+    pairs = (nodes[:, :-1], nodes[:, 1:]), (nodes[:-1], nodes[1:])
+    return merge_counts([count_edges(a.ravel(), b.ravel(), k) for a, b in pairs])
 
 
 def count_edges(a: NDArray[np.int32], b: NDArray[np.int32], k: int) -> PairCounts:
@@ -110,15 +102,11 @@ def _label_table(a: Ints, b: Ints, counts: Ints | None, most: int) -> Ints:
 
 
 def count_label_pairs(a: Ints, b: Ints) -> Ints:
-    """Count how often each pair of labels occurs: label, label and count (m, 3), sorted.
-
-    O(n) for labels in a small range, else O(n log n).
-    """
+    """Count how often each pair of labels occurs: label, label and count (m, 3), sorted."""
     return _label_table(a, b, None, _DENSE)
 
 
 def merge_label_pairs(one: Ints, other: Ints) -> Ints:
-    """Merge two tables of :func:`count_label_pairs`."""
     joined = np.concatenate([one, other])
     a, b, counts = joined.T
     return _label_table(a, b, counts, min(_DENSE, _SPARSEST * len(joined)))

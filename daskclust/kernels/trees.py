@@ -44,13 +44,12 @@ def leaf_shares(
     gaps_left: Bools,
     shares: Floats,
 ) -> Floats:
-    """Return the mean of the shares at the leaves that rows fall into, one in each tree.
+    """Return the mean of the shares (s, c) at the leaves that rows fall into, tree by tree.
 
-    Rows are taken in single precision, as trees are grown, NaN where a value is missing.  ``roots``
-    (t,) is the first node of each tree; ``children`` (m, 2) the left and right node, at a leaf the
-    number of its shares, twice; ``features`` (m,) the column that is compared, -1 at a leaf.
-    Values up to ``thresholds`` (m,) go left, and missing ones where ``gaps_left``.  Shares (s, c)
-    are added up tree by tree: the same bits in whatever block a row is.
+    Rows are taken in single precision, as trees are grown.  ``roots`` (t,) is the first node of
+    each tree; ``children`` (m, 2) the left and right node, at a leaf the number of its shares,
+    twice; ``features`` (m,) the column that is compared, -1 at a leaf.  Values up to
+    ``thresholds`` (m,) go left, and missing ones where ``gaps_left``.
     """
     rows = np.ascontiguousarray(np.clip(x, -_LARGEST, _LARGEST), dtype=np.float32)
     nodes = (
@@ -63,7 +62,6 @@ def leaf_shares(
     )
     out = np.zeros((len(x), shares.shape[1]))
     for start in range(0, len(x), _SLAB):
-        stop = min(start + _SLAB, len(x))
-        _walk(rows, start, stop, nodes, out)
+        _walk(rows, start, min(start + _SLAB, len(x)), nodes, out)
     out /= len(roots)
     return out

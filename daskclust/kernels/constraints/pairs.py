@@ -1,8 +1,7 @@
 """Pairs of rows, listed or implied by labels: what violations cost, and what labels violate.
 
-Only rows that occur in a pair, or carry a label, interact.  They are gathered
-once, renumbered 0..m-1 in the order of their global row numbers, and assigned
-one after another (:func:`ordered_pass`); everything else is assigned block by block elsewhere.
+Only rows that occur in a pair, or carry a label, interact.  They are gathered once, renumbered
+0..m-1 in order, and assigned one after another (:func:`ordered_pass`).
 
 Penalties (with weights w of the features and the bounding box's sides Delta):
 
@@ -12,18 +11,13 @@ Penalties (with weights w of the features and the bounding box's sides Delta):
 
 times the weight of the pair.
 
-Explicit pairs come in two forms: a list (``left``, ``right``, ``is_must_link``,
-one entry a pair), and compressed rows of the doubled list (``indptr``,
-``neighbors``, ... one entry a pair and end), as
-:class:`daskclust.constraints.PairwiseConstraints` holds them.
+Explicit pairs come as a list (one entry a pair), and as compressed rows (``indptr``, ... one entry
+a pair and end), as :class:`daskclust.constraints.PairwiseConstraints` holds them.
 
 Partial labels imply pairs that are never listed: two labeled rows of one class are must-linked,
 two of different classes cannot-linked.  All sums over such pairs follow from the number, the sum
 and the sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
 instead of O(L^2 p).
-
-Nothing is converted: row numbers, labels and classes are int64, costs and weights float64, kinds
-of pairs bool, and the rows those of :func:`daskclust.engine.Rows.take`.
 """
 
 from __future__ import annotations
@@ -82,8 +76,7 @@ def _pair_lengths(x, wide, left, right, weights, out):
 def pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
     """Squared distance of each pair over what both observe, ``sum_j w_j (x_l - x_r)_j^2``.
 
-    To the last bit those of :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is as
-    far from its partner as from a center that lies on it.
+    To the last bit those of :func:`daskclust.kernels.nearest.assign.direct_distances`.
     """
     out = np.empty(left.size)
     if out.size:
@@ -101,9 +94,8 @@ def pair_costs(
 ) -> Floats:
     """Price of violating each pair (f and f-bar of Eq. 13, times the weight of the pair).
 
-    ``lengths`` are those of :func:`pair_lengths`, not used with constant penalties.  ``box_length``
-    is ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each pair,
-    over the features that both rows observe, where values are missing.
+    ``box_length`` is ``sum_j w_j Delta_j^2``; of each pair, over the features that both rows
+    observe, where values are missing.
     """
     if penalty == "constant":
         return pair_weights.copy()
@@ -144,11 +136,9 @@ def explicit_violations(
     pair_weights: Floats,
     box2: Floats,
 ) -> Violations:
-    """Sum up what the labels violate among explicit pairs.
+    """Sum up what the labels, -1 for none, violate among explicit pairs.
 
-    Rows are those of the ordered pass, NaN where a value is missing; a row with label -1 violates
-    nothing.  ``box2`` are the squared sides of the bounding box, ``(max_j - min_j)^2``.
-    Cost O(n_pairs + n_violated p).
+    ``box2`` are the squared sides of the bounding box.  Cost O(n_pairs + n_violated p).
     """
     violated = violated_pairs(labels, left, right, is_must_link)
     must, cannot = np.zeros(box2.size), np.zeros(box2.size)
@@ -228,16 +218,11 @@ def implied_pairs(
     cannot_link_weight: float = 1.0,
     penalty: Penalty = "distance",
 ) -> ImpliedPairs:
-    """Prepare the pairs implied by partial labels, without listing them.
+    """Prepare the pairs implied by partial labels, -1 for none, without listing them.
 
-    With N, S and Q the number, sum and sum of squared lengths of
-    the labeled rows of one class in one cluster (weighted space, shifted),
-    the squared distances of a row y to all of them add up to
-    ``N |y|^2 - 2 y.S + Q``.  A pass over L labeled rows therefore costs
-    O(L K q) instead of O(L^2 q).
-
-    Classes are -1 for rows without a label; ``box2`` are the squared sides of the bounding box of
-    all data.  Cost O(m p) time; O(n_labeled q) memory here and O(n_classes K q) in a pass.
+    With N, S and Q the number, sum and sum of squared lengths of the labeled rows of one class in
+    one cluster (weighted space, shifted), the squared distances of a row y to all of them add up to
+    ``N |y|^2 - 2 y.S + Q``.  Memory O(n_labeled q) here and O(n_classes K q) in a pass.
     """
     labeled = np.flatnonzero(classes >= 0)
     slot = np.full(classes.size, -1, dtype=np.int64)
@@ -278,8 +263,7 @@ def _class_statistics(x, origin, rows, classes, labels, sums, squares):
 def _add_across(number, sums, squares, box2, out):
     """Add, for the rows of one group in two parts, what their squared differences lack to a box.
 
-    By feature, for groups along the first axis and parts along the second.  Each pair of rows of
-    two parts is met twice; twice their number is returned.
+    Each pair of rows of two parts is met twice; twice their number is returned.
     """
     n_groups, n_parts, p = sums.shape
     count = 0
@@ -319,10 +303,8 @@ def implied_violations(
 ) -> Violations:
     """Sum up what the labels violate among the pairs that partial labels imply.
 
-    The closed form of :func:`implied_pairs`, by feature: of two groups of rows,
-    ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all pairs
-    across.  Equals :func:`explicit_violations` of the listed pairs to rounding.
-    Cost O(n_labeled p + n_classes K p) time and memory.
+    Of two groups of rows, ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all pairs
+    across.  Cost O(n_labeled p + n_classes K p) time and memory.
     """
     used = np.flatnonzero((classes >= 0) & (labels >= 0))
     must, cannot = np.zeros(box2.size), np.zeros(box2.size)
@@ -372,11 +354,7 @@ class _Pairs(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Number, sum and sum of squared lengths of the labeled rows of each (class, cluster).
-
-    Of shape (n_classes + 1, K), (n_classes + 1, K, q) and (n_classes + 1, K); the
-    last class is all of them.
-    """
+    """Number, sum (n_classes + 1, K, q), squared lengths of labeled rows; the last class is all."""
 
     number: Ints
     sums: Floats
@@ -421,11 +399,7 @@ def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
 
 @compiled()
 def _all_squares(length: float, n: int, dot: float, squares: float) -> float:
-    """Sum of squared distances of a point to n others, never negative.
-
-    ``length`` is the point's squared length, ``dot`` its product with the others'
-    sum, ``squares`` the sum of their squared lengths.
-    """
+    """Sum of squared distances of a point to n others, never negative."""
     return max(n * length - 2.0 * dot + squares, 0.0)
 
 
@@ -441,7 +415,6 @@ def _add_row(
     sums: Any,
     squares: Any,
 ) -> None:
-    """Add (sign 1) or take out (sign -1) a labeled row of class ``c`` in cluster ``k``."""
     for j in range(points.shape[1]):
         sums[c, k, j] += sign * points[row, j]
     squares[c, k] += sign * lengths[row]
@@ -555,7 +528,6 @@ def _add_attraction(
 
 @inner()
 def _lowest(scores):
-    """Cluster of the lowest score, the first of equals."""
     best, lowest = 0, scores[0]
     for k in range(1, scores.size):
         if scores[k] < lowest:
@@ -645,17 +617,8 @@ def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
 
 
 #: In place of labeled rows where there are none.
-_NONE_LABELED = Labeled(
-    np.empty(0, dtype=np.int64),
-    np.empty(0, dtype=np.int64),
-    np.empty((0, 0)),
-    np.empty(0),
-    0,
-    0.0,
-    0.0,
-    0.0,
-    False,
-)
+_NO_INTS = np.empty(0, dtype=np.int64)
+_NONE_LABELED = Labeled(_NO_INTS, _NO_INTS, np.empty((0, 0)), np.empty(0), 0, 0.0, 0.0, 0.0, False)
 _NO_STATISTICS = _Statistics(
     np.zeros((1, 0), dtype=np.int64), np.zeros((1, 0, 0)), np.zeros((1, 0))
 )
@@ -672,26 +635,19 @@ def ordered_pass(
 ) -> tuple[Ints, int]:
     """Assign the constrained rows once, one after another (Eq. 16); return labels and changes.
 
-    Rows are visited in index order.  Row i joins the cluster k of the smallest
-    ``distances[i, k] + penalties``: a must-link whose partner is in a cluster
-    other than k adds its cost, a cannot-link whose partner is in k adds its cost.
-    Every pair of the row counts in full, which makes the score the exact change of
-    the objective.  Ties go to the lowest cluster.  A partner without a label is
-    ignored; a label given in this pass counts at once, otherwise the one
-    handed in does.
+    Row i joins the cluster k of the smallest ``distances[i, k] + penalties``: a must-link whose
+    partner is in a cluster other than k adds its cost, a cannot-link whose partner is in k adds its
+    cost.  Every pair of the row counts in full, which makes the score the exact change of the
+    objective.  Ties go to the lowest cluster.  A partner without a label is ignored; a label given
+    in this pass counts at once, otherwise the one handed in does.
 
     ``distances`` (m, K) are squared, in the weighted space, times the row's sample weight;
-    ``labels`` (m,) those of the pass before, -1 for none yet, not changed.  Row i's pairs are the
-    entries ``indptr[i]:indptr[i + 1]`` of ``neighbors``, ``costs`` (:func:`pair_costs`) and
-    ``is_must_link`` (2 n_pairs,): each pair is entered at both its ends.  ``implied`` are labeled
-    rows among the m, whose pairs are not listed.
+    ``labels`` (m,) those of the pass before, -1 for none yet, not changed.  Row i's pairs are
+    entries ``indptr[i]:indptr[i + 1]`` (2 n_pairs,): each pair is entered at both its ends.
 
-    Cost O(m K + n_pairs), plus O(n_labeled K q) with ``implied`` (q = features of
-    positive weight).  Serial by nature; releases the GIL.
-
-    The statistics of labeled rows are rebuilt from the labels at the start of
-    each pass, so rounding does not build up; after a pass that moved no row they
-    are kept for the next, since they are the same.
+    Cost O(m K + n_pairs), plus O(n_labeled K q) with ``implied`` (q = features of positive weight).
+    The statistics of labeled rows are rebuilt from the labels at the start of each pass, so
+    rounding does not build up; after a pass that moved no row they are kept, being the same.
     """
     n_clusters = distances.shape[-1]
     # Compiled code does not check its indices.
