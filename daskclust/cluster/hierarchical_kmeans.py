@@ -605,17 +605,14 @@ class HierarchicalKMeans(BaseClusterer):
     *Memory*: the client holds O(k p); a worker thread the rows of one parent, a block, and the
     centers.
 
-    *One level or two*: of 60 742 text vectors (p = 256, 25 iterations) two levels took as much
-    processor time as one at k = 500, 0.69 times at 1000, half at 2000 and 0.40 times at 4000, and
-    ended 2.6, .9, 1.4 and 2.3 % above it.
-
-    *Levels*: fewer parents cost more and lose less.  Of 60 742 text vectors (p = 256) at k = 2000,
-    11 and 22 parents ended 1.4 and 2.7 % above one level, in half of its processor time; with
-    ``n_probe="all"`` and five refinements .7 and 1.3 %, in 0.8 of it (means of five seeds).  The
-    more levels, the fewer multiplications: at k = 1e6 an iteration compares a row with 4250
-    centers on two levels, with 1e6 on one, and with 300 where ``n_clusters=(100, 100, 100)``.  An
-    integer never chooses three, since their loss adds up: ``(5, 20, 20)`` ended 4.7 % above one
-    level, 2.2 % with ``"all"`` and five refinements (two seeds).
+    *Levels*: of 60 742 text vectors (p = 256, 25 iterations) two levels took as much processor time
+    as one at k = 500, 0.69 times at 1000, half at 2000 and 0.40 times at 4000, and ended 2.6, .9,
+    1.4 and 2.3 % above it.  Fewer parents cost more and lose less: at k = 2000, 11 and 22 ended 1.4
+    and 2.7 % above one level; with ``n_probe="all"`` and five refinements .7 and 1.3 %, in 0.8 of
+    its time (means of five seeds).  The more levels, the fewer multiplications: at k = 1e6 an
+    iteration compares a row with 4250 centers on two levels, and with 300 where
+    ``n_clusters=(100, 100, 100)``.  An integer never chooses three, since their loss adds up: ``(5,
+    20, 20)`` ended 4.7 % above one level, 2.2 % with ``"all"`` and five refinements (two seeds).
 
     References
     ----------

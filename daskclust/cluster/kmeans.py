@@ -1,12 +1,10 @@
 """K-means on row blocks; growing samples before it runs on all rows, and batches of a stream.
 
-Early iterations do not need all rows: the squared error of the mean of m sampled rows is
-of the order ``1 / m``.  So one uniform sample is fetched, and several starts are tried on
-a small part of it, of which the worse half is dropped after a few iterations.  When the centers
-move less than this sampling error, the part is doubled.  Then Lloyd iterations run on all rows,
-to the same tolerance.  In both, after a few iterations, centers move with momentum
-(:data:`MOMENTUM`); the final centers are means.  A uniform sample contains few of the outliers,
-which may cause most of the inertia: the farthest rows are all taken beside.
+Early iterations do not need all rows: the squared error of the mean of m sampled rows is of the
+order ``1 / m``.  So several starts are tried on a small part of a uniform sample, of which the
+worse half is dropped after a few iterations; when the centers move less than this error, the part
+is doubled.  Then Lloyd iterations run on all rows, to the same tolerance.  A uniform sample holds
+few of the outliers, which may cause most of the inertia: the farthest rows are all taken beside.
 """
 
 from __future__ import annotations
@@ -362,11 +360,10 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers, in the space of the data.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: the nearest center, ties to the lowest.  Lazy, and
-        chunked like X, for Dask input.
+        The nearest center of each row, ties to the lowest.  Lazy, and chunked like X, for Dask
+        input.
     inertia_ : float
-        Weighted sum of squared distances to the centers, in the metric, by
-        direct differences in float64.
+        Weighted sum of squared distances to the centers, in the metric.
     n_iter_ : int
         Iterations of the restart that was kept, over all rows.
     counts_ : ndarray of shape (k,), float64
@@ -411,15 +408,14 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     again in each round, with the same result.  *To the client*: O(r k p) a worker thread and
     pass, never anything of length n.
 
-    Rounds of k-means|| draw as if every row were measured against every candidate,
-    but measure only rows that may win: their old distance bounds the odds.  The
-    weights of candidates are counted on all rows up to 65 536 (or 50 a candidate),
-    and on a sample of about so many beyond, which they hardly notice.
+    Rounds of k-means|| draw as if every row were measured against every candidate, but measure only
+    rows that may win.  The weights of candidates are counted on all rows up to 65 536 (or 50 a
+    candidate), and on a sample of about so many beyond.
 
-    Sums of clusters are of the values as they are, in float64.  Where data lie so far
-    from 0 that the steps of float64 show beside their spread, centers are a few steps off,
-    and inertia is above that of scikit-learn, which subtracts the mean first (0.1 to 0.5 %
-    at an offset of 1e14 standard deviations).  A ``PrecisionWarning`` then asks for that.
+    Sums of clusters are of the values as they are, in float64.  Where data lie so far from 0 that
+    the steps of float64 show beside their spread, inertia is above that of scikit-learn, which
+    subtracts the mean first (0.1 to 0.5 % at an offset of 1e14 standard deviations).  A
+    ``PrecisionWarning`` then asks for that.
 
     An iteration makes ``n p k`` multiplications, less those that bounds save where ``k p`` is
     large.  From 1000 clusters on :class:`HierarchicalKMeans` takes less; its notes have figures.
@@ -428,10 +424,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     input's precision is decided by direct differences in float64.
 
     ``"nested"`` makes 2 passes more (of k-means|| 1) and leaves it to the client to iterate on
-    the sample, of 65 536 rows or 256 a cluster, at most a quarter of all and 256 MiB.  Rows are
-    drawn by their number, whatever the chunks; the 1024 rows (or 2.5 a cluster) that lie
-    farthest from some of them are all taken beside, since a sample says little of few rows
-    that are most of the inertia.
+    the sample, of 65 536 rows or 256 a cluster, at most a quarter of all and 256 MiB, and the 1024
+    rows (or 2.5 a cluster) that lie farthest from some of them.
 
     References
     ----------

@@ -47,9 +47,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
-        The fit has converged when the squared shift of all centers is at most
-        ``tol`` times the mean variance of the features; 0: when a pass changes
-        nothing at all.
+        The fit has converged when the squared shift of all centers is at most ``tol`` times the
+        mean variance of the features; 0: when a pass changes nothing at all.
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -69,9 +68,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances of the rows to the centers by which ``labels_``
-        were made; these are ``cluster_centers_`` where the last pass changed
-        nothing.
+        Sum of squared distances of the rows to the centers by which ``labels_`` were made; these
+        are ``cluster_centers_`` where the last pass changed nothing.
     objective_ : float
         Eq. 8 for ``labels_`` and the same centers.
     n_iter_ : int
@@ -80,10 +78,9 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, where X has names.
     history_ : list of dict
-        One record a pass: ``iteration``, ``objective`` (Eq. 8), ``center_shift``,
-        ``moved`` (rows that changed, where all are constrained), ``inertia``,
-        ``repaired`` (whether an empty cluster was given a row), ``converged``,
-        ``seconds``, ``passes``.  Of several restarts, the one kept; records that
+        One record a pass, as in :class:`KMeans`; ``objective`` is Eq. 8, ``moved`` rows that
+        changed, where all are constrained.  Also ``inertia``, ``repaired`` (whether an empty
+        cluster was given a row), ``converged``.  Of several restarts, the one kept; records that
         :func:`daskclust.on_iteration` hands out have all of them, under ``restarts``.
 
     Raises
@@ -102,9 +99,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         If constraints contradict each other, naming the chain, or belong to rows
         of ``sample_weight`` 0, which are absent.
     ConvergenceWarning
-        If the fit was cut off by ``max_iter``; if a cluster is left empty, since
-        there are fewer distinct rows than clusters or the constraints leave none
-        for it.
+        If the fit was cut off by ``max_iter``; if a cluster is left empty, since there are fewer
+        distinct rows than clusters or the constraints leave none for it.
 
     Notes
     -----

@@ -119,10 +119,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     feature_scores_ : ndarray of shape (p,), float64
         gamma, or gamma' as ``penalized_scores`` says.
     assignment_weights_ : ndarray of shape (p,), float64
-        Weights of the distances by which ``labels_`` were made and by which
-        ``predict`` assigns: those of the round before the last, hence within
-        ``tol`` of ``feature_weights_`` on convergence; ones after a single
-        round.
+        Weights of the distances by which ``labels_`` were made and by which ``predict`` assigns:
+        those of the round before the last, hence within ``tol`` of ``feature_weights_`` on
+        convergence; ones after a single round.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text

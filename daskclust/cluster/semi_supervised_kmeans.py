@@ -244,11 +244,9 @@ callable, default="ss-k-means||"
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels: integers, whole floats, or text; -1 (or a mask, and among
-            text also None or what pandas has for a missing value) where there is
-            none; chunked however they are.  Or global row numbers and their labels,
-            so that no y as long as X is needed; of a cube also a label map of shape
-            (y, x), or its path.
+            Partial labels: integers, whole floats, or text; -1 (or a mask, and among text also
+            None or what pandas has for a missing value) where there is none.  Or global row
+            numbers and their labels; of a cube also a label map of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
 

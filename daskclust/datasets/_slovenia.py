@@ -48,9 +48,9 @@ def load_slovenia(folder: Any = None) -> SlovenianScenes:
 
     Notes
     -----
-    The NDVI images of both scenes are of about the same days of the year, without clouds, in
-    the order of the months.  They and the land use are those of eo-learn's example (MIT), and
-    contain modified Copernicus Sentinel data of 2015 to 2017.
+    The NDVI images of both scenes are of about the same days of the year, without clouds, in the
+    order of the months.  They and the land use are those of eo-learn's example (MIT), and contain
+    modified Copernicus Sentinel data of 2015 to 2017.
 
     Examples
     --------

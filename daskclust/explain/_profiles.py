@@ -438,9 +438,8 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features, and for the
     few bins of many clusters) and 64 of each cluster, the second counts histograms with the
     quantiles of the sample as edges: up to 4096 bins, from 2**17 rows on 2**13 of all clusters but
-    at least 384 of each, so that they stay in a processor's cache.
-    Labels of a lazy X are predicted in both, unless X fits into memory.  *To the client*: the
-    sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
+    at least 384 of each.  Labels of a lazy X are predicted in both, unless X fits into memory.  *To
+    the client*: the sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
 
     Means, deviations and ranges are exact.  Quantiles and AUC come from the histograms: exact
     for features of few values, else AUC to within ``auc_errors``, half the share of pairs of a

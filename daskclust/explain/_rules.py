@@ -191,9 +191,8 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     Notes
     -----
     *Passes*: 2; the first draws rows, from which scikit-learn grows the tree, each weighted by
-    the rows it stands for; the second counts over all rows how often the tree is right.
-    Thresholds are compared in float32, as scikit-learn does. Labels of a lazy X are predicted in
-    both passes, those of an array once.
+    the rows it stands for; the second counts over all rows how often the tree is right.  Labels of
+    a lazy X are predicted in both.
 
     A leaf stands for the cluster of most of its drawn rows, so that a cluster that overlaps with
     larger ones may have none; the result says so. More leaves may find it a rule.

@@ -149,15 +149,13 @@ class PCKID(
 
     Notes
     -----
-    *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for
-    ``"gram"`` and ``"kernel"`` or up to ``power_iterations``, and 1 for the embedding;
-    k-means goes over the embedding.  Features are made anew in each pass, unless
-    they fit (in float32, up to 2 GiB and ``daskclust.persist-fraction`` of the free
-    memory).  *Training*: Q (G - 1) independent tasks; the pool travels to each worker
-    once.  *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when
-    full) and tiles of 128 rows of D features.  *To the client*: the pool, the ensemble
-    (D (2p + 1) numbers) and D (d + 10) numbers a worker thread and pass; for
-    ``"kernel"``, up to 3000 rows.
+    *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for ``"gram"`` and
+    ``"kernel"`` or up to ``power_iterations``, and 1 for the embedding; k-means goes over the
+    embedding.  Features are made anew in each pass, unless they fit (in float32, up to 2 GiB and
+    ``daskclust.persist-fraction`` of the free memory).  *Training*: Q (G - 1) independent tasks.
+    *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when full) and tiles of 128
+    rows of D features.  *To the client*: the pool, the ensemble (D (2p + 1) numbers) and D (d + 10)
+    numbers a worker thread and pass; for ``"kernel"``, up to 3000 rows.
 
     *Time*: the training, then linear in n (beyond what is kept).  With Q = G = 30 and
     p = 20, two worker processes of one thread took 34 to 40 s and 157 to 228 s, and 1.3 and

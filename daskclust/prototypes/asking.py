@@ -1,8 +1,7 @@
 """Which rows and pairs are worth a question, and what the answers would change.
 
-Pure functions choose among a few hundred nodes.  Rows are summed up by
-prototypes in all views side by side; one pass finds how doubtful the rows around each are and
-which row stands for them, and the choice is made on the client.
+Rows are summed up by prototypes in all views side by side; one pass finds how doubtful the rows
+around each are and which row stands for them, and the choice is made on the client.
 """
 
 from __future__ import annotations

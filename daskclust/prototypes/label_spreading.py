@@ -144,8 +144,7 @@ tuple of str, default="auto"
         chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
         Prototypes of all sets of all views, one after another: rows of the data's kind, in the
-        views ``"angle"`` and ``"whitened"`` directions of length near 1;
-        NaN in ``"pckid"``.
+        views ``"angle"`` and ``"whitened"`` directions of length near 1; NaN in ``"pckid"``.
     classifier_ : classifier or None
         Fitted to the labeled rows; None without one, and where there is one class.  By default
         the trees, with the linear functions in its ``linear_`` and their share in
@@ -195,25 +194,21 @@ tuple of str, default="auto"
 
     Notes
     -----
-    *Passes*: 1 to check the data, 1 that draws a sample of 65 536 rows (64 a prototype if
-    that is more) of which views and prototypes are made, 1 that reads the chunks with
-    labeled rows, and 1 that counts, for all views.  A cube with masked pixels takes one
-    more, to count them.  *Memory* of a worker thread: one block, its views, and the
-    different pairs of nodes it connects.  *On the client*: the sample; for each set of
-    prototypes O(m^3) time with m nodes (prototypes and labeled rows, at most three times
-    ``n_prototypes``); and some matrices of ``8 m^2`` bytes, those of one set at a time.
-    Never anything of length n.
+    *Passes*: 1 to check the data, 1 that draws a sample of 65 536 rows (64 a prototype if that is
+    more) of which views and prototypes are made, 1 that reads the chunks with labeled rows, and 1
+    that counts, for all views.  A cube with masked pixels takes one more.  *Memory* of a worker
+    thread: one block, its views, and the different pairs of nodes it connects.  *On the client*:
+    the sample; for each set of prototypes O(m^3) time with m nodes (prototypes and labeled rows, at
+    most three times ``n_prototypes``); and some matrices of ``8 m^2`` bytes, those of one set at a
+    time.  Never anything of length n.
 
-    *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of
-    their own, chosen evenly among the classes; others are counted to their nearest
-    prototype.  A sample of up to ``n_prototypes^2 / 2`` of them then also votes by its
-    nearest neighbors, with the share that makes the labels of this sample the most likely
-    when each is left out.  So with a label on every row this is as good as a
-    nearest-neighbor classifier on that sample.
+    *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of their
+    own, chosen evenly among the classes; others are counted to their nearest prototype.  A sample
+    of up to ``n_prototypes^2 / 2`` of them then also votes by its nearest neighbors, with the share
+    that makes the labels of this sample the most likely when each is left out.
 
-    A class may have a single label.  Equal rows with different labels are one node that
-    has each class by its share.  ``sample_weight`` weighs the rows in the graph and the
-    labels; a weight of 0 is absence.
+    A class may have a single label.  Equal rows with different labels are one node that has each
+    class by its share.  ``sample_weight`` weighs the rows in the graph and the labels.
 
     References
     ----------

@@ -279,17 +279,12 @@ tuple of str, default="auto"
 
     Notes
     -----
-    *Constraints*, listed or implied by partial labels, are propagated on the nodes [2]_;
-    rows that they touch are nodes of their own, up to ``2 n_prototypes`` of them, and
-    are told from their nearest prototype beyond.  They bend the graph and need not hold:
-    where they must, use :class:`COPKMeans` on the clusters.  Labels are not names of
-    clusters.
+    *Constraints*, listed or implied by partial labels, are propagated on the nodes [2]_; rows that
+    they touch are nodes of their own, up to ``2 n_prototypes`` of them.  They bend the graph and
+    need not hold: where they must, use :class:`COPKMeans` on the clusters.
 
-    *Passes*: 1 to check the data, 1 that draws a sample of 65 536 rows (64 a prototype if
-    that is more) of which views and prototypes are made, 1 that reads the chunks with
-    constrained rows if there are any, and 1 that counts.  A cube with masked pixels takes
-    one more, to count them.  *On the client*: the sample, and with m nodes O(m^3) time and
-    some matrices of ``8 m^2`` bytes; never anything of length n.
+    *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
+    and no labeled rows are read where there are no constraints.
 
     It is not always better than k-means: round clusters of like size are found as well without
     a graph.  Below some thousands of rows, where n x n fits, scikit-learn's

@@ -3,12 +3,11 @@
 Each view is centered, turned to at most :data:`MAX_DIMENSIONS` principal components,
 and scaled so that its total variance is 1; distances in different views compare.
 
-Three views take missing values.  ``"mean"`` puts the mean of the column in the place of what is
-missing, ``"mixture"`` the conditional mean under a Gaussian mixture, and both go on as
-``"standard"``: the first keeps rows with the same gaps together, which tells where and when they
-were seen, the second makes as little as it can of the gaps.  ``"pckid"`` are coordinates of a
-probabilistic cluster kernel, whose posteriors need no value filled in, of rows scaled by the mean
-and the deviation of what is observed.  A complete row is one like any other.
+Three views take missing values.  ``"mean"`` puts the mean of the column in their place,
+``"mixture"`` the conditional mean under a Gaussian mixture, and both go on as ``"standard"``: the
+first keeps rows with the same gaps together, which tells where and when they were seen, the second
+makes as little as it can of the gaps.  ``"pckid"`` are coordinates of a probabilistic cluster
+kernel of standardized rows, whose posteriors need no value filled in.
 """
 
 from __future__ import annotations

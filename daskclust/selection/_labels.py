@@ -89,15 +89,13 @@ def suggest_labels(
 
     Notes
     -----
-    *Passes* beyond the fit: 1 that draws a sample of 65 536 rows for the prototypes, and 1 that
-    finds, for each of them, how uncertain its rows are and which row is nearest.  *Prototypes*:
-    400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.  *To the
-    client*: the sample, and tables of the prototypes; never anything of length n_rows.  *Time*
-    of the second pass: that of ``predict_proba``.
+    *Passes* beyond the fit: 1 that draws a sample of 65 536 rows for the prototypes, and 1, as long
+    as ``predict_proba``, that finds for each how uncertain its rows are and which row is nearest.
+    *Prototypes*: 400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.
+    *To the client*: the sample, and tables of the prototypes; never anything of length n_rows.
 
-    Rows equal to a labeled one are not suggested: they would not change the model.  A model
-    with more labels than it keeps as nodes (``2 n_prototypes``) does not know all rows that it
-    was fitted with; give ``y``, too.
+    Rows equal to a labeled one are not suggested.  A model with more labels than it keeps as nodes
+    (``2 n_prototypes``) does not know all rows that it was fitted with; give ``y``, too.
 
     Ask in small batches where that is possible: 20 to begin with, then 10 or 20 at a time, a
     fit in between.
@@ -289,10 +287,9 @@ def expected_gain(
 
     Notes
     -----
-    *This is an estimate by the model, not a test.* A model that is wrong with high
-    probabilities expects no change; a class without labels so far does not occur in the
-    draws.  How well it predicted on five sets is shown in the documentation ("Asking for
-    labels"). For an estimate of the accuracy itself keep some random labels apart.
+    *This is an estimate by the model, not a test.* A model that is wrong with high probabilities
+    expects no change; a class without labels so far does not occur in the draws (see "Asking for
+    labels" in the documentation).  For the accuracy itself keep some random labels apart.
 
     *Passes* and what goes to the client are those of :func:`suggest_labels`; on the client,
     with k prototypes and c classes, O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.

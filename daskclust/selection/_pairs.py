@@ -75,12 +75,10 @@ def suggest_pairs(
 
     Notes
     -----
-    What to expect: :class:`PCKMeans` and :class:`PCSKMeans` gain by asked pairs over as many
-    random ones; :class:`SpectralClustering` carries links along the data by itself: it gained
-    on two of three tables, and lost a little on one (``tests/benchmarks/asking_pairs.py``).
-
-    A batch uses what is known before it, not its own answers: of small batches each question
-    is worth more.
+    :class:`PCKMeans` and :class:`PCSKMeans` gain by asked pairs over as many random ones;
+    :class:`SpectralClustering` carries links along the data by itself: it gained on two of three
+    tables, and lost a little on one (``tests/benchmarks/asking_pairs.py``).  A batch uses what is
+    known before it, not its own answers: of small batches each question is worth more.
 
     *Passes*: 1 that reads the chunks of constrained rows, if any; 1 that draws a sample of
     65 536 rows for the prototypes; 1 that finds the rows around each.  *On the client*: the

@@ -157,7 +157,6 @@ def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial])
 
 
 def _check_shape(who: str, name: str, field: Field, array: Array) -> None:
-    """Compare shape and type with those declared; ``None`` stands for any length."""
     wanted = field.shape
     fits = len(array.shape) == len(wanted) and all(
         want is None or have == want for have, want in zip(array.shape, wanted, strict=True)
@@ -231,10 +230,9 @@ def check_reduction_laws(
     """Check everything that the engine relies on, for one set of rows.
 
     The laws: partials have the shapes and types of ``fields``.  Merges obey
-    :func:`check_merge_laws`.  The result does not depend on where the rows are cut (empty
-    blocks included), or on whether blocks are joined or grouped.  A row of weight w
-    counts as w repetitions of the row; a row of weight 0 does not count.  Inputs are not
-    modified.  The reduction and its states can be pickled.
+    :func:`check_merge_laws`.  The result does not depend on where the rows are cut (empty blocks
+    included), joined or grouped.  A row of weight w counts as w repetitions, none for 0.  Inputs
+    are not modified.  The reduction and its states can be pickled.
 
     Parameters
     ----------
