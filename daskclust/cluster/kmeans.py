@@ -43,7 +43,7 @@ from daskclust.estimator.spaces import (
     Whitened,
 )
 from daskclust.kernels.starts.draws import draw_greedy, in_tiles, n_draws
-from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
+from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
@@ -62,18 +62,6 @@ from daskclust.starts.sampled import (
 )
 
 
-def followed(centers: Floats, counts: Floats, batch: ClusterStatistics) -> tuple[Floats, Floats]:
-    """Move centers (k, p) to the means of all rows assigned to them so far (Sculley 2010).
-
-    ``(counts c + sums) / (counts + weights)``; also returned are the new counts.  A center without
-    new rows stays.
-    """
-    total = counts + batch.counts[0]
-    sums = centers * counts[:, None] + batch.sums[0]
-    moved = np.divide(sums, total[:, None], out=centers.copy(), where=batch.counts[0][:, None] > 0)
-    return moved, total
-
-
 def can_follow(model: Any) -> bool:
     """Whether means can be updated by batches; raise if parameters do not allow it."""
     if model.metric != "euclidean":
@@ -87,55 +75,6 @@ def can_follow(model: Any) -> bool:
             'one a feature; use missing="error" on complete rows, or fit.'
         )
     return True
-
-
-def follow(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Update the centers with one batch; nothing changes where that fails."""
-    if not hasattr(model, "cluster_centers_"):
-        first = copy(model)
-        first.max_iter, first.checkpoint = 1, None
-        first.fit(X, sample_weight=sample_weight)
-        first.inertia_ = first.history_[-1]["objective"]
-        params = model.get_params(deep=False)
-        vars(model).update({name: v for name, v in vars(first).items() if name not in params})
-        return model
-    if not hasattr(model, "counts_"):
-        raise ValueError(
-            "The model was saved by a version that kept no counts_, the weight of the rows of "
-            "which each center is the mean; without them centers cannot be carried on. Fit it anew."
-        )
-    if len(model.counts_) != model.n_clusters:
-        raise ValueError(
-            f"n_clusters={model.n_clusters}, but the model has {len(model.counts_)} centers; "
-            f"partial_fit carries these on. Set n_clusters={len(model.counts_)}, or fit anew."
-        )
-    began = time.perf_counter()
-    X = check_rows(model, X, reset=False)
-    passes = 1
-    if sample_weight is not None:
-        # Weights are looked at before they count, once and for all.
-        request = SurveyRequest(X.shape[1])
-        check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
-        passes += 1
-    stats = model._assigned(X, sample_weight)
-    centers, counts = followed(model._centers, model.counts_, stats)
-    dtype = working_dtype(X.dtype)
-    function = model._row_function(dtype).with_centers(centers, None)
-    labels = map_rows(X, function, dtype=np.int32, name="predict")
-    inertia = float(stats.inertia.sum())
-    record = {
-        "iteration": model.n_iter_ + 1,
-        "objective": inertia,
-        "center_shift": float(np.sqrt(((centers - model._centers) ** 2).sum())),
-        "moved": None,
-        "seconds": time.perf_counter() - began,
-        "passes": model.history_[-1]["passes"] + passes,
-    }
-    model._centers, model.counts_, model.labels_ = centers, counts, labels
-    model.cluster_centers_, model.inertia_ = centers.copy(), inertia
-    model.n_iter_ += 1
-    model.history_ = [*model.history_, record]
-    return model
 
 
 #: How far centers go on, as a share of their last move: about half as many iterations where many
@@ -543,7 +482,59 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         ([1.0, 11.0], [3.0, 3.0])
         """
         self._check_parameters()
-        return follow(self, X, sample_weight)
+        if not hasattr(self, "cluster_centers_"):
+            first = copy(self)
+            first.max_iter, first.checkpoint = 1, None
+            first.fit(X, sample_weight=sample_weight)
+            first.inertia_ = first.history_[-1]["objective"]
+            params = self.get_params(deep=False)
+            kept = {name: v for name, v in vars(first).items() if name not in params}
+            self.__dict__.update(kept)
+            return self
+        if not hasattr(self, "counts_"):
+            raise ValueError(
+                "The model was saved by a version that kept no counts_, the weight of the rows of "
+                "which each center is the mean; without them centers cannot be carried on. Fit it "
+                "anew."
+            )
+        if len(self.counts_) != self.n_clusters:
+            raise ValueError(
+                f"n_clusters={self.n_clusters}, but the model has {len(self.counts_)} centers; "
+                f"partial_fit carries these on. Set n_clusters={len(self.counts_)}, or fit anew."
+            )
+        began = time.perf_counter()
+        X = check_rows(self, X, reset=False)
+        passes = 1
+        if sample_weight is not None:
+            # Weights are looked at before they count, once and for all.
+            request = SurveyRequest(X.shape[1])
+            check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
+            passes += 1
+        stats = self._assigned(X, sample_weight)
+        # ``(counts c + sums) / (counts + weights)``; a center without new rows stays.
+        batch = stats.counts[0]
+        counts = self.counts_ + batch
+        sums = self._centers * self.counts_[:, None] + stats.sums[0]
+        centers = np.divide(
+            sums, counts[:, None], out=self._centers.copy(), where=batch[:, None] > 0
+        )
+        dtype = working_dtype(X.dtype)
+        function = self._row_function(dtype).with_centers(centers, None)
+        labels = map_rows(X, function, dtype=np.int32, name="predict")
+        inertia = float(stats.inertia.sum())
+        record = {
+            "iteration": self.n_iter_ + 1,
+            "objective": inertia,
+            "center_shift": float(np.sqrt(((centers - self._centers) ** 2).sum())),
+            "moved": None,
+            "seconds": time.perf_counter() - began,
+            "passes": self.history_[-1]["passes"] + passes,
+        }
+        self._centers, self.counts_, self.labels_ = centers, counts, labels
+        self.cluster_centers_, self.inertia_ = centers.copy(), inertia
+        self.n_iter_ += 1
+        self.history_ = [*self.history_, record]
+        return self
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         # Of starts without chance one is all starts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -239,10 +239,7 @@ def _as_found(model: Any, labels: Any) -> tuple[Any, Array | None]:
     into = merged_classes_of(model)
     if not into or hasattr(model, "cluster_classes_"):
         return found, names
-    if is_dask(found):
-        join = partial(_joined, into=into)
-        return found.map_blocks(join, dtype=np.int64, meta=np.empty(0, np.int64)), names
-    return _joined(np.asarray(found), into=into), names
+    return _mapped(found, partial(_joined, into=into)), names
 
 
 def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
@@ -251,12 +248,13 @@ def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
         return found, None
     classes = np.asarray(classes)
     order = np.sort(classes)
-    if is_dask(found):
-        codes = found.map_blocks(
-            partial(_codes, classes=order), dtype=np.int64, meta=np.empty(0, np.int64)
-        )
-        return codes, order
-    return _codes(found, classes=order), order
+    return _mapped(found, partial(_codes, classes=order)), order
+
+
+def _mapped(labels: Any, function: Callable[[Array], Ints]) -> Any:
+    if is_dask(labels):
+        return labels.map_blocks(function, dtype=np.int64, meta=np.empty(0, np.int64))
+    return function(np.asarray(labels))
 
 
 def open_labeled(
