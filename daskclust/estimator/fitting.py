@@ -31,7 +31,11 @@ from daskclust.estimator.inputs import (
     labels_for,
 )
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
-from daskclust.persistence.saveable import NAMES, clusters_are_classes, name_classes
+from daskclust.persistence.saveable import (
+    clusters_are_classes,
+    forget_classes,
+    name_classes,
+)
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
@@ -248,7 +252,7 @@ def _draft(estimator: E) -> Iterator[E]:
     draft = object.__new__(type(estimator))
     vars(draft).update(vars(estimator))
     # They were of the data of the last fit.
-    vars(draft).pop(NAMES, None)
+    forget_classes(draft)
     yield draft
     fitted, now = vars(draft), vars(estimator)
     for name in now.keys() - fitted.keys():

@@ -103,6 +103,12 @@ def clusters_are_classes(model: Any) -> bool:
     return classes is not None and (is_classifier(model) or hasattr(model, "cluster_classes_"))
 
 
+def forget_classes(model: Any) -> None:
+    """Drop what was said of the classes of another fit, or another cut, than it has now."""
+    for name in (NAMES, _MERGED):
+        vars(model).pop(name, None)
+
+
 def name_classes(
     model: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None = None
 ) -> None:

@@ -20,7 +20,7 @@ from daskclust.estimator.inputs import Data, as_cube, check_enough_rows, check_i
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent
-from daskclust.persistence.saveable import check_count
+from daskclust.persistence.saveable import check_count, forget_classes
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
@@ -354,6 +354,7 @@ class AgglomerativeClustering(TreeEstimator):
             )
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
+        forget_classes(copy)
         copy.n_clusters, copy.distance_threshold = n_clusters, height
         copy._set_cut(n_clusters, height)
         return copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from copy import deepcopy
 from dataclasses import replace
 
 import dask
@@ -25,6 +26,12 @@ from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.density_tree import Bubbles, core_distances
 from daskclust.kernels.linkage import LINKAGES
+from daskclust.persistence.saveable import (
+    class_names_of,
+    merge_classes,
+    merged_classes_of,
+    name_classes,
+)
 from daskclust.storage.atomic import reserved
 from daskclust.testing.strategies import row_chunks
 from daskclust.trees import dbscan
@@ -592,3 +599,15 @@ def test_bad_choices_by_a_tree():
         choose_n_clusters(tree, X, [2, 3], method="tree", criterion="gap")
     with pytest.raises(ValueError, match="more than one cluster"):
         choose_n_clusters(tree, X, [1], method="tree")
+
+
+def test_names_and_joins_are_of_one_cut_and_one_fit():
+    """Codes of another cut, or another fit, are other clusters."""
+    X, _ = blobs()
+    model = AgglomerativeClustering(4).fit(X)
+    name_classes(model, {0: "field", 1: "water"})
+    merge_classes(model, {2: 0})
+    of_cut, again = model.cut(3), deepcopy(model).fit(X)
+    for other in (of_cut, again):
+        assert (class_names_of(other)[0], merged_classes_of(other)) == ({}, {})
+    assert (class_names_of(model)[0][1], merged_classes_of(model)) == ("water", {2: 0})
