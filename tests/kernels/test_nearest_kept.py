@@ -89,8 +89,10 @@ def test_what_is_too_small_or_too_large_for_scores_is_compared(scale: float) -> 
 
 def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     searched = []
-    sweep = module._sweep
-    monkeypatch.setattr(module, "_sweep", lambda *args: searched.append(sweep(*args)))
+    search = module._search
+    monkeypatch.setattr(
+        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
+    )
     rng = np.random.default_rng(0)
     n, k, p = SEGMENT + 100, 50, 32
     centers = rng.normal(size=(k, p))
@@ -157,8 +159,10 @@ def test_rows_of_tiny_numbers_have_bounds_that_hold() -> None:
 
 def test_rows_between_two_centers_are_not_searched(monkeypatch) -> None:
     searched = []
-    sweep = module._sweep
-    monkeypatch.setattr(module, "_sweep", lambda *args: searched.append(sweep(*args)))
+    search = module._search
+    monkeypatch.setattr(
+        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
+    )
     rng = np.random.default_rng(0)
     # Pairs of centers, neighbors in number and so in lanes, and rows amid the two of each pair.
     pairs = 3 * rng.normal(size=(50, 1, 8))

@@ -115,10 +115,6 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     return Moves(movers, places, far, far_most, most, reach, bound)
 
 
-#: Of a pass that knows of none before.
-_NO_MOVES = Moves(np.empty(0, int), np.empty(0, int), np.empty(0), 0.0, 0.0, np.empty(0), 0.0)
-
-
 @inner(counted=False)
 def _score(x, rows, at, m, layout, packed, tile):
     """Score m rows, given by their numbers, against the centers that are laid out."""
@@ -162,8 +158,8 @@ def _measure(x, origin, square):
         square[i] = min(length * (1.0 - _ROUNDED), _LARGE) if length > _SMALL else 0.0
 
 
-@inner(counted=False)
-def _review(x, begin, end, centers, moves, layout, kept, apart, rows, room):
+@compiled(counted=False)
+def _review(x, centers, moves, layout, kept, apart, rows, room):
     """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
 
     ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
@@ -173,11 +169,11 @@ def _review(x, begin, end, centers, moves, layout, kept, apart, rows, room):
     packed, tile = room
     size = packed.shape[0]
     away = rounding(layout, moves.movers.size, ())
-    n, count = end - begin, 0
-    for start in range(begin, end, size):
+    n, count = x.shape[0], 0
+    for start in range(0, n, size):
         # Rows that wait for the movers lie behind all that do not stay.
         m = 0
-        for i in range(start, min(end, start + size)):
+        for i in range(start, min(n, start + size)):
             squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
             # No less than the squared length that scores of all centers begin with.
             square = 2.0 * (squared + moves.reach[labels[i]])
@@ -223,7 +219,7 @@ def _review(x, begin, end, centers, moves, layout, kept, apart, rows, room):
     return count
 
 
-@inner(counted=False)
+@compiled(counted=False)
 def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     """Compare the first rows of ``rows`` with all centers.
 
@@ -266,13 +262,14 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
                     low[i] = -1.0
 
 
-@inner(counted=False)
-def _sum(x, begin, end, row_weights, centers, first, labels, apart, room, sums, totals):
+@compiled(counted=False)
+def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
     """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
+    hi, lo = stats
     packed, tile = room
-    size = packed.shape[0]
-    for start in range(begin, end, size):
-        m = min(size, end - start)
+    start, segment = 0, 0
+    while start < x.shape[0]:
+        m = min(packed.shape[0], ends[segment] - start)
         for t in range(m):
             i, weight = start + t, 1.0
             if row_weights.size:
@@ -285,34 +282,10 @@ def _sum(x, begin, end, row_weights, centers, first, labels, apart, room, sums, 
             if labels[i] != tile.nearest[t]:
                 move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
         add_totals(tile, m, totals)
-
-
-@compiled(counted=False)
-def _sweep(x, row_weights, centers, ends, moves, layouts, kept, found, room, runners, out):
-    """Make a pass, segment by segment, each of which stays in the cache from the first step on.
-
-    ``layouts`` hold all centers, and the movers, if the pass before is known, and there are some.
-    Returns how many rows were compared with all centers.
-    """
-    layout, of_movers = layouts
-    first, apart, rows = found
-    (hi, lo), sums, totals = out
-    begin, searched = 0, 0
-    for segment in range(ends.size):
-        end = ends[segment]
-        count = end - begin
-        if moves.movers.size:
-            count = _review(x, begin, end, centers, moves, of_movers, kept, apart, rows, room)
-            for i in range(begin, end):
-                first[i] = kept.labels[i]
-        else:
-            for t in range(count):
-                rows[t] = begin + t
-        _search(x, centers, layout, rows, count, first, kept, apart, room, runners)
-        _sum(x, begin, end, row_weights, centers, first, kept.labels, apart, room, sums, totals)
-        flush(hi, lo, sums, totals)
-        begin, searched = end, searched + count
-    return searched
+        start += m
+        if start == ends[segment]:
+            segment += 1
+            flush(hi, lo, sums, totals)
 
 
 def accumulate_kept(
@@ -345,32 +318,36 @@ def accumulate_kept(
     stats = no_statistics(k, p) if into is None else into
     exact = with_weights(centers, None)
     size = tile_rows(p, x.dtype.itemsize)
-    ends = np.array([n]) if segments is None or not n else segments
-    longest = int(np.diff(ends, prepend=0).max())
-    rows, first, apart = np.empty(longest + size, np.intp), np.empty(n, np.int32), np.empty(n)
+    packed, rows, count = np.zeros((size, p), x.dtype), np.arange(n + size), n
+    apart = np.empty(n)
     origin, _ = choose_origin(centers, shift, x.dtype)
     if kept is not None and np.array_equal(kept.origin, origin):
         lengths = kept.square
     else:
         lengths = np.empty(n, np.float32)
         _measure(x, origin[None].astype(np.float64), lengths)
-    layout = of_movers = lay_out(centers, None, shift, x.dtype)
-    place(exact, layout)
     if kept is None or moves is None:
         (labels, others), (near, low) = np.empty((2, n), np.int32), np.empty((2, n), np.float32)
-        moves = _NO_MOVES
+        kept = Kept(labels, others, near, low, lengths, origin)
     else:
         labels, others = kept.labels.copy(), kept.others.copy()
-        near, low = kept.near.copy(), kept.low.copy()
+        kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
         some = with_weights(centers[moves.movers], None)
-        of_movers = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
-        place(some, of_movers)
-    kept = Kept(labels, others, near, low, lengths, origin)
-    # Of all centers there are as many lanes as of the movers, or more.
-    room = np.zeros((size, p), x.dtype), make_tile(size, layout, x.dtype)
-    runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
-    weights = read_only(np.empty(0) if weight is None else weight)
-    out = tuple(stats), np.zeros((k, p)), np.zeros((k, 2))
-    found, layouts = (first, apart, rows), (layout, of_movers)
-    _sweep(x, weights, exact, ends, moves, layouts, kept, found, room, runners, out)
+        layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
+        place(some, layout)
+        room = packed, make_tile(size, layout, x.dtype)
+        count = _review(x, exact, moves, layout, kept, apart, rows, room)
+    first = kept.labels.copy()
+    if count:
+        layout = lay_out(centers, None, shift, x.dtype)
+        place(exact, layout)
+        room = packed, make_tile(size, layout, x.dtype)
+        runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
+        _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
+    if n:
+        ends = np.array([n]) if segments is None else segments
+        weights = read_only(np.empty(0) if weight is None else weight)
+        sums, totals = np.zeros((k, p)), np.zeros((k, 2))
+        labels, out = kept.labels, tuple(stats)
+        _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
     return stats, kept
