@@ -4,7 +4,9 @@
 run that was cut off goes on; ``--parts fits,growth`` measures these anew.  FOLDER then holds of
 each part a table (``fits.md``), its numbers with the versions and the time (``fits.json``) and a
 picture (``fits.png``), of all parts ``suite.md``, and ``machine.json``: measurements of another
-machine need another folder.
+machine need another folder.  ``--page docs/benchmarks.md`` measures nothing: it writes the tables
+of the page anew, from the numbers that FOLDER has.  Those of the page lie in ``suite`` beside this
+file.
 
 Parts: ``fits`` (whole fits of k-means, ``whole_fits.py``), ``iterations`` and ``growth`` (an
 iteration, and its growth with n, p and k, ``lloyd.py``), ``starts`` (inertia over twenty seeds,
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import sys
 import time
 from argparse import Namespace
@@ -230,6 +233,27 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
+def _table(path: Path) -> str:
+    """Return the table of the numbers of a part."""
+    name, found = path.stem, json.loads(path.read_text())["results"]
+    if name == "iterations":
+        found = {tuple(key.split(", ")): cell for key, cell in found.items()}
+    elif name == "growth":
+        found = {size: [Line(**line) for line in lines] for size, lines in found.items()}
+    with redirect_stdout(io.StringIO()) as table:
+        PARTS[name].report(found, Namespace(toy=False, problems="abcd"))
+    return table.getvalue()
+
+
+def on_page(page: str, folder: Path) -> str:
+    """Return a page with tables of the folder between marks: ``<!-- table: fits -->``."""
+
+    def written(mark: re.Match[str]) -> str:
+        return f"{mark[1]}\n{_table(folder / f'{mark[2]}.json')}{mark[3]}"
+
+    return re.sub(r"(<!-- table: (\w+) -->).*?(<!-- end -->)", written, page, flags=re.DOTALL)
+
+
 def _claim(folder: Path, toy: bool) -> dict[str, Any]:
     """Make the folder, or check that it is of this machine and of problems of this size."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -248,7 +272,8 @@ def run_part(name: str, options: Namespace) -> None:
     notes["versions"] = {"daskclust": daskclust.__version__, **_machine.versions()}
     if options.python != sys.executable:
         notes["versions of peers"] = run_alone(str(_machine.__file__), python=options.python)
-    notes["options"] = {key: str(value) for key, value in vars(options).items()}
+    told = ("problems", "peers", "seeds", "repeats", "toy")
+    notes["options"] = {key: str(getattr(options, key)) for key in told}
     began = time.perf_counter()
     found = part.measure(options)
     notes["seconds"] = round(time.perf_counter() - began, 1)
@@ -291,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--parts", help=f"of {','.join(PARTS)}; default: those FOLDER lacks")
+    parser.add_argument("--page", type=Path, help="whose tables are written from FOLDER")
     parser.add_argument("--toy", action="store_true", help="small problems, to try the command")
     parser.add_argument("--problems", default="abcd")
     parser.add_argument("--peers", default=",".join(known))
@@ -298,6 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of whole fits")
     parser.add_argument("--repeats", type=int, default=3, help="of iterations")
     options = parser.parse_args(arguments)
+    if options.page:
+        options.page.write_text(on_page(options.page.read_text(), options.output))
+        return
     for name, allowed in (("parts", PARTS), ("peers", known)):
         asked = (getattr(options, name) or "").split(",")
         if unknown := [item for item in asked if item and item not in allowed]:

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from asking import WORTH, means
 from embeddings import TARGETS, WAYS, until
+from suite import on_page
+from whole_fits import summary
 
 from daskclust import HDBSCAN
 
@@ -97,6 +99,16 @@ def check_sentences(name: str, told: dict[str, Sequence[float]]) -> None:
         assert said is not None, pattern
         groups = enumerate(said.groups(), 1)
         check([Part.of(name, text, said.start(at)) for at, text in groups], values)
+
+
+def test_tables_of_the_suite() -> None:
+    told = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert told.count("<!-- table: ") == 2
+    assert on_page(told, ROOT / "tests" / "benchmarks" / "suite") == told
+    fits = summary(results("suite/fits")["results"])
+    speeds = [cell["daskclust"]["speed"] for cell in fits.values()]
+    said = {r"scikit-learn takes ([\d.]+) to (\d+) times as long": [min(speeds), max(speeds)]}
+    check_sentences("README.md", said)
 
 
 def test_asked_and_random_labels() -> None:
@@ -464,6 +476,7 @@ OTHERS = {
         ("docs/installation.md", "Python 3.11"),
         ("docs/tutorials/first-map.md", "Python 3.11"),
         ("docs/asking.md", "contain 80 %"),
+        ("docs/benchmarks.md", "at most 0.1 % higher"),
         ("docs/deployment.md", "about 90 % of"),
         ("docs/explanation/algorithms.md", "256 MiB|2.5 a cluster|are 0.1 of|below 0.001"),
         ("docs/explanation/departures.md", "`: 1 |at most 10 000|below 1e-3|than 0.001"),

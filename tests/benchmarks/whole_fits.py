@@ -99,7 +99,7 @@ def measure(peer: str, problem: Problem, seed: int) -> dict[str, float]:
     """Return seconds, iterations and inertia of one fit, in this process."""
     rows = overlapping(problem)
     few = rows[: max(20_000, 40 * problem.k)]
-    fit(peer, few, problem.k, seed, max_iter=2)
+    fit(peer, few, problem.k, seed, max_iter=30)
     began = time.perf_counter()
     centers, n_iter = fit(peer, rows, problem.k, seed)
     seconds = time.perf_counter() - began
