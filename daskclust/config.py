@@ -1,8 +1,11 @@
-"""The Dask configuration namespace ``daskclust``; see ``daskclust.yaml`` for the keys."""
+"""What users choose, refused with one wording for all: settings, and words of parameters.
+
+Settings are the namespace ``daskclust`` of Dask's configuration; ``daskclust.yaml`` has the keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import dask.config
 import yaml
 from dask.utils import parse_timedelta
 
-__all__ = ["check_settings", "load_defaults", "setting"]
+__all__ = ["check_choice", "check_settings", "load_defaults", "setting", "without_mask"]
 
 
 def load_defaults() -> None:
@@ -76,3 +79,22 @@ _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "read-timeout": _TIME,
 }
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """Raise ValueError unless ``value`` is one of the strings."""
+    # Arrays and matrices compare their elements.
+    if not isinstance(value, str | None) or value not in choices:
+        options = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
+
+
+def without_mask(values: Any, name: str) -> Any:
+    """Return the values of a parameter, unless some are masked: none may be left out."""
+    # Not at the top: settings are registered when the package is imported, which is to be quick.
+    import numpy as np
+
+    if np.ma.is_masked(values):
+        at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
+        raise ValueError(f"{name} is masked at {at}; expected all of its values.")
+    return values

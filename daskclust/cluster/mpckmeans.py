@@ -178,5 +178,6 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         )
         return assignment, rule
 
-    def _prediction_weights(self) -> NDArray[Any] | None:
+    @property
+    def _prediction_weights(self) -> NDArray[Any] | None:  # type: ignore[override]
         return self.metric_weights_

@@ -12,9 +12,9 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
-from daskclust._choices import check_choice, without_mask
 from daskclust._types import Array
 from daskclust._warnings import warn
+from daskclust.config import check_choice, without_mask
 from daskclust.cube import _metadata
 from daskclust.cube._blocks import CubeSource, Scaling, sample_dtype
 from daskclust.cube._cube import Cube

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskclust._choices import without_mask
 from daskclust._types import Bools, Floats
+from daskclust.config import without_mask
 from daskclust.cube.formats.found import BAD_BANDS
 
 _MICROMETERS = (

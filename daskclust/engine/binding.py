@@ -176,7 +176,7 @@ def forecast(
     """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
-    kept = _is_kept(n_bytes, _keepable(free), False)
+    kept = _is_kept(n_bytes, spare_memory(free), False)
     worker = planned(limit, n_bytes / n_workers if kept else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
@@ -185,13 +185,10 @@ def forecast(
     return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 
 
-def _keepable(free: float) -> float:
-    """Return the bytes, of those that are free, that a fit may keep between its passes."""
+def spare_memory(free: float | None = None) -> float:
+    """Return the bytes, of those that are free (here), that a fit may keep between its passes."""
+    free = float(psutil.virtual_memory().available) if free is None else free
     return float(dask.config.get("daskclust.persist-fraction")) * free
-
-
-def spare_memory() -> float:
-    return _keepable(float(psutil.virtual_memory().available))
 
 
 def _bind_local(
@@ -271,7 +268,7 @@ def _bind_cluster(
 
     threads, workers = measure(client)
     check_workers(workers)
-    keepable = _keepable(free_memory(workers))
+    keepable = spare_memory(free_memory(workers))
 
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None

@@ -278,7 +278,8 @@ class _GroupExecutor(Executor):
             for group, kept in zip(self.groups, carries, strict=True)
         ]
         found = self._run(reduction.name, calls)
-        return _merge_folded(reduction, state, found), [kept for _, kept in found]
+        merged = merge(reduction, state, [partial for partial, _ in found])
+        return merged, [kept for _, kept in found]
 
     def excluding(self, rows: Ints) -> Self:
         return replace(self, groups=[group.excluding(rows) for group in self.groups])

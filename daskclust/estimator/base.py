@@ -153,7 +153,7 @@ def center_space(model: Any) -> CenterSpace | None:
     if not isinstance(model, BaseClusterer):
         return None
     metric = None if model._metric.is_identity else model._metric
-    return CenterSpace(model._centers, metric, model._prediction_weights())
+    return CenterSpace(model._centers, metric, model._prediction_weights)
 
 
 def label_function(model: Any, dtype: Any) -> RowFunction | None:
@@ -224,6 +224,8 @@ class BaseClusterer(
     # Set by fit; the space in which rows and centers are compared.
     _metric: Metric
     _centers: Floats
+    #: Weights of the features in distances of rows, where they are not ones.
+    _prediction_weights: Floats | None = None
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
@@ -255,11 +257,8 @@ class BaseClusterer(
         check_enough_rows(data, self.n_clusters)
 
     def _row_function(self, dtype: Any) -> RowFunction:
-        weights, missing = self._prediction_weights(), is_partial(self)
+        weights, missing = self._prediction_weights, is_partial(self)
         return RowFunction(self._centers, self._metric, weights, dtype, missing=missing)
-
-    def _prediction_weights(self) -> Floats | None:
-        return None
 
     def predict(self, X: Any) -> Any:
         """Nearest center of each row.
@@ -354,7 +353,7 @@ class BaseClusterer(
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )
-        weights = self._prediction_weights()
+        weights = self._prediction_weights
         state = CenterSets(
             self._centers[None],
             feature_weights=None if weights is None else weights[None],

@@ -31,11 +31,7 @@ from daskclust.estimator.inputs import (
     labels_for,
 )
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
-from daskclust.persistence.saveable import (
-    clusters_are_classes,
-    forget_classes,
-    name_classes,
-)
+from daskclust.persistence.saveable import OF_CLASSES, clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
@@ -250,9 +246,7 @@ def fit_opened(estimator: E, data: Data, **given: Any) -> E:
 def _draft(estimator: E) -> Iterator[E]:
     """Give a copy to fit, no deep one, whose attributes are the estimator's when all went well."""
     draft = object.__new__(type(estimator))
-    vars(draft).update(vars(estimator))
-    # They were of the data of the last fit.
-    forget_classes(draft)
+    vars(draft).update({at: v for at, v in vars(estimator).items() if at not in OF_CLASSES})
     yield draft
     fitted, now = vars(draft), vars(estimator)
     for name in now.keys() - fitted.keys():

@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar, get_tags
 from sklearn.utils.validation import validate_data
 
-from daskclust._choices import check_choice as check_choice
-from daskclust._choices import without_mask as without_mask
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
+from daskclust.config import check_choice as check_choice
+from daskclust.config import without_mask as without_mask
 from daskclust.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
 from daskclust.exceptions import ConstraintError, MissingValuesWarning, PrecisionWarning
 from daskclust.kernels.moments import first_nonfinite

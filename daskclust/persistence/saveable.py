@@ -22,6 +22,8 @@ from daskclust.persistence.schema import (
 
 #: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
 _SCENE, NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
+#: Those that say something of the classes of one fit, or one cut: another one has none of them.
+OF_CLASSES = (NAMES, _MERGED)
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
 
 
@@ -101,12 +103,6 @@ def clusters_are_classes(model: Any) -> bool:
     """Whether what a fitted model predicts are the classes of labels, or clusters of them."""
     classes = getattr(model, "classes_", None)
     return classes is not None and (is_classifier(model) or hasattr(model, "cluster_classes_"))
-
-
-def forget_classes(model: Any) -> None:
-    """Drop what was said of the classes of another fit, or another cut, than it has now."""
-    for name in (NAMES, _MERGED):
-        vars(model).pop(name, None)
 
 
 def name_classes(

@@ -207,7 +207,7 @@ def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
         return None
     if not model._metric.is_identity:
         rows = rows.transformed(model._metric)
-    weights = model._prediction_weights()
+    weights = model._prediction_weights
     spread: Spread = rows.reduce(SPREAD, SpreadRequest(model._centers, feature_weights=weights))
     filled = spread.weights > 0
     if filled.sum() < 2:

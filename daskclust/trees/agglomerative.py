@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._choices import check_choice
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
+from daskclust.config import check_choice
 from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
 from daskclust.estimator.base import warn_few_distinct
@@ -20,7 +20,7 @@ from daskclust.estimator.inputs import Data, as_cube, check_enough_rows, check_i
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent
-from daskclust.persistence.saveable import check_count, forget_classes
+from daskclust.persistence.saveable import OF_CLASSES, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
@@ -353,8 +353,7 @@ class AgglomerativeClustering(TreeEstimator):
                 "clusters."
             )
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        forget_classes(copy)
+        copy.__dict__.update({at: v for at, v in vars(self).items() if at not in OF_CLASSES})
         copy.n_clusters, copy.distance_threshold = n_clusters, height
         copy._set_cut(n_clusters, height)
         return copy

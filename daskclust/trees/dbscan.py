@@ -18,9 +18,9 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
+from daskclust.config import check_choice
 from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit

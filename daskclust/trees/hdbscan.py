@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._choices import check_choice
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
+from daskclust.config import check_choice
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN

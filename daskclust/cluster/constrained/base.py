@@ -178,7 +178,8 @@ class ConstrainedClusterer(BaseClusterer):
             missing=data.survey.misses_values,
         )
 
-    def _prediction_weights(self) -> Floats | None:
+    @property
+    def _prediction_weights(self) -> Floats | None:  # type: ignore[override]
         w: Floats | None = getattr(self, "assignment_weights_", None)
         return None if w is None or (w == 1).all() else w
 

@@ -125,21 +125,6 @@ def place(exact, layout):
 _NO_WEIGHTS = read_only(np.empty(0))
 
 
-def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
-    """Choose variant and width of the panels of k centers, by the lanes of a vector and half a one.
-
-    Padding costs as much as centers do; panels of two use each broadcast feature twice.
-    """
-    if k <= narrow:
-        return NARROW, narrow
-    if k <= full:
-        return WIDE, full
-    vectors = k // full + (k % full > narrow)
-    if vectors % 2 and vectors < 8:
-        return PANELS, full
-    return PAIRS, 2 * full
-
-
 def choose_origin(
     centers: Floats, shift: Floats | None, dtype: np.dtype, *, may_stay: bool = True
 ) -> tuple[NDArray, bool]:
@@ -163,7 +148,16 @@ def lay_out(
     shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
-    variant, width = _choose_panels(k, full, narrow)
+    # Padding costs as much as centers do; panels of two use each broadcast feature twice.
+    vectors = k // full + (k % full > narrow)
+    if k <= narrow:
+        variant, width = NARROW, narrow
+    elif k <= full:
+        variant, width = WIDE, full
+    elif vectors % 2 and vectors < 8:
+        variant, width = PANELS, full
+    else:
+        variant, width = PAIRS, 2 * full
     has_tail = k > width and 0 < k % width <= narrow
     n_panels = k // width if has_tail else -(-k // width)
     panels = on_lines((n_panels, q, width), dtype)
