@@ -69,14 +69,12 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 
 @inner(counted=False)
-def flush(hi, lo, sums, totals):
+def flush(hi, lo, sums, totals, halves):
     """Add a segment's plain sums to the compensated totals, and start the next at 0.
 
     Of p sums of values, or of these and their masses: two halves, each as long as p or more.
     """
-    p, width = hi.shape[1] - totals.shape[1], sums.shape[1]
-    halves = 1 if p == width else 2
-    p, width = p // halves, width // halves
+    p, width = (hi.shape[1] - totals.shape[1]) // halves, sums.shape[1] // halves
     for c in range(sums.shape[0]):
         if totals[c, 0] != 0.0:
             for h in range(halves):

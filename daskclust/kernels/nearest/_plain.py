@@ -114,7 +114,7 @@ def _scan(x, row_weights, centers, weights, ends, out, gaps):
         while segment < ends.size and i + 1 == ends[segment]:
             segment += 1
             if hi.size:
-                flush(hi, lo, sums, totals)
+                flush(hi, lo, sums, totals, 2 if len(gaps) > 0 else 1)
 
 
 def sweeper(

@@ -178,12 +178,12 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     """Squared distance of a row to a center, in float64: ``sum_j w_j (x_ij - c_kj)^2``.
 
     By direct differences.  Weights are ones where they are ``()``.  Where ``sums`` are not ``()``,
-    the row times ``scale`` is added to ``sums[k]`` in the same sweep; that is all that is done, and
-    returned is 0, where ``centers`` are ``()``.  Where ``gaps`` are not
-    ``()``, NaN is left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is
-    a value: of shape (k, 2 P), P at least p and a multiple of :data:`SUM_LANES`, so that whole
-    vectors are stored.  A load of what a masked store left waits until the store is done, and the
-    next row often has the same center.  Numbers between p and P, and beyond, mean nothing.
+    the row times ``scale`` is added to ``sums[k]``, (k, P), in the same sweep; that is all that is
+    done, and returned is 0, where ``centers`` are ``()``.  Where ``gaps`` are not ``()``, NaN is
+    left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is a value: of
+    shape (k, 2 P).  P is at least p and a multiple of :data:`SUM_LANES`, so that whole vectors are
+    stored.  A load of what a masked store left waits until the store is done, and the next row
+    often has the same center.  Numbers between p and P, and beyond, mean nothing.
     """
     require_contiguous(x, centers, weights, sums)
     weighted, summing, observed = is_given(weights), is_given(sums), is_given(gaps)
@@ -225,8 +225,8 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
                 store(builder, builder.select(has, more, so_far), here)
             elif summing:
                 here = builder.gep(target, at)
-                more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
-                lanes.store(more, here)
+                so_far = load(builder, here, vector)
+                store(builder, fma(builder, scales, value, so_far, exact=True), here)
             if not measuring:
                 return total
             scaled = gap

@@ -44,6 +44,8 @@ from daskclust.kernels.nearest._simd import (
 
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
+#: Rows of a tile of one vector of centers: so many sums are under way at once.
+LONG_ROWS = 8
 #: Ways in which four features may be there.
 WAYS = 16
 #: Bytes of the half-width vectors used for very few centers.
@@ -54,10 +56,10 @@ def tile_scores(
     builder: Any, rows: Any, first: Any, q: Any, panel: Any, initial: list[list[Any]]
 ) -> list[list[Any]]:
     """Emit the loop over features, on top of ``initial``; return the scores, [row][vector]."""
-    n_vectors, vector = len(initial[0]), initial[0][0].type
+    n_rows, n_vectors, vector = len(initial), len(initial[0]), initial[0][0].type
     lanes = vector.count
     starts = [
-        builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(ROWS)
+        builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(n_rows)
     ]
 
     def add_feature(j: Any, *sums: Any) -> list[Any]:
@@ -66,7 +68,7 @@ def tile_scores(
             load(builder, builder.gep(here, [const(v * lanes)]), vector) for v in range(n_vectors)
         ]
         updated = []
-        for r, row in enumerate(_by_rows(sums)):
+        for r, row in enumerate(_by_rows(sums, n_rows)):
             value = splat(builder, builder.load(builder.gep(starts[r], [j])), vector)
             updated += [
                 fma(builder, value, c, s, exact=False) for c, s in zip(centers, row, strict=True)
@@ -74,12 +76,12 @@ def tile_scores(
         return updated
 
     start = [value for row in initial for value in row]
-    return _by_rows(counted_loop(builder, q, start, add_feature))
+    return _by_rows(counted_loop(builder, q, start, add_feature), n_rows)
 
 
-def _by_rows(values: Sequence[Any]) -> list[list[Any]]:
-    each = len(values) // ROWS
-    return [list(values[r * each : (r + 1) * each]) for r in range(ROWS)]
+def _by_rows(values: Sequence[Any], n_rows: int) -> list[list[Any]]:
+    each = len(values) // n_rows
+    return [list(values[r * each : (r + 1) * each]) for r in range(n_rows)]
 
 
 def _smaller(builder: Any, a: Any, b: Any) -> Any:
@@ -112,7 +114,7 @@ def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) ->
 
 
 def _from_tables(
-    builder: Any, bits: Any, out: Any, n_bytes: Any, table: Any, consts: Any
+    builder: Any, bits: Any, out: Any, n_bytes: Any, table: Any, consts: Any, n_rows: int
 ) -> list[list[Any]]:
     """Emit the loop over the rows' bits; return the constants of the scores, [row][vector].
 
@@ -122,14 +124,14 @@ def _from_tables(
     vector, n_vectors = consts[0].type, len(consts)
     width = const(n_vectors * vector.count)
     starts = [
-        builder.gep(bits, [builder.mul(builder.add(out, const(r)), n_bytes)]) for r in range(ROWS)
+        builder.gep(bits, [builder.mul(builder.add(out, const(r)), n_bytes)]) for r in range(n_rows)
     ]
 
     def add_byte(byte: Any, *sums: Any) -> list[Any]:
         block = const(2 * WAYS)
         here = builder.gep(table, [builder.mul(builder.mul(byte, block), width)])
         updated: list[Any] = []
-        for r, row in enumerate(_by_rows(sums)):
+        for r, row in enumerate(_by_rows(sums, n_rows)):
             there = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
             ways = builder.and_(there, const(WAYS - 1)), builder.lshr(there, const(4))
             for half, way in enumerate(ways):
@@ -140,7 +142,7 @@ def _from_tables(
             updated += row
         return updated
 
-    return _by_rows(counted_loop(builder, n_bytes, consts * ROWS, add_byte))
+    return _by_rows(counted_loop(builder, n_bytes, consts * n_rows, add_byte), n_rows)
 
 
 class _Panel:
@@ -172,15 +174,15 @@ class _Panel:
             size = self.builder.mul(self.n_bytes, const(2 * WAYS * width))
             self.table = moved(self.table, size)
 
-    def scores(self, n_vectors: int, vector: Any) -> list[list[Any]]:
+    def scores(self, n_rows: int, n_vectors: int, vector: Any) -> list[list[Any]]:
         places = [
             self.builder.gep(self.consts, [const(v * vector.count)]) for v in range(n_vectors)
         ]
         consts = [load(self.builder, place, vector) for place in places]
-        initial = [consts] * ROWS
+        initial = [consts] * n_rows
         if self.observed:
             initial = _from_tables(
-                self.builder, self.bits, self.out, self.n_bytes, self.table, consts
+                self.builder, self.bits, self.out, self.n_bytes, self.table, consts, n_rows
             )
         return tile_scores(self.builder, self.rows, self.first, self.q, self.panel, initial)
 
@@ -188,7 +190,7 @@ class _Panel:
 def lower_minima(
     builder: Any, scores: list[list[Any]], number: Any, is_first: Any, minima: list[Any], out: Any
 ) -> None:
-    """Emit the fold of a panel's scores into the running minima of ROWS rows, from ``out`` on.
+    """Emit the fold of a panel's scores into the running minima of its rows, from ``out`` on.
 
     ``minima`` point to the smallest scores, the second smallest, and the vector numbers of
     the smallest.  The first panel starts them.
@@ -200,7 +202,7 @@ def lower_minima(
     stride = const(LANE_BYTES // item)
     infinite = ir.Constant(vector, [float("inf")] * lanes)
     none = ir.Constant(codes, [0] * lanes)
-    for r in range(ROWS):
+    for r in range(len(scores)):
         offset = [builder.mul(builder.add(out, const(r)), stride)]
         p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
         v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
@@ -220,8 +222,8 @@ def lower_minima(
         store(builder, v_index, p_index)
 
 
-def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
-    """Make the intrinsic that folds one panel into the running minima of ROWS rows.
+def _make_score(lane_bytes: int, n_vectors: int, n_rows: int, *, tail: bool = False) -> Any:
+    """Make the intrinsic that folds one panel into the running minima of some rows.
 
     Its arguments: rows (n, q), first row, panels (P, q, width), consts (P, width), panel number,
     for each row of a tile and lane the minima (T, lanes), then the row of the tile to begin with;
@@ -243,7 +245,8 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
             if not tail:
                 is_first = builder.icmp_signed("==", number, const(0))
                 own.move_to(number, n_vectors * vector.count)
-            lower_minima(builder, own.scores(n_vectors, vector), number, is_first, minima, own.out)
+            scores = own.scores(n_rows, n_vectors, vector)
+            lower_minima(builder, scores, number, is_first, minima, own.out)
             return context.get_dummy_value()
 
         intp = types.intp
@@ -254,26 +257,36 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
 
 
 def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: Any) -> None:
-    """Emit the two smallest scores of ROWS rows, and the center of the smallest, to outputs.
+    """Emit the two smallest scores of some rows, and the center of the smallest, to outputs.
 
     Of equal scores the lowest center wins, and the second equals the first, so the caller sees
     a gap of 0 and settles the tie itself.
     """
-    rows = [score[0] for score in scores]
-    lanes = rows[0].type.count
-    found = _two_lowest(builder, [(row,) for row in rows])
+    n_rows, n_vectors, lanes = len(scores), len(scores[0]), scores[0][0].type.count
+    pairs = [tuple(row) for row in scores]
+    if n_vectors == 2:
+        nearer = [builder.fcmp_ordered("<", a, b) for a, b in pairs]
+        pairs = [
+            (builder.select(is_a, a, b), builder.select(is_a, b, a))
+            for is_a, (a, b) in zip(nearer, pairs, strict=True)
+        ]
+    found = _two_lowest(builder, pairs)
     for values, output in zip(zip(*found, strict=True), outputs, strict=False):
-        store_rows(builder, values, ROWS, output, out)
-    for r, equal in enumerate(_lowest_lanes(builder, rows, found)):
-        bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
-        # A row of NaN has no equal lane: lane 0 then, never an address outside.
-        bits = builder.or_(bits, const(1 << lanes, I32))
-        center = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes - 1, I32))
-        builder.store(center, builder.gep(outputs[2], [builder.add(out, const(r))]))
+        store_rows(builder, values, n_rows, output, out)
+    equal = [_lowest_lanes(builder, list(rows), found) for rows in zip(*scores, strict=True)]
+    for r, of_row in enumerate(zip(*equal, strict=True)):
+        bits = const(1 << lanes * n_vectors, I64)
+        # A row of NaN has no equal lane: center 0 then, never an address outside.
+        for v, is_low in enumerate(of_row):
+            some = builder.zext(builder.bitcast(is_low, ir.IntType(lanes)), I64)
+            bits = builder.or_(bits, builder.shl(some, const(v * lanes)))
+        center = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes * n_vectors - 1))
+        place = builder.gep(outputs[2], [builder.add(out, const(r))])
+        builder.store(builder.trunc(center, I32), place)
 
 
-def _make_few(lane_bytes: int) -> Any:
-    """Make the intrinsic for centers that fit one vector: scores and minima in one go.
+def _make_few(lane_bytes: int, n_vectors: int, n_rows: int) -> Any:
+    """Make the intrinsic for centers that fit one panel: scores and minima of rows in one go.
 
     Its arguments are those of :func:`_make_score`, but the outputs smallest score, second smallest
     and center (T,).
@@ -287,7 +300,7 @@ def _make_few(lane_bytes: int) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             own = _Panel(context, builder, signature, args)
             outputs = [data(context, builder, signature.args[i], args[i]) for i in (4, 5, 6)]
-            keep_lowest(builder, own.scores(1, vector), outputs, own.out)
+            keep_lowest(builder, own.scores(n_rows, n_vectors, vector), outputs, own.out)
             return context.get_dummy_value()
 
         intp = types.intp
@@ -363,14 +376,15 @@ def _make_lowest(*, beyond: bool = False) -> Any:
     return lowest
 
 
-#: Centers that fit half a vector register, or a whole one.
-few_narrow = _make_few(NARROW_BYTES)
-few_wide = _make_few(LANE_BYTES)
+#: Centers that fit half a vector register, a whole one, or two.
+few_narrow = _make_few(NARROW_BYTES, 1, LONG_ROWS)
+few_wide = _make_few(LANE_BYTES, 1, LONG_ROWS)
+few_pair = _make_few(LANE_BYTES, 2, ROWS)
 #: Panels of one vector of centers, of two (the fastest a center), and of the half vector
 #: that a few centers beyond the last whole panel need.
-score_wide = _make_score(LANE_BYTES, 1)
-score_pair = _make_score(LANE_BYTES, 2)
-score_tail = _make_score(NARROW_BYTES, 1, tail=True)
+score_wide = _make_score(LANE_BYTES, 1, LONG_ROWS)
+score_pair = _make_score(LANE_BYTES, 2, ROWS)
+score_tail = _make_score(NARROW_BYTES, 1, LONG_ROWS, tail=True)
 #: Of ROWS rows of a tile the nearest center, and the next one.
 lowest_in_rows = _make_lowest()
 next_in_rows = _make_lowest(beyond=True)

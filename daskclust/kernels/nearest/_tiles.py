@@ -32,10 +32,12 @@ from daskclust.kernels.nearest._row_loops import (
     row_distance,
 )
 from daskclust.kernels.nearest._scores import (
+    LONG_ROWS,
     NARROW_BYTES,
     ROWS,
     WAYS,
     few_narrow,
+    few_pair,
     few_wide,
     lowest_in_rows,
     score_pair,
@@ -44,8 +46,8 @@ from daskclust.kernels.nearest._scores import (
 )
 from daskclust.kernels.nearest._simd import LANE_BYTES, SUM_LANES
 
-#: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
-NARROW, WIDE, PANELS, PAIRS = range(4)
+#: How centers are laid out: one half-width vector, one vector, two, panels of one, panels of two.
+NARROW, WIDE, TWO, PANELS, PAIRS = range(5)
 
 #: Features of a byte of bits, and of one look into the tables.
 _BYTE, _GROUP = 8, 4
@@ -69,7 +71,7 @@ class Layout(NamedTuple):
     ``panels`` (P, q, width) hold ``-2 c`` of the shifted centers, one center a column, in the
     precision of the rows; ``consts`` (P, width) ``|c|^2``, infinite for padding; ``tail`` (q,
     narrow) and ``tail_consts`` the same for the centers beyond the last whole panel, or nothing.
-    ``variant`` is one of the four above, ``lanes`` those of the running minima, ``active`` (q,) the
+    ``variant`` is one of the five above, ``lanes`` those of the running minima, ``active`` (q,) the
     features of non-zero weight.  ``shift`` (p,) is subtracted before rows are scored; ``in_place``:
     rows are scored where they lie, all features and without a shift.
     """
@@ -154,6 +156,8 @@ def lay_out(
         variant, width = NARROW, narrow
     elif k <= full:
         variant, width = WIDE, full
+    elif k <= 2 * full:
+        variant, width = TWO, 2 * full
     elif vectors % 2 and vectors < 8:
         variant, width = PANELS, full
     else:
@@ -181,6 +185,11 @@ def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
     room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
     start = -room.__array_interface__["data"][0] % _LINE_BYTES
     return np.ndarray(shape, dtype, room, start)
+
+
+def sum_width(p: int) -> int:
+    """Length of the sums of rows, which are stored in whole vectors."""
+    return -(-p // SUM_LANES) * SUM_LANES
 
 
 def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
@@ -291,7 +300,7 @@ def add_totals(tile, m, totals):
 def _score_panels(rows, first, m, variant, panels, consts, best, second, vector, bits, table):
     for c in range(panels.shape[0]):
         if variant == PANELS:
-            for t in range(0, m, ROWS):
+            for t in range(0, m, LONG_ROWS):
                 i = first + t
                 score_wide(rows, i, panels, consts, c, best, second, vector, t, bits, table)
         else:
@@ -303,7 +312,7 @@ def _score_panels(rows, first, m, variant, panels, consts, best, second, vector,
 @inner(counted=False)
 def _score_tail(rows, first, m, tail, consts, c, best, second, vector, bits, table):
     """As :func:`_score_panels`, for the centers beyond; ``c`` vectors of centers come before."""
-    for t in range(0, m, ROWS):
+    for t in range(0, m, LONG_ROWS):
         i = first + t
         score_tail(rows, i, tail, consts, c, best, second, vector, t, bits, table)
 
@@ -319,11 +328,14 @@ def score_tile(rows, first, m, layout, tile, tables, gaps):
         first, bits = np.intp(0), gaps.bits  # always of a copy
         consts, tail_consts, table, tail_table = tables
     if variant == NARROW:
-        for t in range(0, m, ROWS):
+        for t in range(0, m, LONG_ROWS):
             few_narrow(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
     elif variant == WIDE:
-        for t in range(0, m, ROWS):
+        for t in range(0, m, LONG_ROWS):
             few_wide(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
+    elif variant == TWO:
+        for t in range(0, m, ROWS):
+            few_pair(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
     else:
         _score_panels(rows, first, m, variant, panels, consts, best, second, vector, bits, table)
         if tail_consts.size:
@@ -478,7 +490,7 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
         m = min(size, ends[segment] - start)
         rows, first = packed, top
         if len(gaps) == 0:
-            if in_place and start + m + ROWS <= n:
+            if in_place and start + m + LONG_ROWS <= n:
                 rows, first = x, start
             else:
                 _pack_tile(x, start, m, layout, packed, gaps)
@@ -515,7 +527,7 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
         if start == ends[segment]:
             segment += 1
             if want_stats:
-                flush(hi, lo, sums, totals)
+                flush(hi, lo, sums, totals, 1 if len(gaps) == 0 else 2)
 
 
 def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
@@ -597,14 +609,15 @@ def sweeper(
     x, row_weights = read_only(x), read_only(row_weights)
     layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
-    n_sums, width, q = len(centers) if stats[0].size else 0, x.shape[1], layout.active.size
+    n_sums, q = len(centers) if stats[0].size else 0, layout.active.size
+    width = sum_width(x.shape[1])
     size = tile_rows(q, x.dtype.itemsize, _LONGER if observed else 1)
     tables: Any = ()
     gaps: Any = ()
     if observed:
         tables = _lay_tables(layout, exact)
         gaps = _Gaps(np.zeros((size, _n_bytes(q)), np.uint8), np.empty(size, np.bool_))
-        width = 2 * (-(-width // SUM_LANES) * SUM_LANES)
+        width *= 2
     packed, tile = np.zeros((size, q), x.dtype), make_tile(size, layout, x.dtype)
     room = packed, tile, np.zeros((n_sums, width)), np.zeros((n_sums, 2))
     out = tuple(stats), labels, distances

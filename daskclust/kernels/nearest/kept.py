@@ -35,6 +35,7 @@ from daskclust.kernels.nearest._tiles import (
     place,
     rounding,
     score_tile,
+    sum_width,
     tile_rows,
     with_weights,
 )
@@ -285,7 +286,7 @@ def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums,
         start += m
         if start == ends[segment]:
             segment += 1
-            flush(hi, lo, sums, totals)
+            flush(hi, lo, sums, totals, 1)
 
 
 def accumulate_kept(
@@ -347,7 +348,7 @@ def accumulate_kept(
     if n:
         ends = np.array([n]) if segments is None else segments
         weights = read_only(np.empty(0) if weight is None else weight)
-        sums, totals = np.zeros((k, p)), np.zeros((k, 2))
+        sums, totals = np.zeros((k, sum_width(p))), np.zeros((k, 2))
         labels, out = kept.labels, tuple(stats)
         _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
     return stats, kept
