@@ -186,6 +186,19 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
     dask.config.set(scheduler=None)
 
 
+@pytest.fixture(scope="module")
+def few_trees() -> Iterator[None]:
+    """Grow ten trees for a hundred, where it does not matter how well they foretell.
+
+    A fit of label spreading grows five forests, which is most of its time for a small scene.
+    """
+    from daskclust.prototypes import learners
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learners, "_TREES", 10)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder that holds `data/` and `golden/`."""

@@ -16,6 +16,8 @@ pytest.importorskip("rioxarray", reason="needs the extra `raster`")
 import daskclust.xarray  # noqa: E402, F401
 from daskclust import KMeans, LabelSpreading, SemiSupervisedKMeans, open_cube  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture
 def scene() -> xarray.DataArray:

@@ -24,6 +24,8 @@ from daskclust.asking.pictures import Pictures, _Bands
 from daskclust.asking.server import Page, pixels_inside, serve
 from daskclust.asking.session import Refused, Session
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 HEIGHT, WIDTH = 40, 32
 
 

@@ -14,7 +14,7 @@ import pytest
 import sklearn.cluster
 import xarray as xr
 from helpers import chunks_of, values
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.semi_supervised import class_centroids, constrained_kmeans
 from sklearn.exceptions import ConvergenceWarning
@@ -34,6 +34,8 @@ chunked = chunks_of(70)
 INITS = ["ss-k-means||", "ss-k-means++", "seeded-random"]
 BY_INIT = pytest.mark.parametrize("init", INITS)
 BY_CLAMP = pytest.mark.parametrize("clamp", [True, False])
+#: Of one law, which is tried by start and by clamp: a third of the profile's examples for each.
+SOME_EACH = settings(max_examples=settings().max_examples // 3)
 
 
 def mixture(n=240, k=6, p=3, side=6.0, seed=0):
@@ -388,6 +390,7 @@ def test_one_label_is_enough_and_every_row_may_have_one():
 
 @BY_INIT
 @BY_CLAMP
+@SOME_EACH
 @given(
     lengths=row_chunks(len(X)),
     label_lengths=row_chunks(len(X)),
@@ -836,6 +839,7 @@ def test_an_empty_cluster_of_a_class_is_founded_by_a_row_of_the_class():
 
 @BY_INIT
 @BY_CLAMP
+@SOME_EACH
 @given(
     lengths=row_chunks(len(X)),
     dtype=st.sampled_from([np.float32, np.float64]),

@@ -22,6 +22,8 @@ from daskclust.colors import Legend
 from daskclust.commands._outputs import add_classes, fit_as_text, margin_kind, margins
 from daskclust.report.summary import legend_of
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 #: Classes as people have them: no ranks, and names with blanks.
 CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")
 COLORS = {3: "#112233", 11: "#445566", 12: "#778899"}

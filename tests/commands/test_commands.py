@@ -45,6 +45,8 @@ from daskclust.report.page import Report
 from daskclust.storage.atomic import reserved
 from daskclust.storage.seen import StoredArray
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

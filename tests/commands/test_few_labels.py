@@ -18,7 +18,10 @@ from daskclust import cli
 from daskclust.commands._outputs import fit_as_text
 from daskclust.metrics import adjusted_rand_score
 
-pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:No label reaches"),
+    pytest.mark.usefixtures("few_trees"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ import daskclust
 from daskclust import cli
 from daskclust.commands._job import fields_of, hold_out
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def test_fields_are_touching_pixels_of_one_class() -> None:
     rng = np.random.default_rng(0)

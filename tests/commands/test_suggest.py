@@ -16,7 +16,10 @@ from daskclust import cli, open_cube
 from daskclust.asking import report
 from daskclust.cube.pixels import questions_of, rows_of_pixels
 
-pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning"),
+    pytest.mark.usefixtures("few_trees"),
+]
 
 SHAPE = (30, 36)
 NAMES = ("field", "water", "wood")

@@ -17,6 +17,8 @@ from daskclust import HierarchicalKMeans, KMeans, LabelSpreading
 from daskclust.commands._plan import passes_of
 from daskclust.tables import Table, open_table, written_labels
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 

@@ -13,6 +13,8 @@ import zarr
 import daskclust
 from daskclust import open_cube
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 DIMS = ("time", "band", "y", "x")
 
 

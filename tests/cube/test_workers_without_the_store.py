@@ -31,6 +31,8 @@ from daskclust.exceptions import ClusterError, StoreError
 from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
 from daskclust.tables import open_table
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

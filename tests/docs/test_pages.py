@@ -45,6 +45,9 @@ def commands(text: str) -> list[list[str]]:
 
 #: Of 200 000 rows, read on a cluster of its own; of the fits of "from a scene to what changed".
 SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
+#: Commands that are run with the slow tests alone, by a word of theirs: this one fits a second
+#: time, to labels of which some are kept apart, as ``tests/commands/test_hold_out.py`` does.
+APART = {"tutorials/scene-to-change.md": "--hold-out"}
 #: What pages say beside their code, and the expressions whose values it is.
 TOLD = {
     "how-to/explain.md": [(r'# "(.*;) \.\.\."', "found.describe(0)")],
@@ -86,11 +89,20 @@ def run_command(words: list[str], address: str) -> None:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES],
+    ("page", "apart"),
+    [
+        *(
+            pytest.param(
+                page, APART.get(page), id=page, marks=pytest.mark.slow if page in SLOW else ()
+            )
+            for page in PAGES
+        ),
+        *(pytest.param(page, None, id=f"all of {page}", marks=pytest.mark.slow) for page in APART),
+    ],
 )
 def test_blocks_run(
     page: str,
+    apart: str | None,
     material: Path,
     address: str,
     tmp_path: Path,
@@ -110,7 +122,8 @@ def test_blocks_run(
             exec(compile(text, f"{page}, block {number}", "exec"), names)
         else:
             for words in commands(text):
-                run_command(words, address)
+                if apart not in words:
+                    run_command(words, address)
         said = capsys.readouterr().out
     for pattern, expression in TOLD.get(page, ()):
         shown = re.search(pattern, (DOCS / page).read_text())

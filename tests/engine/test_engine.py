@@ -20,6 +20,7 @@ import pytest
 import zarr
 from dask.sizeof import sizeof
 from dask.utils import key_split
+from disasters import forked
 from distributed import Client, LocalCluster, get_task_stream, wait
 from helpers import within
 from hypothesis import given
@@ -771,6 +772,7 @@ def kill_a_worker(client: Client) -> None:
 def mortal_client():
     """A cluster of this test's own, whose workers may die."""
     with (
+        forked(),
         dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
         LocalCluster(
             n_workers=2,
@@ -840,7 +842,7 @@ def test_small_chunks_that_are_kept_are_read_several_by_a_task(client, monkeypat
         return before(client, graph, keys)
 
     monkeypatch.setattr(binding, "submit_graph", counted)
-    data = da.from_array(X, chunks=(2, -1)).map_blocks(np.asarray, dtype=X.dtype)
+    data = da.from_array(X, chunks=(20, -1)).map_blocks(np.asarray, dtype=X.dtype)
     n_threads = sum(client.nthreads().values())
     with dask.config.set({"daskclust.persist": True}):
         found = digest(fit(data, max_iter=4))

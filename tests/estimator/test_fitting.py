@@ -36,6 +36,8 @@ from daskclust.estimator.fitting import best_restart, fit_opened
 from daskclust.estimator.inputs import check_data
 from daskclust.exceptions import CheckpointError, ConstraintError
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 RNG = np.random.default_rng(0)
 X = np.array([[0.0, 0, 0], [6.0, 0, 3], [0.0, 6, 3]])[RNG.integers(3, size=90)]
 X = X + RNG.normal(size=(90, 3))

@@ -7,6 +7,8 @@ from scipy.stats import norm
 
 import daskclust
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture(scope="module")
 def X():

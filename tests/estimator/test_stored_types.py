@@ -14,6 +14,8 @@ from daskclust.engine.blocks import tiles_of
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.metrics import centroid_scores, davies_bouldin_score, silhouette_score
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 TYPES = ["float16", "int8", "uint8", "int16", "uint16"]
 
 

@@ -23,6 +23,8 @@ from daskclust import datasets, metrics, selection
 from daskclust.exceptions import DaskclustError, DaskclustWarning, PrecisionWarning
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 #: What scikit-learn's checks and ours raise; a `KeyError` or so is a `LookupError`, none of these.
 DOCUMENTED = (ValueError, TypeError, DaskclustError)
 LEAST_WORDS = 20

@@ -20,6 +20,8 @@ import daskclust
 from daskclust.commands.inspect import _classes_of
 from daskclust.exceptions import ModelFormatError
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:

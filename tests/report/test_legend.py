@@ -11,6 +11,8 @@ import daskclust
 from daskclust.colors import class_colors
 from daskclust.report.summary import legend_of
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 X = np.array([[0.0], [1.0], [20.0], [21.0], [50.0], [51.0]])
 
 

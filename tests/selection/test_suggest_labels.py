@@ -19,7 +19,10 @@ from daskclust.reduction.connectivity import CELLS, CellRequest
 from daskclust.selection import expected_gain, suggest_labels
 from daskclust.testing import CountingScheduler
 
-pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning"),
+    pytest.mark.usefixtures("few_trees"),
+]
 
 N = 600
 
