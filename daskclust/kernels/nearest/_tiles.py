@@ -187,11 +187,6 @@ def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
     return np.ndarray(shape, dtype, room, start)
 
 
-def sum_width(p: int) -> int:
-    """Length of the sums of rows, which are stored in whole vectors."""
-    return -(-p // SUM_LANES) * SUM_LANES
-
-
 def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
     """Rows of q numbers that are worked on together; so many times the usual number."""
     rows = n_tiles * _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
@@ -610,7 +605,7 @@ def sweeper(
     layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
     n_sums, q = len(centers) if stats[0].size else 0, layout.active.size
-    width = sum_width(x.shape[1])
+    width = -(-x.shape[1] // SUM_LANES) * SUM_LANES
     size = tile_rows(q, x.dtype.itemsize, _LONGER if observed else 1)
     tables: Any = ()
     gaps: Any = ()

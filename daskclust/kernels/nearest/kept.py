@@ -23,6 +23,7 @@ from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import PLAIN, compiled, inner, read_only
 from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
+from daskclust.kernels.nearest._simd import SUM_LANES
 from daskclust.kernels.nearest._tiles import (
     add_totals,
     choose_origin,
@@ -35,7 +36,6 @@ from daskclust.kernels.nearest._tiles import (
     place,
     rounding,
     score_tile,
-    sum_width,
     tile_rows,
     with_weights,
 )
@@ -348,7 +348,7 @@ def accumulate_kept(
     if n:
         ends = np.array([n]) if segments is None else segments
         weights = read_only(np.empty(0) if weight is None else weight)
-        sums, totals = np.zeros((k, sum_width(p))), np.zeros((k, 2))
+        sums, totals = np.zeros((k, -(-p // SUM_LANES) * SUM_LANES)), np.zeros((k, 2))
         labels, out = kept.labels, tuple(stats)
         _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
     return stats, kept
