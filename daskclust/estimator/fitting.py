@@ -27,6 +27,7 @@ from daskclust.estimator.inputs import (
     check_partial_survey,
     check_same_features,
     check_survey,
+    check_values,
     is_partial,
     labels_for,
 )
@@ -297,6 +298,13 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
     rows = data.rows if first.transform is None else data.rows.transformed(first.transform)
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)
+    if hasattr(first.transform, "absent"):
+        check_values(survey)
+        if survey.weight <= 0:
+            raise ValueError(
+                "All sample weights are zero; at least one must be positive. Under "
+                'metric="cosine" a row of zeros has weight 0: it has no direction.'
+            )
     first.check(survey)
     return OpenData(data.X, rows, survey, first.seeds)
 

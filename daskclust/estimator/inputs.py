@@ -510,10 +510,7 @@ def check_survey(survey: Survey) -> None:
     """Raise for what no fit can use, columns without any value included."""
     check_values(survey)
     if survey.weight <= 0:
-        raise ValueError(
-            "All sample weights are zero; at least one must be positive. Under "
-            'metric="cosine" a row of zeros has weight 0: it has no direction.'
-        )
+        raise ValueError("All sample weights are zero; at least one must be positive.")
     if isinstance(survey, PartialSurvey):
         if survey.informed <= 0:
             raise ValueError("X has no value at all: every entry is NaN.")

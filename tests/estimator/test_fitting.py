@@ -19,6 +19,7 @@ from daskclust import (
     DBSCAN,
     HDBSCAN,
     PCKID,
+    AgglomerativeClustering,
     COPKMeans,
     DPMeans,
     GaussianMixture,
@@ -141,6 +142,14 @@ def test_weights_found_bad_in_a_pass(model):
     assert_fails_cleanly(
         model, ValueError, OTHER, "All sample weights are zero", sample_weight=np.zeros(90)
     )
+
+
+@pytest.mark.parametrize(
+    "model", [*WEIGHTED, HDBSCAN(), DBSCAN(1.0), AgglomerativeClustering()], ids=name_of
+)
+def test_weights_that_are_all_zero_speak_of_no_metric(model):
+    with pytest.raises(ValueError, match=r"at least one must be positive\.$"):
+        clone(model).fit(X, sample_weight=np.zeros(90))
 
 
 @BY_MODEL
