@@ -843,7 +843,7 @@ class HierarchicalKMeans(BaseClusterer):
         """
         check_is_fitted(self)
         n_levels = len(self.level_centers_)
-        if level not in range(-n_levels, n_levels):
+        if not isinstance(level, int | np.integer) or level not in range(-n_levels, n_levels):
             raise ValueError(
                 f"level={level!r}; expected 0 (the first) to {n_levels - 1}, or -1 (leaves)."
             )

@@ -119,7 +119,8 @@ class HDBSCAN(TreeEstimator):
         ``parent``, ``child``, ``lambda_val`` (1 / distance), ``child_size`` (rows).  Children
         below the number of leaves are leaves; the root is the number of leaves.
     leaf_weights_ : ndarray of shape (m,), float64
-        Weight of the rows of each leaf.
+        Weight of the rows of each leaf.  Where rows are the leaves, and their weights are integers
+        that sum to ``n_prototypes`` at most, a row of weight 3 is three leaves.
     n_iter_ : int
         Passes that moved the prototypes: 2, or 0 where rows are the leaves.
     n_features_in_ : int
@@ -266,7 +267,14 @@ class HDBSCAN(TreeEstimator):
     def _finish(
         self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
     ) -> None:
-        leaves = problem.leaves(state)
+        leaves, (rows, own) = problem.leaves(state), problem.rows_of_leaves(state)
+        weights = leaves.weights
+        whole = (weights == np.floor(weights)).all() and weights.sum() <= self.n_prototypes
+        if problem.n_lloyd == 0 and whole:
+            # Distances tie about each row, and order decides which merge comes first: a row of
+            # weight 3 is not three rows, unless it is three leaves.
+            times = weights.astype(np.int64)
+            leaves, own = leaves.repeated(times), np.cumsum(times) - times
         self._keep(problem, leaves, history)
         m = len(leaves.weights)
         smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
@@ -300,7 +308,6 @@ class HDBSCAN(TreeEstimator):
                 "min_samples, or set allow_single_cluster=True where one cluster is expected.",
                 ConvergenceWarning,
             )
-        rows, own = problem.rows_of_leaves(state)
         for name, wanted, dtype in (
             ("labels_", "labels", np.int32),
             ("probabilities_", "probabilities", np.float64),

@@ -42,6 +42,11 @@ class Leaves:
         """Return one leaf a row."""
         return cls(np.asarray(values, np.float64), weights, np.zeros(len(values)))
 
+    def repeated(self, times: Ints) -> Leaves:
+        """Return each leaf so many times, with its share of the weight."""
+        parts = (self.centers, self.weights / times, self.squares / times)
+        return Leaves(*(np.repeat(part, times, axis=0) for part in parts))
+
     def kept(self) -> Leaves:
         """Return the leaves that stand for any row."""
         some = self.weights > 0
@@ -157,7 +162,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_integer(self.n_prototypes, "n_prototypes", 2)
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        n_picks = min(int(self.n_prototypes), int(data.rows.n_rows))
+        # One more tells whether there are no more rows of any weight.
+        n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
         return FirstPass(draw_seeds(self.random_state, 1), n_picks)
 
     def _find_leaves(
@@ -165,8 +171,9 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     ) -> LeavesProblem:
         """Return the search for leaves, in the space of a metric."""
         picks = data.survey.picks[0]
-        drawn = np.sort(picks["row"][picks["row"] >= 0]).astype(np.int64)
-        few = data.rows.n_rows <= self.n_prototypes
+        picks = np.sort(picks[picks["row"] >= 0], order=["key", "row"])
+        drawn = np.sort(picks["row"][: self.n_prototypes]).astype(np.int64)
+        few = len(picks) <= self.n_prototypes
         if not few:
             drawn = drawn[~np.isin(drawn, own)]
         rows = data.rows if metric.is_identity else data.rows.transformed(metric)
@@ -224,10 +231,9 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
 def count_rows(value: Any, weight: float, name: str) -> float:
     """Return a number of rows, an integer of at least 2, that may be given as a share of all."""
-    is_share = isinstance(value, float) and 0.0 < value < 1.0
-    if is_share:
-        return max(2.0, math.ceil(value * weight))
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
+        if 0.0 < value < 1.0:
+            return max(2.0, math.ceil(float(value) * weight))
         raise ValueError(
             f"{name}={value}; expected a number of rows, an integer of at least 2, or a share of "
             "all rows between 0 and 1."

@@ -86,8 +86,9 @@ def test_attributes():
     np.testing.assert_array_equal(model.predict(X, level=1), model.labels_)
     assert model.transform(X[:4]).shape == (4, 30)
     assert model.counts_.sum() == len(X)
-    with pytest.raises(ValueError, match="level=2"):
-        model.predict(X, level=2)
+    for level in (2, 1.0):
+        with pytest.raises(ValueError, match=f"level={level}; expected"):
+            model.predict(X, level=level)
 
 
 @pytest.mark.parametrize("n_clusters", [7, (7, 1), (7,)])

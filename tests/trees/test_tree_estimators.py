@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import linkage
 from sklearn import cluster as peers
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -215,6 +216,37 @@ def test_rows_as_leaves_give_scikit_learns_clusters():
     assert model.n_clusters_ == expected.labels_.max() + 1
 
 
+def test_a_row_of_weight_three_is_three_rows():
+    # Core distances repeat, so merges tie: one leaf in place of three would change their order.
+    for seed in range(3):
+        X, _ = noisy(300, p=2, seed=seed)
+        weight = np.random.default_rng(seed).integers(0, 4, len(X))
+        repeated = np.repeat(X, weight, axis=0)
+        weighted = HDBSCAN().fit(X, sample_weight=weight)
+        expected = HDBSCAN().fit(repeated)
+        first = (np.cumsum(weight) - weight)[weight > 0]
+        assert_array_equal(weighted.condensed_tree_, expected.condensed_tree_)
+        for name in ("labels_", "probabilities_", "outlier_scores_"):
+            found = getattr(weighted, name)[weight > 0]
+            assert_array_equal(found, getattr(expected, name)[first])
+        assert_array_equal(weighted.predict(repeated), expected.predict(repeated))
+
+
+@pytest.mark.parametrize("n_used", [199, 200])
+def test_rows_of_weight_zero_are_no_rows(n_used):
+    # There are no more rows of any weight than prototypes: they are the leaves.
+    X, _ = noisy(400, p=2)
+    weight = np.zeros(len(X))
+    weight[np.random.default_rng(0).permutation(len(X))[:n_used]] = 1.0
+    used = X[weight > 0]
+    for model in (HDBSCAN(n_prototypes=200), AgglomerativeClustering(4, n_prototypes=200)):
+        found = clone(model).fit(X, sample_weight=weight)
+        expected = model.fit(used)
+        assert found.n_iter_ == 0
+        assert_array_equal(found.labels_[weight > 0], expected.labels_)
+        assert_array_equal(found.predict(X), expected.predict(X))
+
+
 @pytest.mark.parametrize("n_prototypes", [400, 2000])
 def test_bubbles_find_the_clusters_of_all_rows(n_prototypes):
     X, truth = noisy(20_000)
@@ -330,6 +362,7 @@ def test_duplicates_in_masses():
     [
         ({"min_cluster_size": 1}, "min_cluster_size"),
         ({"min_cluster_size": 2.5}, "share"),
+        ({"min_cluster_size": np.float32(2.5)}, "a share of all rows"),
         ({"min_samples": 31}, "n_samples=30"),
         ({"min_samples": 0}, "min_samples"),
         ({"cluster_selection_method": "tree"}, "cluster_selection_method"),
