@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
+from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.colors import (
@@ -468,6 +469,10 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     ------
     ImportError
         Without matplotlib.
+    TypeError
+        For another estimator, whose tree is none of merges.
+    ValueError
+        For a tree of one leaf.
 
     Examples
     --------
@@ -479,6 +484,13 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     """
     from scipy.cluster.hierarchy import dendrogram as layout
 
+    if not hasattr(model, "cut_table"):
+        raise TypeError(
+            f"model is a {type(model).__name__}; expected a fitted AgglomerativeClustering."
+        )
+    check_is_fitted(model)
+    if model.n_leaves_ < 2:
+        raise ValueError("The tree has one leaf; expected two rows of weight or more to merge.")
     ax = own_axes(ax)
     tree = np.array(model.linkage_)
     heights = tree[:, 2]

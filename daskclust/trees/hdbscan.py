@@ -252,16 +252,17 @@ class HDBSCAN(TreeEstimator):
         n = int(data.n_rows)
         if n < 2:
             raise ValueError(f"X has n_samples={n}; expected 2 or more, of which a tree can grow.")
-        if self.min_samples is not None and n < self.min_samples:
-            raise ValueError(
-                f"min_samples ({self.min_samples}) must be at most the number of samples in X, "
-                f"n_samples={n}. Lower min_samples."
-            )
 
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters_", len(self._births) - 1)
 
     def _problem(self, data: OpenData, read: None) -> LeavesProblem:
+        n = float(data.survey.weight)
+        if self.min_samples is not None and n < self.min_samples:
+            raise ValueError(
+                f"min_samples ({self.min_samples}) must be at most the number of samples in X, "
+                f"n_samples={n:g} by weight. Lower min_samples."
+            )
         return self._find_leaves(data, EUCLIDEAN, np.empty(0, np.int64))
 
     def _finish(

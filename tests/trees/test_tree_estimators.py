@@ -18,7 +18,7 @@ from scipy.cluster.hierarchy import linkage
 from sklearn import cluster as peers
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 
@@ -375,6 +375,14 @@ def test_bad_parameters_of_hdbscan(params, match):
         HDBSCAN(**params).fit(blobs(30)[0])
 
 
+def test_min_samples_counts_weights():
+    X = blobs(4, 2, 4)[0]
+    model = HDBSCAN(min_samples=5).fit(X, sample_weight=np.full(4, 10))
+    assert_array_equal(model.labels_, HDBSCAN(min_samples=5).fit(np.repeat(X, 10, 0)).labels_[::10])
+    with pytest.raises(ValueError, match=r"min_samples \(5\).*n_samples=4 "):
+        HDBSCAN(min_samples=5).fit(blobs(30)[0], sample_weight=np.arange(30) < 4)
+
+
 # DBSCAN
 
 
@@ -590,6 +598,20 @@ def test_cut_table_and_pictures():
     wide = HDBSCAN(20).fit(1000.0 * noisy(1000)[0])
     top = wide.condensed_tree_["lambda_val"].max()
     assert plotting.condensed_tree(wide).get_ylim()[0] == top < 1.0
+
+
+def test_what_has_no_dendrogram_is_refused():
+    pytest.importorskip("matplotlib")
+    from daskclust import plotting
+
+    X = blobs(30)[0]
+    with pytest.raises(TypeError, match="HDBSCAN; expected a fitted AgglomerativeClustering"):
+        plotting.dendrogram(HDBSCAN().fit(X))
+    one = AgglomerativeClustering(1).fit(X, sample_weight=np.arange(30) == 3)
+    with pytest.raises(ValueError, match="one leaf"):
+        plotting.dendrogram(one)
+    with pytest.raises(NotFittedError):
+        plotting.dendrogram(AgglomerativeClustering())
 
 
 @pytest.mark.parametrize("criterion", [None, "height", "stability"])
