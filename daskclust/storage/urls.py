@@ -13,7 +13,7 @@ _HIDDEN = "***"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]{0,40}://)([^\s'\"<>]*)")
 #: Values in a query or fragment: any may be a signature, also one without a name.
 _VALUES = re.compile(r"([?&#;][^=?&#;\s'\"]*=)[^&#;\s'\"<>)]*")
-_BARE = re.compile(r"([?#])(?!\*\*\*)[\w%+/.~\-]{12,}(?=[#\s'\"<>),]|$)")
+_BARE = re.compile(r"([?#])(?!\*\*\*)[\w%+/.~\-]{12,}={0,2}(?=[#\s'\"<>),]|$)")
 #: Options and headers that are written out, and queries whose URL was cut off: ``secret=...``,
 #: ``'token': b'...'``, ``auth=('name', '...')``, ``Authorization: Bearer ...``.  What begins with
 #: a brace is looked into instead.
@@ -43,8 +43,9 @@ def _without_secrets(match: re.Match[str]) -> str:
     elif not _PORT.fullmatch(authority) and "@" in rest:
         # A secret that should have been quoted holds a slash: user:sec/ret@host.
         rest = f"{_HIDDEN}@{rest[rest.rindex('@') + 1 :]}"
-    rest = _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
-    return scheme + _BARE.sub(rf"\g<1>{_HIDDEN}", rest)
+    # Bare signatures first: the padding at the end of one would make it the name of a value.
+    rest = _BARE.sub(rf"\g<1>{_HIDDEN}", rest)
+    return scheme + _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
 
 
 def redact(text: object) -> str:

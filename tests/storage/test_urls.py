@@ -54,6 +54,8 @@ SECRETS = ("hunter2", "SECRET", "KEY/WITH", "SIGNED", "TOKEN1")
         ("password='two words hunter2', x=1", "password='***', x=1"),
         ("https://h/x.zarr?SIGNED-SIGNED-SIGNED", "https://h/x.zarr?***"),
         ("https://h/x.zarr#SIGNED/SIGNED+SIGNED", "https://h/x.zarr#***"),
+        ("https://h/x.zarr?SIGNED-SIGNED-SIGNED==", "https://h/x.zarr?***"),
+        ("https://h/x.zarr?a_rather_long_name=SIGNED", "https://h/x.zarr?a_rather_long_name=***"),
         ("/vsicurl?header.Authorization=Bearer%20SECRET&url=http://h/x", None),
         ("https://h/x.nc#bytes", "https://h/x.nc#bytes"),
         (

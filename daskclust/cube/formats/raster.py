@@ -195,9 +195,10 @@ def _centers(file: Any) -> Any:
     for name in _WAVELENGTH_TAGS:
         stated = [tag.get(name) for tag in tags]
         units = {next((tag[u] for u in _UNIT_TAGS if u in tag), None) for tag in (*tags, dataset)}
-        unit = next((u for u in units if u), None)
+        # Of an ENVI header, GDAL gives bands the numbers without a unit that it does not know.
+        known = {unit for unit in units if unit} or {envi.get("wavelength_units")}
         values = stated if None not in stated else dataset.get(name)
-        found = None if values is None else in_nm(values, unit, n)
+        found = None if values is None or len(known) > 1 else in_nm(values, known.pop(), n)
         if found is not None:
             return found
     return in_descriptions(file.descriptions)
