@@ -25,6 +25,7 @@ from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit
 from daskclust.estimator.inputs import Data, check_integer, check_real, check_rows
+from daskclust.exceptions import StoreError
 from daskclust.kernels.density_cells import (
     MOST_CELLS,
     BoxTree,
@@ -36,6 +37,7 @@ from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Entry, Number, Plain
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.storage.grouped import GroupedRows, TemporaryFolder
+from daskclust.storage.reads import this_process
 
 #: Rows of one box, at most, its margin included: some 2.5 GB in one task.
 _MOST_ROWS = 2**24
@@ -301,6 +303,13 @@ class RowClusters:
 
     def records(self, start: int, size: int) -> Iterator[tuple[int, Any]]:
         """Go through the boxes, with what each tells of a run of rows."""
+        if not self.folder.has("named"):
+            raise StoreError(
+                f"{str(self.folder.path)!r}, from which the {this_process()} reads results of "
+                "rows, is gone or not seen there. It is removed with the last of the model and "
+                "its lazy results: keep one of them until all are computed, after persist(), too. "
+                "Every worker must reach it under the same path: see Dask's temporary-directory."
+            )
         met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
         for part, box in product(self.starts[met].tolist(), range(len(self.first))):
             named = self.store.read([box], part)
@@ -443,7 +452,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     ``8 + p itemsize`` bytes a row, and the same again for rows within ``2 eps`` of another box,
     in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
     a folder that all of them see.  It is removed at the end; of Dask input, with the last of
-    the model and its lazy labels: keep one of them until the labels are computed.
+    the model and its lazy labels: keep one of them until the labels are computed, also on
+    a cluster after ``persist``, which does not wait.
     *Memory* of a worker thread: some 150 bytes for each of 524 288 rows (131 072 of three
     features), in a denser box more.  *To the client*: cells along the faces of boxes.  Time is
     linear in the number of rows, unless most lie within ``eps`` of many others in several sparse

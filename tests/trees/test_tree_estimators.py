@@ -24,7 +24,7 @@ from sklearn.metrics.pairwise import haversine_distances
 
 import daskclust
 from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
-from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.exceptions import ConstraintError, ConstraintWarning, StoreError
 from daskclust.kernels.density_tree import Bubbles, core_distances
 from daskclust.kernels.linkage import LINKAGES
 from daskclust.persistence.saveable import (
@@ -467,6 +467,17 @@ def test_folder_lives_as_long_as_the_labels(tmp_path, small_boxes):
         assert not list(tmp_path.iterdir())
         DBSCAN(0.5).fit(X)
         assert not list(tmp_path.iterdir())
+
+
+def test_labels_that_outlive_their_folder_say_so():
+    # As of a persisted collection, whose tasks have copies on the workers.
+    model = DBSCAN(0.5).fit(chunked(blobs(500, p=2)[0], (100,) * 5))
+    scores = model.score_samples(chunked(blobs(500, p=2)[0], (100,) * 5))
+    copies = pickle.loads(pickle.dumps([model.labels_, scores]))
+    del model, scores
+    for copy in copies:
+        with pytest.raises(StoreError, match=r"keep one of them.* after persist"):
+            copy.compute()
 
 
 def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
