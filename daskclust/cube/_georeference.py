@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -312,7 +313,8 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, st
 def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
     found = map(place.coordinates.get, names)
     units = ["" if one is None else str(one.attributes.get("units", "")).lower() for one in found]
-    return all(map(str.startswith, units, ("degrees_n", "degrees_e")))
+    ways = ("n(orth)?", "e(ast)?")
+    return all(re.fullmatch(f"degrees?_?{way}", u) for way, u in zip(ways, units, strict=True))
 
 
 def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -103,14 +103,17 @@ def test_an_image_without_a_place_gets_none(kind: str, tmp_path: Path) -> None:
         assert file.transform.is_identity
 
 
-def test_latitudes_and_longitudes_alone_place_a_map(tmp_path: Path) -> None:
+@pytest.mark.parametrize("degrees", ["degrees_", "degree_", "degrees"])
+def test_latitudes_and_longitudes_alone_place_a_map(degrees: str, tmp_path: Path) -> None:
+    """In all spellings of CF: degrees_north, degree_north, degrees_N, degreesN and so on."""
+    north, east = ("N", "E") if degrees == "degrees" else ("north", "east")
     xarray = pytest.importorskip("xarray")
     scene = xarray.DataArray(
         np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32"),
         dims=("band", "lat", "lon"),
         coords={
-            "lat": ("lat", 50 - 0.5 * np.arange(6), {"units": "degrees_north"}),
-            "lon": ("lon", 5 + 0.5 * np.arange(8), {"units": "degrees_east"}),
+            "lat": ("lat", 50 - 0.5 * np.arange(6), {"units": degrees + north}),
+            "lon": ("lon", 5 + 0.5 * np.arange(8), {"units": degrees + east}),
         },
         name="t",
     )
