@@ -231,6 +231,8 @@ class AgglomerativeClustering(TreeEstimator):
 
     def _problem(self, data: OpenData, read: _Read) -> LeavesProblem:
         own = np.unique(read.cannot_link).astype(np.int64)
+        if read.weight is not None and len(own):
+            own = own[data.rows.take(own)[1] > 0.0]  # a row that is absent is no leaf
         if data.rows.n_rows > self.n_prototypes < len(own):
             raise ConstraintError(
                 f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "

@@ -130,6 +130,22 @@ def test_cannot_link_keeps_rows_apart(n_prototypes):
         model.fit(X, cannot_link=[[0, 1], [1, 2], [0, 2]])
 
 
+@pytest.mark.parametrize("n_prototypes", [50, 2000])
+def test_cannot_link_of_rows_of_weight_zero(n_prototypes):
+    X, _ = blobs(1000, k=2)
+    weight = np.ones(len(X))
+    weight[[0, 1, 7]] = 0.0
+    model = AgglomerativeClustering(2, n_prototypes=n_prototypes, random_state=0)
+    expected = clone(model).fit(X, cannot_link=[[5, 6]], sample_weight=weight)
+    pairs = [[0, 1], [5, 6], [1, 2], [7, 5]]
+    for data in (X, chunked(X, (400, 600))):
+        found = model.fit(data, cannot_link=pairs, sample_weight=weight)
+        assert (found.leaf_weights_ > 0).all()
+        assert found.leaf_weights_.sum() == weight.sum()
+        assert found.labels_[5] != found.labels_[6]
+    assert adjusted_rand_score(found.predict(X), expected.predict(X)) > 0.99
+
+
 def test_only_adjacent_pixels_merge():
     xarray = pytest.importorskip("xarray")
     values = np.zeros((20, 30, 3), np.float32)
