@@ -120,16 +120,17 @@ def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any,
     return None, (np.asarray(turned[0]), np.asarray(turned[1]))
 
 
+def _properties(path: Path) -> list[Mapping[str, Any]]:
+    if path.suffix.lower() == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file, skipinitialspace=True))
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    return [feature["properties"] for feature in whole["features"]]
+
+
 def _items(path: Path) -> Iterator[tuple[int, int, bool]]:
     """Row, column and whether there is a class, of each item that says its pixel."""
-    found: list[Mapping[str, Any]]
-    if path.suffix.lower() == ".csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            found = list(csv.DictReader(file, skipinitialspace=True))
-    else:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        found = [feature["properties"] for feature in whole["features"]]
-    for item in found:
+    for item in _properties(path):
         known = item["class"]
         has_class = known is not None and bool(str(known).strip())
         yield int(item["row"]), int(item["column"]), has_class
@@ -149,6 +150,12 @@ def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
         return None
     lines, columns = np.array(found, np.int64).reshape(-1, 2).T
     return lines, columns
+
+
+def has_only_class(path: str, column: str) -> bool:
+    """Whether a file says the class of pixels in a column ``class``, and has not this column."""
+    answered = read_pixels(path, answered=True)
+    return answered is not None and not any(column in item for item in _properties(Path(path)))
 
 
 #: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.
@@ -190,7 +197,7 @@ class AnswersFile(_Points):
 
     def written(self) -> Written | None:
         try:
-            about, items = _read(self)
+            about, items, _ = _read(self)
         except (ValueError, KeyError, TypeError, OSError, ImportError):
             return None
         return Written(self.kind, {"about": about, "items": items})
@@ -209,40 +216,73 @@ class AnswersFile(_Points):
         self.known = self.written()
 
 
-def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
+    """Return what is said beside the labels, these with their ``place``, and its system."""
     if not file.is_package:
         whole = json.loads(Path(file.place).read_text(encoding="utf-8"))
-        return dict(whole[_ANSWERS_MARK]), [feature["properties"] for feature in whole["features"]]
+        places = (feature["geometry"]["coordinates"][:2] for feature in whole["features"])
+        pairs = zip(whole["features"], places, strict=True)
+        items = [{**feature["properties"], "place": place} for feature, place in pairs]
+        system = whole.get("crs", {"properties": {"name": "OGC:CRS84"}})["properties"]["name"]
+        return dict(whole[_ANSWERS_MARK]), items, system
     with needs_extra("A GeoPackage"):
         import pyogrio
         import pyogrio.raw
+        import shapely
     try:
         about = pyogrio.read_info(file.place, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
-        meta, _, _, columns = pyogrio.raw.read(file.place, layer=_LAYER, read_geometry=False)
+        meta, _, points, columns = pyogrio.raw.read(file.place, layer=_LAYER)
     except pyogrio.errors.DataSourceError as error:
         raise OSError(f"{redact(file.place)!r} cannot be read: {redact(error)}") from error
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    return json.loads(about), [dict(zip(meta["fields"], item, strict=True)) for item in values]
+    places = shapely.get_coordinates(shapely.from_wkb(points)).tolist()
+    # Numbers that are missing are NaN here, which no two readings have in common.
+    plain = ([None if v != v else v for v in column.tolist()] for column in columns)
+    values = zip(*plain, places, strict=True)
+    names = [*meta["fields"], "place"]
+    found = [dict(zip(names, item, strict=True)) for item in values]
+    return json.loads(about), found, meta["crs"]
 
 
-def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
-    """Return what was kept beside the labels, and these in the order of their answers."""
+def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Label]]:
+    """Return what was kept beside the labels, and these in the order of their answers.
+
+    Where the image says where it lies, a label is of the pixel at its place: points may have been
+    moved or added since, such as in QGIS, or be of another image.
+    """
     file.check()
-    about, items = _read(file)
+    about, items, system = _read(file)
     file.known = Written(file.kind, {"about": about, "items": items})
+    # What others have added lacks some of it.
+    pixels: list[Any] = [(item.get("row"), item.get("column")) for item in items]
+    if grid.crs is not None and items:
+        pixels = _pixels_at([item["place"] for item in items], system, grid)
+    elif any(None in pixel for pixel in pixels):
+        raise ValueError(
+            f"{file.place!r} has points without row and column, and the image does not say where "
+            "it lies; expected both of each point."
+        )
+    last = max((int(item.get("step") or 0) for item in items), default=0)
     labels = [
         Label(
-            int(item["row"]),
-            int(item["column"]),
-            item["class"] or None,
-            item["time"],
-            int(item["step"]),
-            bool(item["asked"]),
-            item["foretold"] or None,
+            int(row),
+            int(column),
+            item.get("class") or None,
+            item.get("time") or "",
+            int(item.get("step") or last + 1),
+            bool(item.get("asked")),
+            item.get("foretold") or None,
         )
-        for item in items
+        for item, (row, column) in zip(items, pixels, strict=True)
     ]
     return about, sorted(labels, key=lambda label: label.step)
+
+
+def _pixels_at(places: Any, system: str | None, grid: Any) -> list[tuple[int, int]]:
+    import pyproj
+
+    to_image = pyproj.Transformer.from_crs(system, grid.crs, always_xy=True)
+    columns, rows = np.floor(grid.places(*to_image.transform(*np.array(places, float).T)))
+    return list(zip(rows.astype(np.int64).tolist(), columns.astype(np.int64).tolist(), strict=True))
 
 
 def write_answers(

@@ -184,17 +184,13 @@ class Page:
             raise Refused("The scene is still being read; wait until the page is ready.")
         # Outside the lock: tabs go on while pixels are read.
         wish = {**wish, "pixels": self._pixels_of(wish)}
-        with self._lock:
+        with self._lock, self.session.whole_or_not():
             self._message = ""
             before = self.session.everything, self.session.classes
             action(wish)
             if before != (self.session.everything, self.session.classes):
                 grid = self.pictures.cube.pixel_grid
-                try:
-                    write_answers(self.file, self.session.everything, grid, self.session.about)
-                except BaseException:
-                    self.session.undo()
-                    raise
+                write_answers(self.file, self.session.everything, grid, self.session.about)
                 self._learned_is_old()
         self._changed()
         return self.state()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -81,6 +82,8 @@ class Session:
     ) -> None:
         self.shape = shape
         self._said, self._past = _Said((), ()), list[_Said]()
+        # As the page would have them: others may have written the file.
+        labels = [replace(one, name=one.name and checked_name(one.name)) for one in labels]
         for name in dict.fromkeys([*classes, *(one.name for one in labels if one.name)]):
             self._said = replace(self._said, classes=(*self.classes, self._new(name, colors or {})))
         # Answer by answer, so that those of an earlier session can be undone, too.
@@ -152,7 +155,17 @@ class Session:
     def undo(self) -> None:
         if not self._past:
             raise Refused("There is nothing to undo.")
-        self._said = self._past.pop()
+        self._past, self._said = self._past[:-1], self._past[-1]
+
+    @contextmanager
+    def whole_or_not(self) -> Iterator[None]:
+        """Leave everything as it was where what is done inside fails."""
+        before = self._past, self._said
+        try:
+            yield
+        except BaseException:
+            self._past, self._said = before
+            raise
 
     def _new(self, name: Any, colors: dict[str, str]) -> Class:
         name = checked_name(name, self.names)

@@ -290,7 +290,7 @@ def open_labels(cube: Any, options: argparse.Namespace, name: str) -> Any:
 
     Sources that contradict each other are an error when the values are computed.
     """
-    from daskclust.asking.files import read_pixels
+    from daskclust.asking.files import has_only_class
     from daskclust.cube.label_images import join_labels
 
     flag, text = f"--{name}", getattr(options, name)
@@ -298,7 +298,7 @@ def open_labels(cube: Any, options: argparse.Namespace, name: str) -> Any:
     for part in parts_of(text):
         store, variable = store_and_variable(part)
         column = options.class_column if kind_of(store) in ("vector", "table") else None
-        if column and read_pixels(part, answered=True) is not None:
+        if column and has_only_class(part, column):
             column = "class"  # files of questions have their own
         image = cube.open_map(
             flag,

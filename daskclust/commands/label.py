@@ -98,7 +98,8 @@ def _port(text: str) -> int:
 def _named(options: argparse.Namespace) -> None:
     """Name the files that were not named, by the scene."""
     first = options.cube if isinstance(options.cube, str) else options.cube[0]
-    stem = Path(redact(first).rstrip("/")).name.partition(".")[0] or "scene"
+    # Whole but for endings: files of two scenes that share the first part of it are two.
+    stem = Path(Path(redact(first).rstrip("/")).name.removesuffix(".zip")).stem or "scene"
     if options.labels is None:
         options.labels = f"{stem}_labels.geojson"
     if options.output is None:
@@ -160,13 +161,21 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
             "--labels: the scene states no coordinate system, which a GeoPackage needs; use "
             ".geojson"
         )
-    about, labels = read_answers(file) if file.exists() else ({}, [])
+    about, labels = read_answers(file, cube.pixel_grid) if file.exists() else ({}, [])
     shape = int(cube.shape[0]), int(cube.shape[1])
     if about and tuple(about["shape"]) != shape:
         raise ValueError(
             f"--labels {options.labels!r} is of a scene of {about['shape'][0]} x "
             f"{about['shape'][1]} pixels, and this one has {shape[0]} x {shape[1]}; give another "
             "file."
+        )
+    outside = [
+        one for one in labels if not (0 <= one.row < shape[0] and 0 <= one.column < shape[1])
+    ]
+    if outside:
+        raise ValueError(
+            f"--labels {options.labels!r} has {len(outside)} of {len(labels)} points outside the "
+            "scene, as of another one; give another file, or remove them."
         )
     colors = {one["name"]: one["color"] for one in about.get("classes", ())}
     session = Session(shape, [*colors, *options.classes], labels, colors)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from daskclust import open_cube
 from daskclust.asking.files import AnswersFile, Label, read_answers, write_answers
+from daskclust.commands.label import _named
 from daskclust.cube._georeference import IDENTITY, PixelGrid
 
 ABOUT = {"shape": [4, 5], "classes": [{"name": "lake", "color": "#0000ff"}]}
@@ -24,7 +29,7 @@ def test_what_was_written_is_read_again(tmp_path, name, labels):
     file = AnswersFile(str(tmp_path / name))
     write_answers(file, labels[:1], UTM, {})
     write_answers(file, labels, UTM, ABOUT)
-    assert read_answers(file) == (ABOUT, labels)
+    assert read_answers(file, UTM) == (ABOUT, labels)
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
@@ -54,13 +59,59 @@ def test_labels_of_the_file_are_those_of_its_pixels(tmp_path, name):
     assert labels.tolist() == ["lake", "soil"]
 
 
+def test_points_that_were_moved_or_added_have_the_pixels_of_their_places(tmp_path):
+    path = tmp_path / "labels.geojson"
+    write_answers(AnswersFile(str(path)), LABELS, UTM, ABOUT)
+    whole = json.loads(path.read_text())
+    first, _, last = whole["features"]
+    first["geometry"], place = last["geometry"], first["geometry"]
+    added = {"type": "Feature", "properties": {"class": "lake", "row": None}, "geometry": place}
+    whole["features"].append(added)
+    path.write_text(json.dumps(whole))
+    labels = read_answers(AnswersFile(str(path)), UTM)[1]
+    found = [(one.row, one.column, one.name) for one in labels]
+    assert found == [(3, 0, "lake"), (2, 4, None), (3, 0, "soil"), (0, 1, "lake")]
+    # Those of another image are not in this one.
+    other = replace(UTM, transform=(30.0, 0.0, 600_000.0, 0.0, -30.0, 4_000_000.0))
+    assert all(one.column < 0 for one in read_answers(AnswersFile(str(path)), other)[1])
+    # An image that does not say where it lies has rows and columns alone.
+    with pytest.raises(ValueError, match="points without row and column"):
+        read_answers(AnswersFile(str(path)), PixelGrid((4, 5), IDENTITY, None))
+
+
+def test_points_added_to_a_package_have_the_pixels_of_their_places(tmp_path):
+    raw = pytest.importorskip("pyogrio.raw")
+    path = tmp_path / "labels.gpkg"
+    write_answers(AnswersFile(str(path)), LABELS, UTM, ABOUT)
+    meta, _, points, columns = raw.read(path, layer="labels")
+    at = list(meta["fields"]).index("class")
+    raw.write(
+        str(path), points[:1], [columns[at][:1]], ["class"], layer="labels", driver="GPKG",
+        geometry_type="Point", crs=UTM.crs, append=True,
+    )  # fmt: skip
+    labels = read_answers(AnswersFile(str(path)), UTM)[1]
+    assert [one.pixel for one in labels] == [(0, 1), (2, 4), (3, 0), (0, 1)]
+    assert labels[-1].name == "lake"
+
+
+def test_files_of_scenes_that_share_the_first_part_of_a_name_are_two():
+    found = []
+    for scene in ("LC08.2020.tif", "a/LC08.2021.tif", "s.zarr", "s.zarr.zip"):
+        options = Namespace(cube=[scene], labels=None, output=None)
+        _named(options)
+        found.append(options.labels)
+        assert options.output.startswith(options.labels.removesuffix("labels.geojson") + "map.")
+    names = ("LC08.2020", "LC08.2021", "s", "s")
+    assert found == [f"{name}_labels.geojson" for name in names]
+
+
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     file = AnswersFile(str(tmp_path / "labels.geojson"))
     plain = PixelGrid((4, 5), IDENTITY, None)
     write_answers(file, LABELS, plain, ABOUT)
     with pytest.raises(ValueError, match="JSON"):
         write_answers(file, LABELS[:1], plain, {"shape": float("nan")})
-    assert read_answers(file) == (ABOUT, LABELS)
+    assert read_answers(file, plain) == (ABOUT, LABELS)
 
 
 def test_files_of_others_are_not_replaced(tmp_path):
@@ -70,7 +121,7 @@ def test_files_of_others_are_not_replaced(tmp_path):
     with pytest.raises(FileExistsError, match="not written by daskclust"):
         write_answers(file, LABELS, UTM, ABOUT)
     with pytest.raises(FileExistsError):
-        read_answers(file)
+        read_answers(file, UTM)
 
 
 def test_places_that_cannot_be_written_to_are_refused(tmp_path):

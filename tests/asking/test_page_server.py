@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from daskclust import open_cube
-from daskclust.asking.files import AnswersFile, read_answers
+from daskclust.asking.files import AnswersFile, Label, read_answers
 from daskclust.asking.learner import Learner
 from daskclust.asking.pictures import Pictures, _Bands
 from daskclust.asking.server import Page, pixels_inside, serve
@@ -58,6 +58,9 @@ class _Served:
         request = Request(self.url + "act", json.dumps(wish).encode(), headers)
         status, _, body = self._send(request)
         return status, json.loads(body) if body.startswith(b"{") else {}
+
+    def labels(self) -> list[Label]:
+        return read_answers(self.page.file, self.page.pictures.cube.pixel_grid)[1]
 
     def act(self, do: str, **wish: Any) -> dict[str, Any]:
         status, state = self.post({"do": do, **wish})
@@ -149,7 +152,7 @@ def test_questions_lead_to_the_map(served):
         assert pixel not in asked, "never the same twice"
         asked.add(pixel)
         state = served.act("label", **state["question"], **{"class": str(truth[pixel])}, asked=True)
-    kept = read_answers(served.page.file)[1]
+    kept = served.labels()
     assert {(one.row, one.column): one.name for one in kept} == {p: str(truth[p]) for p in asked}
     assert state["accuracy"]["total"] >= 3
     assert state["change"] < 0.2
@@ -181,8 +184,25 @@ def test_skip_another_and_undo(served):
     assert state["n_skipped"] == 1
     state = served.act("undo")
     assert state["n_skipped"] == 0
-    assert not read_answers(served.page.file)[1]
+    assert not served.labels()
     assert served.act("refit")["question"] == first
+
+
+def test_an_undo_that_is_not_written_takes_nothing_back(served, monkeypatch):
+    """It took back two answers."""
+    for row in (28, 29, 30):
+        served.act("label", row=row, column=30, **{"class": "3"})
+
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daskclust.asking.server.write_answers", fail)
+        for wish in ({"do": "undo"}, {"do": "label", "row": 31, "column": 30, "class": "3"}):
+            assert served.post(wish)[0] != 200
+            assert served.ready()["n_labels"] == 3
+    assert len(served.labels()) == 3
+    assert served.act("undo")["n_labels"] == 2
 
 
 def test_of_two_tabs_that_answer_one_question_the_first_counts(served):
@@ -193,7 +213,7 @@ def test_of_two_tabs_that_answer_one_question_the_first_counts(served):
     assert status == 409
     assert "answered already" in found["refused"]
     assert found["state"]["n_labels"] == 1
-    assert [one.name for one in read_answers(served.page.file)[1]] == ["1"]
+    assert [one.name for one in served.labels()] == ["1"]
 
 
 def test_a_click_labels_any_pixel_with_data(served):
@@ -235,7 +255,7 @@ def test_classes_are_added_renamed_and_removed(served):
     state = served.act("add", **{"class": "<b>fire</b>"})
     assert state["classes"][4]["name"] == "<b>fire</b>"
     state = served.act("change", **{"class": "3"}, to="soil", color="#010203")
-    assert [one.name for one in read_answers(served.page.file)[1]] == ["soil"]
+    assert [one.name for one in served.labels()] == ["soil"]
     assert state["classes"][3] == {"name": "soil", "color": "#010203", "labels": 1}
     state = served.act("remove", **{"class": "soil"})
     assert state["n_labels"] == 0

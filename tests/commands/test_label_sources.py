@@ -28,3 +28,16 @@ def test_values_that_mean_none_hide_no_named_class(tmp_path: Path) -> None:
         assert_array_equal(rows, [1, 11])
         assert_array_equal(labels, ["wheat", "maize"])
         assert_array_equal(known_classes(found, unlabeled) >= 0, found.values >= 0)
+
+
+def test_the_named_column_is_taken_though_there_is_a_column_class(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="needs the extra `raster`")
+    cube = open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
+    (tmp_path / "few.csv").write_text("row,column,class,crop\n0,1,9,wheat\n2,3,9,maize\n")
+    (tmp_path / "asked.csv").write_text("row,column,class\n1,1,rye\n")
+    for name, wanted in (("few.csv", ["wheat", "maize"]), ("asked.csv", ["rye"])):
+        options = Namespace(
+            labels=str(tmp_path / name), class_column="crop", unlabeled=(-1,), resample_labels=False
+        )
+        found = cube.rows_of(open_labels(cube, options, "labels"), unlabeled=(-1,))
+        assert_array_equal(found[1], wanted)
