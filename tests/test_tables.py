@@ -280,6 +280,35 @@ def test_without_workers_tables_are_given_up(parquet: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
+def test_csv_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+    """Their values were taken for those of the columns of the first file."""
+    first = pandas.DataFrame({"a": [1.0, 2.0], "b": [10.0, 20.0]})
+    first.to_csv(tmp_path / "0.csv", index=False)
+    places = [str(tmp_path / name) for name in ("0.csv", "1.csv")]
+    for other in (first[["b", "a"]], first.rename(columns={"b": "c"})):
+        other.to_csv(tmp_path / "1.csv", index=False)
+        for source in (places, tmp_path / "*.csv"):
+            with pytest.raises(OSError, match=r"columns of .*1\.csv.* in the same order"):
+                open_table(source)
+        with (
+            pytest.raises(Exception, match="Columns do not match"),
+            dask.config.set(scheduler="sync"),
+        ):
+            open_table([f"file://{place}" for place in places]).samples.compute()
+    first[::-1].to_csv(tmp_path / "1.csv", index=False)
+    assert_array_equal(open_table(places).samples[:, 0], [1, 2, 2, 1])
+
+
+def test_csv_columns_without_a_name_or_of_one_name_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",a,id,id\n007,1,008,009\n010,2,011,012\n")
+    table = open_table(tmp_path / "t.csv", columns=["a"])
+    written = table.write_labels(table.samples[:, 0].astype(int), tmp_path / "o")
+    found = pandas.read_parquet(written)
+    assert found["Unnamed: 0"].tolist() == ["007", "010"]
+    assert found["id"].tolist() == ["008", "011"]
+    assert found["id.1"].tolist() == ["009", "012"]
+
+
 def test_errors_name_what_is_wrong(parquet: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="no column 'c'; it has"):
         open_table(parquet, columns=["c"])

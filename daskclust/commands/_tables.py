@@ -180,6 +180,9 @@ class TableJob(Job):
         codes = legend.encode(labels)
         if options.output is not None:
             names = legend.by_code
+            if not legend.is_of_clusters:
+                # Numbers do not say them.
+                attributes = {**attributes, "class_names": {str(k): v for k, v in names.items()}}
             are_codes = all(name == f"class_{code}" for code, name in names.items())
             written = codes
             target = self.table.output(options.output, options.output_column)
@@ -207,6 +210,9 @@ class TableJob(Job):
             for part in compute("the sizes of the classes", *parts):
                 counts.update(part)
             _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
+            for item in found["classes"]:
+                if item["code"] == legend.noise:
+                    item["code"] = -1  # as it is in the table
             known = {}
             for name, column in (("labels", self.table.label_column), ("truth", options.truth)):
                 if column is not None:

@@ -286,11 +286,9 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
             name == f"class_{code}" for code, name in mine.items()
         )
         if by_name:
-            known: list[Any] = names
             same = places_of_names(list(mine.values()), names)
             wanted = [None if at < 0 else list(mine)[at] for at in same]
         else:
-            known = codes
             wanted = [code if code in mine else None for code in codes]
         told = (by_name or (legend.codes_are_given and not truth.by_name)) and any(
             code is not None for code in wanted
@@ -298,7 +296,7 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
         found["compared_by"] = ("name" if by_name else "code") if told else None
         if not told:
             warn(
-                f"The known classes are {known[:10]}, those of the map "
+                f"The known classes are {names[:10]}, those of the map "
                 f"{sorted(mine.values())[:10]}: none in common, so no accuracy is told. Use the "
                 "same names, or codes, in both.",
                 DaskclustWarning,

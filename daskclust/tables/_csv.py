@@ -20,6 +20,13 @@ class HeadError(ValueError):
     """The first lines of a CSV file say what is wrong with it."""
 
 
+def _names(source: Any) -> list[str]:
+    """Names of columns, as pandas has them of columns without a name and of those of one name."""
+    import pandas
+
+    return [*pandas.read_csv(source, nrows=0, index_col=False, encoding="utf-8-sig").columns]
+
+
 @dataclass(frozen=True)
 class Head:
     """The first lines of a CSV file: what its columns are, decided once for all parts."""
@@ -51,7 +58,7 @@ class Head:
         except ValueError:
             raise HeadError("its first MiB is one line") from None
         lines = csv.reader(io.StringIO(text, newline=""))
-        header = next(lines, None)
+        header = next(filter(None, lines), None)
         if header is None:
             raise HeadError("it is empty; expected a header line")
         if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
@@ -68,7 +75,16 @@ class Head:
                 )
             if row:
                 rows.append(row)
-        return cls(header, rows if whole or len(rows) < 2 else rows[:-1])
+        return cls(_names(io.StringIO(text)), rows if whole or len(rows) < 2 else rows[:-1])
+
+    def check(self, place: str) -> None:
+        """Refuse another file of the table with other columns, or the same in another order."""
+        found = _names(place)
+        if found != self.header:
+            raise HeadError(
+                f"the columns of {place!r} are {found}, those of the first file {self.header}; "
+                "expected the same ones in the same order"
+            )
 
     def _is_numeric(self, at: int) -> bool:
         """Whether a column holds numbers as far as it holds anything, and one at least."""

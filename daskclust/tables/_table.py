@@ -497,9 +497,13 @@ def open_table(
             else:
                 first = given if isinstance(given, str) else given[0]
                 head = Head.of(str(files[0]) if files else first, remote or {})
+                for file in files[1:]:
+                    head.check(str(file))
                 found = dd.read_csv(
                     given,
                     storage_options=remote,
+                    # What files elsewhere have for columns is seen when they are read.
+                    enforce=True,
                     # A block of a compressed file cannot be found.
                     **({"blocksize": None} if kind.endswith("gz") else {}),
                     **head.options(columns, label_column),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from dask.distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 
@@ -482,6 +483,37 @@ def test_trees_and_density_of_awkward_tables(
     found, out, err = said("fit", *words.split(), "--output", "o", "--scheduler", address)
     assert found == code, err
     assert message in " ".join((out + err).split())
+
+
+def test_noise_is_told_as_it_is_written(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    frame.loc[[0], ["a", "b"]] = 500
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = said(
+        *("fit", "t.csv", "--columns", "a,b", "--estimator", "dbscan", "--eps", 40, "--json"),
+        *("--min-samples", 3, "--output", "o.parquet", "--scheduler", address),
+    )
+    assert code == 0, err
+    told = {item["code"]: item["rows"] for item in json.loads(out)["classes"]}
+    assert told[-1] == 1
+    written = pandas.read_parquet(tmp_path / "o.parquet").label
+    assert told == written.value_counts().to_dict()
+
+
+def test_arrays_of_classes_say_their_names(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, _, err = said(
+        *("fit", "t.csv", "--columns", "a,b", "--estimator", "label-spreading"),
+        *("--label-column", "species", "--output", "o.zarr", "--scheduler", address),
+    )
+    assert code == 0, err
+    group = zarr.open_group(tmp_path / "o.zarr", mode="r")
+    names = group.attrs["class_names"]
+    found = [names[str(code)] for code in group["label"][:12]]
+    assert found == frame.species[:12].tolist()
 
 
 def test_rules_of_a_report_call_clusters_what_profiles_call_them(

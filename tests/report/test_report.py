@@ -294,6 +294,12 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
             found = _compared(coded, other, [0, 1], counts)
         assert found["compared_by"] is None
         assert "accuracy" not in found
+    # A truth of texts is told by them, though the map has codes.
+    plain = replace(coded, names=("class_0", "class_1"))
+    with pytest.warns(DaskclustWarning, match="known classes are .'oak', 'elm'., those of the map"):
+        _compared(
+            plain, replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True), [0, 1], counts
+        )
     # Codes that were made for texts are no codes of the truth's.
     with pytest.warns(DaskclustWarning, match="none in common"):
         _compared(replace(coded, codes_are_given=False), blank, [0, 1], counts)
