@@ -280,6 +280,15 @@ def test_without_workers_tables_are_given_up(parquet: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
+def test_a_later_csv_file_without_a_header_is_named(tmp_path: Path) -> None:
+    places = [tmp_path / "0.csv", tmp_path / "1.csv"]
+    places[0].write_text("x,y\n1,2\n")
+    for wrong in (b"", "x,\xfc\n1,2\n".encode("latin1")):
+        places[1].write_bytes(wrong)
+        with pytest.raises(OSError, match=r"1\.csv', of the same table: "):
+            open_table(places)
+
+
 def test_csv_files_with_other_columns_are_refused(tmp_path: Path) -> None:
     """Their values were taken for those of the columns of the first file."""
     first = pandas.DataFrame({"a": [1.0, 2.0], "b": [10.0, 20.0]})

@@ -79,7 +79,10 @@ class Head:
 
     def check(self, place: str) -> None:
         """Refuse another file of the table with other columns, or the same in another order."""
-        found = _names(place)
+        try:
+            found = _names(place)
+        except ValueError as error:
+            raise HeadError(f"{place!r}, of the same table: {error}") from error
         if found != self.header:
             raise HeadError(
                 f"the columns of {place!r} are {found}, those of the first file {self.header}; "
