@@ -235,13 +235,15 @@ def _plain(value: Any) -> Any:
 
 def _table(path: Path) -> str:
     """Return the table of the numbers of a part."""
-    name, found = path.stem, json.loads(path.read_text())["results"]
+    name, notes = path.stem, json.loads(path.read_text())
+    found, options = notes["results"], notes["options"]
     if name == "iterations":
         found = {tuple(key.split(", ")): cell for key, cell in found.items()}
     elif name == "growth":
         found = {size: [Line(**line) for line in lines] for size, lines in found.items()}
     with redirect_stdout(io.StringIO()) as table:
-        PARTS[name].report(found, Namespace(toy=False, problems="abcd"))
+        toy = options["toy"] == "True"
+        PARTS[name].report(found, Namespace(toy=toy, problems=options["problems"]))
     return table.getvalue()
 
 
@@ -261,7 +263,7 @@ def _claim(folder: Path, toy: bool) -> dict[str, Any]:
     here = {**_machine.hardware(), "problems": "toy" if toy else "full size"}
     if path.exists() and (there := json.loads(path.read_text())) != here:
         sys.exit(f"{folder} holds measurements of {there}; this is {here}. Name another folder.")
-    path.write_text(json.dumps(here, indent=1))
+    path.write_text(json.dumps(here, indent=1) + "\n")
     return here
 
 
@@ -284,7 +286,7 @@ def run_part(name: str, options: Namespace) -> None:
     (folder / f"{name}.md").write_text(table.getvalue())
     # Last: a part that has its numbers is complete.
     numbers = json.dumps({**notes, "results": _plain(found)}, indent=1)
-    (folder / f"{name}.json").write_text(numbers)
+    (folder / f"{name}.json").write_text(numbers + "\n")
 
 
 def _gather(folder: Path, machine: dict[str, Any]) -> str:
@@ -294,16 +296,17 @@ def _gather(folder: Path, machine: dict[str, Any]) -> str:
         path = folder / f"{name}.json"
         if not path.exists():
             continue
-        notes = json.loads(path.read_text())
+        notes, table = json.loads(path.read_text()), folder / f"{name}.md"
         versions = {**notes.get("versions of peers", {}), **notes["versions"]}
         page += [
             f"## {part.title}",
-            (folder / f"{name}.md").read_text().strip(),
+            # Of stored results there may be the numbers alone.
+            (table.read_text() if table.exists() else _table(path)).strip(),
             f"{notes['began']}, commit {notes['commit'] or 'unknown'}, {notes['seconds']} s, load "
             f"before {notes['load before']}; "
             + ", ".join(f"{library} {version}" for library, version in versions.items()),
         ]
-        if part.draw:
+        if (folder / f"{name}.png").exists():
             page.append(f"![{part.title}]({name}.png)")
     return "\n\n".join(page) + "\n"
 

@@ -110,9 +110,12 @@ def test_the_suite_is_measured_written_and_goes_on_at_toy_size(
     for name in suite.PARTS.keys() - {"constrained"}:
         (tmp_path / f"{name}.md").write_text(f"Table of {name}.")
         (tmp_path / f"{name}.json").write_text(json.dumps(numbers))
+    # Of stored results there may be the numbers alone.
+    (tmp_path / "fits.md").unlink()
     suite.main(command)
     page = (tmp_path / "suite.md").read_text()
     assert "Table of growth." in page
+    assert "| a (4e+03, 20, 10) |" in page
     assert "MATLAB program 15.4 s" in page
     # Nor beside what another machine has measured.
     with pytest.raises(SystemExit, match=r"holds measurements of .*'toy'.* Name another folder"):
