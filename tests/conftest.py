@@ -226,7 +226,7 @@ def scheduler() -> Iterator[CountingScheduler]:
 def address() -> Iterator[str]:
     """Return the address of one cluster for all commands, which is faster than one for each."""
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
     ) as cluster:
         yield cluster.scheduler_address
 
