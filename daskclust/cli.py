@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import re
 import sys
 import traceback
@@ -88,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on arguments, by default those of the process; return the exit code."""
     is_program = argv is None
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if is_program and isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that a terminal cannot show is no reason to fail when all is done.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with handled(is_program=is_program), warnings.catch_warnings():
             # One line, without the place in the library.

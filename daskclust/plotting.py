@@ -216,24 +216,28 @@ def draw_spectra(
     x = np.arange(values.shape[1]) if kept is None else kept
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
     for i, color in enumerate(label_colors(len(values)) if colors is None else colors):
-        name = str(i) if names is None else _plain(names[i])
         at, line = _with_gaps(kept, x, values[i])
         if spread is not None:
             _, width = _with_gaps(kept, x, np.asarray(spread, dtype=float)[i])
             ax.fill_between(at, line - width, line + width, color=color, alpha=0.12, lw=0)
-        ax.plot(at, line, color=color, lw=1.6, label=name)
+        ax.plot(at, line, color=color, lw=1.6)
     ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
     _finish(ax, title)
     if len(values) <= 2 * N_DISTINCT:
-        ax.legend(
+        legend = ax.legend(
+            ax.lines[-len(values) :],
+            [str(i) for i in range(len(values))],
             frameon=False,
             ncols=max(1, len(values) // 8 + 1),
             fontsize="small",
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
         )
+        # Afterwards: lines whose names begin with "_" would have no entry.
+        for text, name in zip(legend.get_texts(), names or (), strict=False):
+            text.set_text(_plain(name))
 
 
 def draw_sizes(

@@ -66,3 +66,10 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'daskclust\[plot\]'"):
         plotting.new_figure()
+
+
+def test_names_that_begin_with_an_underscore_are_in_the_legend():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax = figure.subplots()
+    plotting.draw_spectra(ax, np.arange(6.0).reshape(2, 3), names=["_roof", "lake"])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["_roof", "lake"]

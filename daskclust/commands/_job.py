@@ -299,7 +299,7 @@ def with_file(options: argparse.Namespace) -> argparse.Namespace:
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise ValueError("there is no such file")
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     ending = path.suffix.lower()
     if ending not in (".toml", ".yaml", ".yml", ".json"):
         raise ValueError("its name must end in .toml, .yaml, .yml or .json")
@@ -325,7 +325,9 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
             parser.error(f"{str(path)!r} has the unknown key {key!r}.{hint.replace('--', '')}")
         if name in _EXCLUSIVE and chosen_here:
             continue
-        if actions[name].nargs == 0:
+        if value is None and not _takes_null(actions[name]):
+            continue
+        if actions[name].nargs == 0 or (actions[name].nargs == "?" and isinstance(value, bool)):
             if not isinstance(value, bool):
                 parser.error(f"{str(path)!r}: {key} is {value!r}; expected true or false")
             flags += [name] if value else []
@@ -333,6 +335,14 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
             # Behind "=", so that values that begin with a dash are no flags.
             flags.append(f"{name}={_as_text(value)}")
     return flags, positional
+
+
+def _takes_null(action: argparse.Action) -> bool:
+    """Whether null is a value of its own of an option, and not the lack of one."""
+    try:
+        return callable(action.type) and action.type("null") in (None, ())
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
 
 
 def _as_text(value: Any) -> str:

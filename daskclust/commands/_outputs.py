@@ -7,7 +7,7 @@ import csv
 import importlib.util
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,7 +20,7 @@ from daskclust.colors import Legend, places_of_names
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import counted, ending
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
-from daskclust.persistence.saveable import class_names_of, name_classes
+from daskclust.persistence.saveable import class_names_of, merged_classes_of, name_classes
 from daskclust.prototypes import posterior
 from daskclust.report.page import Report
 from daskclust.report.summary import (
@@ -173,20 +173,33 @@ def _source(kind: type) -> str:
 def margins(model: Any, X: Any) -> Any:
     """Return the margin of each row, lazily for a cube; in one pass over the rows.
 
-    Where clusters are classes, the gap is the one to the nearest cluster of another class.
+    It is that of the values of a map: what is of one class, or was joined, is one.
     """
-    source = _source(type(model))
-    if source == "margin":
+    source, legend = _source(type(model)), legend_of(model)
+    if source == "transform":
+        distances = model.transform(X)
+        groups = np.asarray(legend.encode(np.arange(distances.shape[1])))
+        return da.map_blocks(_gap, distances, groups=groups, drop_axis=1, dtype=distances.dtype)
+    joined = merged_classes_of(model)
+    if source == "margin" and not joined:
         return model.margin(X)
-    if source == "predict_proba":
-        shares = model.predict_proba(X)
-        return da.map_blocks(posterior.margins, shares, drop_axis=1, dtype=shares.dtype)
-    distances = model.transform(X)
-    owners = getattr(model, "cluster_classes_", None)
-    k = distances.shape[1]
-    # A cluster of no class is a class of its own.
-    groups = np.arange(k) if owners is None else np.where(owners < 0, k + np.arange(k), owners)
-    return da.map_blocks(_gap, distances, groups=groups, drop_axis=1, dtype=distances.dtype)
+    shares = model.predict_proba(X)
+    k = shares.shape[1]
+    groups = legend.encode(getattr(model, "classes_", np.arange(k))) if joined else np.arange(k)
+    return da.map_blocks(_lead, shares, groups=groups, drop_axis=1, dtype=shares.dtype)
+
+
+def _lead(shares: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
+    """Return the largest probability less the second largest, of groups.
+
+    >>> _lead(np.array([[0.5, 0.25, 0.25]]), groups=np.array([0, 1, 1])).tolist()
+    [0.0]
+    """
+    order = np.argsort(groups, kind="stable")
+    _, first = np.unique(groups[order], return_index=True)
+    if len(first) < len(groups):
+        shares = np.add.reduceat(shares[:, order], first, axis=1)
+    return posterior.margins(shares)
 
 
 def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
@@ -276,12 +289,19 @@ def read_class_colors(path: str) -> dict[str, str]:
     return {name: color.lower() for name, color in pairs.items()}
 
 
-def pairs_of_lines(what: str, text: str, heads: tuple[str, str]) -> dict[str, str]:
-    """Return the lines of a CSV file of two columns, without a line of their `heads`."""
+def pairs_of_lines(
+    what: str, text: str, heads: tuple[str, str], known: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the lines of a CSV file of two columns, without a line of their `heads`.
+
+    A first line that begins with a `known` name is none.
+    """
     found: dict[str, str] = {}
     for number, line in enumerate(csv.reader(text.splitlines()), start=1):
         cells = [cell.strip() for cell in line]
-        if not any(cells) or (number == 1 and cells[-1].lower().replace("ou", "o") == heads[1]):
+        is_head = number == 1 and cells[-1].lower().replace("ou", "o") == heads[1]
+        is_head &= cells[0].lower() == heads[0] or cells[0] not in known
+        if is_head or not any(cells):
             continue
         if len(cells) != 2:
             raise ValueError(

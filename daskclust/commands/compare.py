@@ -108,10 +108,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _model_of(place: str) -> str | None:
-    """Return the mark of the fit whose clusters a map holds, if it says so."""
+    """Return the fingerprint of the model whose clusters a map holds, if it says so."""
     written = map_at(place, LABEL_MAP).written()
-    job = {} if written is None else written.job
-    return job.get({"fit": "mark", "predict": "model_mark"}.get(job.get("command", ""), ""))
+    return None if written is None else written.job.get("model_mark")
 
 
 def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_job
 from daskclust.commands.console import Progress, add_cluster_arguments, tell
 from daskclust.cube.formats.vector import check_codes
+from daskclust.persistence.models import fingerprint
 from daskclust.persistence.saveable import check_same_data, clusters_are_classes, name_classes
 from daskclust.report.summary import (
     MapSummary,
@@ -177,9 +178,8 @@ class CubeJob(Job):
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
         options, cube, legend = self.options, self.cube, legend_of(model)
-        # By which maps of one model are known to be such.
-        more = {} if self.fits else {"model_mark": _outputs.job_of(options.model).get("mark")}
-        said = self.save(model, found, progress, **more)
+        # By which maps of one model are known to be such: the same job may fit other data.
+        said = self.save(model, found, progress, model_mark=fingerprint(model))
         as_found, labels = labels, self._smoothed(model, labels, legend)
         if options.output is None:
             image = cube.to_map(labels)
@@ -355,7 +355,7 @@ def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
             if path.endswith(".npy"):
                 pairs = np.load(path, allow_pickle=False)
             else:
-                text = Path(path).read_text(encoding="utf-8").replace(",", " ")
+                text = Path(path).read_text(encoding="utf-8-sig").replace(",", " ")
                 lines = [line for line in text.splitlines() if line.strip()]
                 pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
         except FileNotFoundError as error:

@@ -51,16 +51,19 @@ def _as_text(found: dict[str, Any]) -> list[str]:
 
 
 def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
-    from daskclust.persistence.models import save
+    from daskclust.persistence.models import fingerprint, save
 
     text = Path(options.file).read_text(encoding="utf-8-sig")
-    pairs = pairs_of_lines(repr(options.file), text, ("old", "new"))
     before = legend_of(model)
-    _rename(model, before, _by_code(options.file, before, pairs))
+    codes = {str(code): code for code in before.codes}
+    codes |= {name: code for code, name in before.by_code.items()}
+    pairs = pairs_of_lines(repr(options.file), text, ("old", "new"), codes)
+    _rename(model, before, _by_code(options.file, before, codes, pairs))
     job = job_of(options.model)
     # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
     mark = digest([job.get("mark"), sorted(pairs.items())])
-    save(model, options.model, overwrite=True, attributes={JOB: {**job, "mark": mark}})
+    job |= {"mark": mark, "model_mark": fingerprint(model)}
+    save(model, options.model, overwrite=True, attributes={JOB: job})
     into = saveable.merged_classes_of(model)
     found: list[dict[str, Any]] = []
     for code, name in legend_of(model).by_code.items():
@@ -70,9 +73,9 @@ def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _by_code(path: str, legend: Legend, pairs: dict[str, str]) -> dict[int, str]:
-    codes = {str(code): code for code in legend.codes}
-    codes |= {name: code for code, name in legend.by_code.items()}
+def _by_code(
+    path: str, legend: Legend, codes: dict[str, int], pairs: dict[str, str]
+) -> dict[int, str]:
     wrong = [name for name in pairs if name not in codes]
     if wrong or not pairs:
         what = f"names {', '.join(map(repr, wrong[:10]))}" if wrong else "holds no line"

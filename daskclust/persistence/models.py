@@ -82,6 +82,34 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
     return plain, omitted, arrays
 
 
+def _state_of(model: Any) -> tuple[dict[str, Any], Arrays]:
+    state: dict[str, Any] = {}
+    arrays: Arrays = {}
+    for name, entry in saved_entries(type(model)).items():
+        if not hasattr(model, name):
+            if not entry.optional:
+                raise AttributeError(f"{type(model).__name__} declares {name}, but has none.")
+            continue
+        state[name], more = entry.store(name, getattr(model, name))
+        arrays.update(more)
+    return state, arrays
+
+
+def _as_stored(arrays: Arrays) -> Arrays:
+    return {
+        name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        for name, array in arrays.items()
+    }
+
+
+def fingerprint(model: Any) -> str:
+    """Return 16 digits that are the same for a fitted model and what is loaded of it alone."""
+    state, arrays = _state_of(model)
+    # Two fits that found the same took different times.
+    state.pop("history_", None)
+    return _digest(state, _as_stored(arrays))[:16]
+
+
 def save(
     model: Any, path: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
 ) -> None:
@@ -90,20 +118,10 @@ def save(
     from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
-    state: dict[str, Any] = {}
-    for name, entry in saved_entries(type(model)).items():
-        if not hasattr(model, name):
-            if not entry.optional:
-                raise AttributeError(f"{type(model).__name__} declares {name}, but has none.")
-            continue
-        state[name], more = entry.store(name, getattr(model, name))
-        arrays.update(more)
+    state, more = _state_of(model)
     # What could not be loaded again is not written.
     model._check_sizes()
-    arrays = {
-        name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        for name, array in arrays.items()
-    }
+    arrays = _as_stored({**arrays, **more})
     meta: dict[str, Any] = {
         "format": FORMAT,
         "estimator": type(model).__name__,

@@ -101,12 +101,13 @@ def known_classes_of(
 def packed(summary: MapSummary, n_codes: int, known: KnownClasses | None = None) -> dict[str, Any]:
     """Return the layers of a map as text: deflated, and thinned out until they fit the page.
 
-    Labels are one byte up to 255 codes, else two, little end first. The result holds ``width``,
-    ``height``, ``step`` (pixels of the map for one that is shown), ``bytes`` of a label, ``labels``
-    (0 means no label), ``margins`` if there are any, in hundredths, 255 for none, and ``known``,
-    labels of the known classes.
+    Labels are one byte up to 255 codes, else two or four, little end first. The result holds
+    ``width``, ``height``, ``step`` (pixels of the map for one that is shown), ``bytes`` of a label,
+    ``labels`` (0 means no label), ``margins`` if there are any, in hundredths, 255 for none, and
+    ``known``, labels of the known classes.
     """
-    size = 1 if max(n_codes, 0 if known is None else len(known.codes)) < 2**8 else 2
+    most = max(n_codes, 0 if known is None else len(known.codes))
+    size = 1 if most < 2**8 else 2 if most < 2**16 else 4
     thin = 1
     while True:
         labels = (summary.preview[::thin, ::thin] + 1).astype(f"<u{size}")

@@ -13,11 +13,11 @@
   };
   const { width, height } = data;
   const raw = await unpack(data.labels);
-  const labels = data.bytes === 1 ? new Uint8Array(raw) : new Uint16Array(raw);
+  const Labels = { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array }[data.bytes];
+  const labels = new Labels(raw);
   const margins = data.margins ? new Uint8Array(await unpack(data.margins)) : null;
   // Places of the known classes, from 1, and the label that each should have; 0 is none.
-  const rawKnown = data.known ? await unpack(data.known) : null;
-  const known = rawKnown && (data.bytes === 1 ? new Uint8Array(rawKnown) : new Uint16Array(rawKnown));
+  const known = data.known ? new Labels(await unpack(data.known)) : null;
   const isRight = (i) => labels[i] === data.matches[known[i] - 1] + 1;
   const photo = data.photo ? new Image() : null;
   if (photo) { photo.onload = () => draw(); photo.src = data.photo; }

@@ -20,6 +20,7 @@ import daskclust
 from daskclust import cli
 from daskclust.colors import Legend
 from daskclust.commands._outputs import add_classes, fit_as_text, margin_kind, margins
+from daskclust.persistence.saveable import merge_classes
 from daskclust.report.summary import legend_of
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -317,6 +318,21 @@ def test_the_names_of_text_labels_are_the_classes_of_the_model(
     assert [row.name for row in daskclust.cube.area_table(tmp_path / "l.zarr")] == sorted(
         named.values()
     )
+
+
+def test_classes_that_were_joined_are_no_rivals() -> None:
+    x = np.array([[0.0], [1.0], [5.0], [6.0], [50.0], [51.0]])
+    between = da.from_array(np.array([[3.0], [28.0]]), chunks=1)
+    kmeans = daskclust.KMeans(3, random_state=0).fit(x)
+    mixture = daskclust.GaussianMixture(3, random_state=0).fit(x)
+    for model in (kmeans, mixture):
+        low, middle = np.asarray(model.predict(np.array([[0.0], [6.0]]))).tolist()
+        before = margins(model, between).compute()
+        merge_classes(model, {max(low, middle): min(low, middle)})
+        after = margins(model, between).compute()
+        assert before[0] < 0.5 < 0.9 < after[0]
+        if model is kmeans:  # between what was joined and another, as it was
+            assert after[1] == before[1]
 
 
 def test_rows_of_noise_are_not_clustered() -> None:

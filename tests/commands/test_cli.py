@@ -281,6 +281,24 @@ def test_the_version_is_said_without_loading_what_commands_need() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_names_that_a_terminal_cannot_show_are_no_failure() -> None:
+    code = (
+        "import sys\n"
+        "from daskclust import cli\n"
+        "cli._run = lambda *_: print('class \\u0142') or 0\n"
+        "sys.exit(cli.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == r"class \u0142"
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"daskclust {daskclust.__version__}"

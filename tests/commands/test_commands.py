@@ -194,6 +194,16 @@ def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
     assert code == 0, err
 
 
+def test_job_files_with_a_mark_of_their_encoding_and_values_of_yaml(
+    run: Any, tmp_path: Path
+) -> None:
+    text = "n_components: 3\nreport: null\nsmooth: true\noutput: l.zarr\n"
+    (tmp_path / "job.yaml").write_text(text, encoding="utf-8-sig")
+    code, _, err = run("fit S --estimator gaussianmixture --config job.yaml")
+    assert code == 0, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "l.zarr"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

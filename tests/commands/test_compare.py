@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from helpers import small_scene
 from numpy.testing import assert_array_equal
 
@@ -104,3 +105,21 @@ def test_maps_of_one_model_are_compared_by_code(
     code, out, err = compare("a.zarr", "c.zarr")
     assert code == 0, err
     assert "Unchanged 100.0%, classes compared by the pixels that classes share" in out
+
+
+def test_maps_of_one_job_on_other_data_are_not_compared_by_code(
+    compare: Callable[..., Any], tmp_path: Path, address: str, capsys: Any
+) -> None:
+    small_scene(tmp_path)
+    words = ["fit", "scene.zarr", "--variable", "cube", "--n-clusters", "3", "--seed", "0"]
+    for output in ("a.zarr", "b.zarr"):
+        assert cli.main([*words, "--output", output, "--scheduler", address]) == 0
+    capsys.readouterr()
+    assert "classes compared by code" in compare("a.zarr", "b.zarr")[1]
+    array = zarr.open_group("scene.zarr")["cube"]
+    array[:] = 2 * array[:]
+    assert cli.main([*words, "--output", "c.zarr", "--scheduler", address]) == 0
+    capsys.readouterr()
+    code, out, err = compare("a.zarr", "c.zarr")
+    assert code == 0, err
+    assert "classes compared by the pixels that classes share" in out

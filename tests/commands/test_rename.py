@@ -14,6 +14,8 @@ import zarr
 import daskclust
 from daskclust import cli
 from daskclust.commands._cubes import _wavelengths
+from daskclust.commands._outputs import job_of
+from daskclust.persistence.models import fingerprint
 from daskclust.report.summary import legend_of
 from daskclust.storage.atomic import reserved
 
@@ -159,6 +161,22 @@ def test_what_is_no_list_of_names(
     code, _, err = run("rename", "m.zarr", "n.csv")
     assert code == 1
     assert message in err
+
+
+def test_a_class_may_be_called_new_in_the_first_line(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    x = np.array([[0.0], [1.0], [9.0]])
+    y = ([0, 2], np.array(["forest", "lake"]))
+    model = daskclust.SemiSupervisedKMeans(2, random_state=0).fit(x, y)
+    for lines in ("forest,new\nlake,water\n", "old,new\nforest,new\nlake,water\n"):
+        model.save(tmp_path / "m.zarr", overwrite=True)
+        (tmp_path / "n.csv").write_text(lines)
+        code, _, err = run("rename", "m.zarr", "n.csv")
+        assert code == 0, err
+        renamed = daskclust.load(tmp_path / "m.zarr")
+        assert sorted(legend_of(renamed).names) == ["new", "water"]
+        assert job_of("m.zarr")["model_mark"] == fingerprint(renamed) != fingerprint(model)
 
 
 def test_wavelengths(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from sklearn.exceptions import NotFittedError
 import daskclust
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 from daskclust.persistence.models import FORMAT, registry
+from daskclust.persistence.models import fingerprint
 from daskclust.persistence.schema import Plain, from_json, saved_entries, to_json
 
 ESTIMATORS = {
@@ -75,6 +76,7 @@ def test_a_loaded_model_is_the_saved_one(name: str, tmp_path: Path) -> None:
     model.save(tmp_path / "m.zarr")
     loaded = daskclust.load(tmp_path / "m.zarr")
     assert type(loaded) is type(model)
+    assert fingerprint(loaded) == fingerprint(model)
     assert_same_params(model, loaded)
     public = {n for n in vars(model) if n.endswith("_") and not n.startswith("_")}
     # An embedding is one of the rows, but for the estimators on prototypes.

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def scene(shape: tuple[int, int] = (12, 20), **attributes: Any) -> Any:
         attributes={"_FillValue": -9, "wavelength": [400.0, 900.0, 1800.0, 3500.0], **attributes},
     )
     return daskclust.open_cube(group)
+
+
+def test_more_clusters_than_two_bytes_hold() -> None:
+    summary = summary_of(np.array([[0, 1, -1]]))
+    for n, size in ((65_535, 2), (65_536, 4)):
+        found = packed(replace(summary, preview=np.array([[0, n - 1, -1]])), n)
+        assert found["bytes"] == size
+        assert inflate(found["labels"], f"<u{size}").tolist() == [1, n, 0]
 
 
 def test_layers_are_the_map() -> None:
