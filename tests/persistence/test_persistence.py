@@ -25,8 +25,7 @@ from sklearn.exceptions import NotFittedError
 
 import daskclust
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
-from daskclust.persistence.models import FORMAT, registry
-from daskclust.persistence.models import fingerprint
+from daskclust.persistence.models import FORMAT, fingerprint, registry
 from daskclust.persistence.schema import Plain, from_json, saved_entries, to_json
 
 ESTIMATORS = {
