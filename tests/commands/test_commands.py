@@ -681,7 +681,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
 ) -> None:
     job = (
         *("fit", str(folder / "scene.zarr"), "--estimator", "kmeans", "--n-clusters", "12"),
-        *("--tol", "0", "--max-iter", "100000", "--init", "random", "--n-init", "30"),
+        *("--tol", "0", "--max-iter", "100000", "--init", "random", "--n-init", "8"),
         *("--output", "l.zarr", "--report", "r.html"),
     )
     run = Run(*job, "--local", "1", cwd=tmp_path)
@@ -706,7 +706,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
     assert "Going on from the checkpoint" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "r.html"]
     scene = daskclust.open_cube(folder / "scene.zarr")
-    whole = daskclust.KMeans(12, tol=0, max_iter=100000, init="random", n_init=30, random_state=0)
+    whole = daskclust.KMeans(12, tol=0, max_iter=100000, init="random", n_init=8, random_state=0)
     expected = scene.to_map(whole.fit(scene.samples).labels_).compute()
     assert_array_equal(labels_in(tmp_path / "l.zarr"), expected)
 

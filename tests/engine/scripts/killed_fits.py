@@ -24,6 +24,10 @@ import numpy as np
 import daskclust as dc
 from daskclust.engine import computing, rows
 from daskclust.mixture import _ensemble
+from daskclust.prototypes import learners
+
+# Each of some dozen runs of LabelSpreading would grow five forests of a hundred trees.
+learners._TREES = 10
 
 rng = np.random.default_rng(0)
 CENTERS = rng.normal(scale=3, size=(6, 4))
