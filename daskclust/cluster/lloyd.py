@@ -36,8 +36,8 @@ _PLAIN = 3
 #: Bounds of rows are kept between passes for so many centers of so many features, and for centers
 #: of more features that are large together.  Of fewer, from so many products on, while centers move
 #: by less than a share of the spread of a feature: otherwise scores cost no more.
-_KEPT_CENTERS, _KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
-_KEPT_PRODUCTS, _CALM = 4096, 0.1
+_KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
+KEPT_PRODUCTS, _CALM = 4096, 0.1
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
 
@@ -213,7 +213,7 @@ class LloydProblem(DataAlone):
         rows, last = self.rows, self._last
         pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
         able = r == 1 and CAN_KEEP and not self.missing
-        able &= p >= _KEPT_WIDTH and k * p >= _KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
+        able &= p >= KEPT_WIDTH and k * p >= KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
         moves = None
         if able and last.centers is not None:
             moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)

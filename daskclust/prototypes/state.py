@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from itertools import zip_longest
 from typing import Annotated, Any
 
 import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Rows
-from daskclust.estimator.fitting import Step, settled
-from daskclust.estimator.inputs import Data
+from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH, relocate_empty
+from daskclust.engine import Rows, open_rows, side_by_side
+from daskclust.engine.threads import cpu_threads, threads_pay
+from daskclust.estimator.fitting import Step
+from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.nearest.assign import SEGMENT, accumulate
+from daskclust.kernels.nearest.kept import CAN_KEEP, Kept, Moves, accumulate_kept, moves_of
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers
 from daskclust.kernels.starts.draws import draw_apart
@@ -25,11 +29,13 @@ from daskclust.prototypes.views import (
     find_gap_views,
     find_views,
 )
-from daskclust.reduction import RowLabels
+from daskclust.reduction import Clusters, RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
 #: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
+#: Prototypes rest where they move by less, squared, than this share of a feature's variance.
+_TOLERANCE = 1e-4
 
 
 def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
@@ -57,6 +63,23 @@ def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRo
     return SampleRows(values[kept], weight[kept])
 
 
+@dataclass
+class _Part:
+    """Rows that one thread compares with centers, and what its last pass left for the next."""
+
+    x: Array
+    weight: Floats
+    kept: Kept | None = None
+
+    def sums(self, centers: Floats, shift: Floats, moves: Moves | None) -> tuple[Floats, Floats]:
+        ends = np.append(np.arange(SEGMENT, len(self.x), SEGMENT), len(self.x))
+        given: Any = {"weight": self.weight, "shift": shift, "segments": ends}
+        if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS or not CAN_KEEP:
+            return accumulate(self.x, centers, **given)
+        found, self.kept = accumulate_kept(self.x, centers, kept=self.kept, moves=moves, **given)
+        return found
+
+
 def find_prototypes(
     z: Floats, weight: Floats, count: int, max_iter: int, seed: int
 ) -> dict[str, Array]:
@@ -68,12 +91,27 @@ def find_prototypes(
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
     # The sample is here: one start by k-means++ takes a third of the time of rounds and of
     # restarts on their candidates, and labels travel along its prototypes as well.
-    starts = z[draw_apart(z, weight, len(uniforms), uniforms)]
+    centers = z[draw_apart(z, weight, len(uniforms), uniforms)]
     # In single precision: nothing but a good place depends on it.
-    sample = Data(np.ascontiguousarray(z, dtype=np.float32), weight)
-    found = settled(KMeans(len(starts), init=starts, max_iter=max_iter), sample)
-    prototypes = np.unique(found.centers[0], axis=0)
-    return {"prototypes": prototypes, "n_iter": np.array(float(found.n_iter[0]))}
+    x = np.ascontiguousarray(z, dtype=np.float32)
+    mean = weight @ x / weight.sum()
+    tolerance = _TOLERANCE * float(weight @ ((x - mean) ** 2).mean(axis=1) / weight.sum())
+    n_parts = cpu_threads() if threads_pay(*x.shape) else 1
+    # Threads part the rows where sums are cut anyway.
+    size = -(-len(x) // (n_parts * SEGMENT)) * SEGMENT
+    parts = [_Part(x[at : at + size], weight[at : at + size]) for at in range(0, len(x), size)]
+    nothing = np.zeros((len(centers), x.shape[1] + 2))
+    moves, n_iter, moved = None, 0, np.inf
+    while moved > tolerance and n_iter < max_iter:
+        found = side_by_side([partial(part.sums, centers, mean, moves) for part in parts])
+        stats, _ = reduce(add_pairs, found, (nothing, nothing))
+        clusters = Clusters(stats[:, :-2], stats[:, -2])
+        if (clusters.counts <= 0).any():
+            clusters = relocate_empty(open_rows(x, weight), centers, clusters, shift=mean)
+        means = clusters.means(centers)
+        moves, moved = moves_of(centers, means, mean, x.dtype), ((means - centers) ** 2).sum()
+        centers, n_iter = means, n_iter + 1
+    return {"prototypes": np.unique(centers, axis=0), "n_iter": np.array(float(n_iter))}
 
 
 @dataclass(frozen=True)
