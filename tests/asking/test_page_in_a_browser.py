@@ -83,9 +83,9 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     if not path.is_file():
         pytest.skip("the data are not here")
     with np.load(path) as arrays:
-        # Every other pixel each way: all is a fourth as long, the classes are as hard to tell.
-        np.save(tmp_path / "scene.npy", arrays["cube"][::2, ::2].astype(np.float32))
-        truth = arrays["gt"][::2, ::2]
+        # Every third pixel each way: all is a ninth as long, the classes are as hard to tell.
+        np.save(tmp_path / "scene.npy", arrays["cube"][::3, ::3].astype(np.float32))
+        truth = arrays["gt"][::3, ::3]
     classes = ",".join(str(code) for code in np.unique(truth) if code)
     arguments = ("scene.npy", "--dims", "y,x,band", "--classes", classes, "--local", "1")
     with (
@@ -128,12 +128,6 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     for feature in labels:
         judged[feature["properties"]["row"], feature["properties"]["column"]] = False
     assert adjusted_rand_score(truth[judged], found[judged]) >= 0.97
-    # Started again, it goes on with the same labels, and may replace its own outputs.
-    with (
-        running(tmp_path, *arguments, "--output", "map.tif") as (url, _),
-        urlopen(f"{url}state", timeout=60) as reply,
-    ):
-        assert json.load(reply)["n_labels"] == 30
 
 
 def _state(url: str, **wish: Any) -> dict[str, Any]:
@@ -182,6 +176,7 @@ def test_the_command_saves_and_goes_on_without_a_browser(tmp_path):
     assert (found == codes[truth]).mean() > 0.98
     shown = {name: "#" + bytes(palette[code][:3]).hex() for code, name in enumerate(ordered)}
     assert shown == colors
+    # Started again, it goes on with the same labels, and may replace its own outputs.
     with running(tmp_path, *arguments) as (url, _):
         with urlopen(f"{url}state", timeout=60) as reply:
             state = json.load(reply)

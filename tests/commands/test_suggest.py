@@ -106,16 +106,21 @@ def answer(path: str, truth: np.ndarray, names: bool = False, leave: int = 0) ->
 
 
 @pytest.mark.parametrize(
-    ("folder", "kind"), [(None, "geojson"), ("EPSG:32632", "csv")], indirect=["folder"]
+    ("folder", "one", "two"),
+    [
+        ("EPSG:32632", "one.csv", "two.geojson"),
+        pytest.param(None, "one.geojson", "two.csv", marks=pytest.mark.slow),
+    ],
+    indirect=["folder"],
 )
-def test_the_loop(run: Any, folder: Path, truth: np.ndarray, kind: str) -> None:
-    code, out, err = run(f"suggest S: --n 5 --output one.{kind} --json")
+def test_the_loop(run: Any, folder: Path, truth: np.ndarray, one: str, two: str) -> None:
+    code, out, err = run(f"suggest S: --n 5 --output {one} --json")
     assert code == 0, err
     first = {(item["row"], item["column"]) for item in json.loads(out)["pixels"]}
     assert len(first) == 5
-    answer(f"one.{kind}", truth, leave=1)
+    answer(one, truth, leave=1)
     code, out, err = run(
-        f"suggest S: --labels one.{kind},F: --n 6 --output two.{kind} --report ask.html --json"
+        f"suggest S: --labels {one},F: --n 6 --output {two} --report ask.html --json"
     )
     assert code == 0, err
     found = json.loads(out)
@@ -129,10 +134,9 @@ def test_the_loop(run: Any, folder: Path, truth: np.ndarray, kind: str) -> None:
     page = Path("ask.html").read_text()
     assert page.count("<svg") == 3
     assert 'name="generator" content="daskclust"' in page
-    answer(f"two.{kind}", truth)
+    answer(two, truth)
     code, out, err = run(
-        f"fit S: --estimator label-spreading --labels one.{kind},two.{kind},F: --output map.zarr "
-        "--json"
+        f"fit S: --estimator label-spreading --labels {one},{two},F: --output map.zarr --json"
     )
     assert code == 0, err
     labels = zarr.open_group("map.zarr", mode="r")["labels"][:]

@@ -363,9 +363,9 @@ def test_workers_hold_no_more_than_their_plan_says(said: Said, tmp_path: Path) -
     """Kernels, which a worker loads or compiles when it first needs them, were left out."""
     vectors_in(tmp_path / "t", 100_000, 64)
     words = ("fit", tmp_path / "t", "--estimator", "hierarchical-kmeans", "--n-clusters", 400)
-    plan = json.loads(said(*words, "--local", 2, "--dry-run", "--json")[1])
+    plan = json.loads(said(*words, "--local", 1, "--dry-run", "--json")[1])
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         given = ("--max-iter", 2, "--refine", 1, "--output", tmp_path / "labels.parquet")
