@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -164,6 +165,8 @@ _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
 _X = ("x", "easting", "lon", "longitude")
 _Y = ("y", "northing", "lat", "latitude")
+#: Rows and columns beyond are outside of any image, as is what has no place in its system.
+_FAR = 2.0**53
 #: Names that say degrees, whatever the image is in.
 _DEGREES = {"lon", "longitude", "lat", "latitude"}
 
@@ -292,7 +295,8 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
     if row is not None and column is not None:
         rows, cols = (_numbers(table[key], key, name, whole=True) for key in (row, column))
         positions = [key for key in (x, y) if key is not None]
-        return rows.astype(np.int64), cols.astype(np.int64), [row, column, *positions]
+        rows, cols = np.clip([rows, cols], -_FAR, _FAR).astype(np.int64)
+        return rows, cols, [row, column, *positions]
     if x is None or y is None:
         raise ValueError(
             f"{name!r} has the columns {list(table)}; expected row and column, "
@@ -307,8 +311,9 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
                 "column."
             )
         east, north = _of_degrees(east, north, grid)
-    cols, rows = grid.places(east, north)
-    return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
+    found = np.nan_to_num(grid.places(east, north), nan=_FAR)
+    cols, rows = np.floor(np.clip(found, -_FAR, _FAR)).astype(np.int64)
+    return rows, cols, [x, y]
 
 
 def _numbers(column: list[Any], key: str, name: str, *, whole: bool = False) -> Floats:
@@ -337,8 +342,13 @@ def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, F
     """Bring longitudes and latitudes to the coordinate system of an image in meters."""
     from pyproj import CRS, Transformer
 
+    rows, cols = grid.shape
     if CRS.from_user_input(grid.crs).is_geographic:
-        return east, north
+        edges = [grid.positions(column, row)[0] for column in (0, cols) for row in (0, rows)]
+        west, most = min(edges), max(edges)
+        # The image may go on beyond the seam of longitudes, where they begin anew.
+        there = west + (east - west) % _TURNS[1]
+        return np.where((there < most) & ~((west <= east) & (east < most)), there, east), north
     to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
     return to_grid.transform(east, north)
 
@@ -355,6 +365,8 @@ def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid,
         )
 
 
+#: Longitudes of one meridian differ by these.
+_TURNS = (-360.0, 360.0)
 #: Degrees of longitude; and how far the middle of an edge may lie off, as a share of its length.
 _HALF_TURN, _BENT = 180.0, 0.25
 #: Value of a pixel without a class.
@@ -403,11 +415,15 @@ def rasterize_file(
         shapes = _on_grid(shapes, meta["crs"], grid.crs, shown)
     usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
     shapes, codes = shapes[usable], classes.codes[usable]
+    if pyproj.CRS.from_user_input(grid.crs).is_geographic:
+        # The image may go on beyond the seam of longitudes, where they begin anew.
+        turns = [shapely.transform(shapes, partial(np.add, (turn, 0.0))) for turn in _TURNS]
+        shapes, codes = np.concatenate([shapes, *turns]), np.tile(codes, 1 + len(turns))
     inside = shapely.intersects(shapes, _outline(grid))
     if not inside.any():
-        bounds = shapely.total_bounds(shapes).round(3).tolist()
+        bounds = shapely.total_bounds(shapes[: usable.sum()]).round(3).tolist()
         raise ValueError(
-            f"None of the {len(shapes)} features of {shown} lies in the image: in its coordinate "
+            f"None of the {usable.sum()} features of {shown} lies in the image: in its coordinate "
             f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
         )
     # A window is the corner and the size of a block.

@@ -184,6 +184,34 @@ def test_polygons_across_the_date_line_label_themselves(tmp_path: Path) -> None:
     assert 4 <= len(rows) <= 16
 
 
+@pytest.mark.parametrize("west", [179.92, -180.08])
+def test_labels_beyond_the_seam_of_a_scene_across_it_label_pixels(
+    west: float, tmp_path: Path
+) -> None:
+    cube = place(tmp_path, crs="EPSG:4326", transform=from_origin(west, 10, 0.01, 0.01))
+    boxes = [((179.93, 9.95, 179.96, 9.97), "reef"), ((-179.95, 9.95, -179.93, 9.97), "sand")]
+    path = polygons(tmp_path / "p.geojson", boxes, "urn:ogc:def:crs:OGC:1.3:CRS84")
+    rows, labels = cube.rows_of(path)
+    found = np.full(16 * 16, "", dtype=object)
+    found[rows] = labels
+    expected = np.full((16, 16), "", dtype=object)
+    expected[3:5, 1:4], expected[3:5, 13:15] = "reef", "sand"
+    assert_array_equal(found.reshape(16, 16), expected)
+    points = tmp_path / "p.csv"
+    points.write_text("lon,lat,class\n179.935,9.965,reef\n-179.935,9.965,sand\n")
+    rows, labels = cube.rows_of(points)
+    assert dict(zip(rows.tolist(), labels.tolist(), strict=True)) == {49: "reef", 62: "sand"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_places_beyond_the_system_of_the_image_are_outside(tmp_path: Path) -> None:
+    cube = place(tmp_path, **UTM)
+    for line in ("lon,lat,class\n500,91,reef\n", "row,column,class\n1e30,2,reef\n"):
+        (tmp_path / "p.csv").write_text(line)
+        with pytest.raises(ValueError, match=r"line 2: the pixel .* lies outside the image"):
+            cube.rows_of(tmp_path / "p.csv")
+
+
 def test_polygons_that_the_edge_of_a_projection_cuts_are_refused(tmp_path: Path) -> None:
     mercator = {"crs": "EPSG:3857", "transform": from_origin(-2.0037e7, 8e6, 1e6, 1e6)}
     cube = place(tmp_path, **mercator)
