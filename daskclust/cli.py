@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import os
 import re
 import sys
 import traceback
@@ -89,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on arguments, by default those of the process; return the exit code."""
     is_program = argv is None
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if is_program:
+        _open_streams()
     if is_program and isinstance(sys.stdout, io.TextIOWrapper):
         # A name that a terminal cannot show is no reason to fail when all is done.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -96,9 +99,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         with handled(is_program=is_program), warnings.catch_warnings():
             # One line, without the place in the library.
             warnings.showwarning = lambda message, *_, **__: _tell(f"warning: {redact(message)}")
-            return _run(arguments, is_program)
+            code = _run(arguments, is_program)
+            return _all_told(code) if is_program else code
     except KeyboardInterrupt as stop:
         return _stopped(stop)
+
+
+def _open_streams() -> None:
+    """Open standard streams that are closed: outputs opened next would take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free; processes that are started have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+def _all_told(code: int) -> int:
+    """Fail where results cannot be written; Python would say so after the end, in its words."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _tell(f"error: results cannot be written to standard output ({error.strerror}).")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
 
 
 def _run(arguments: list[str], is_program: bool) -> int:

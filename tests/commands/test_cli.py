@@ -326,3 +326,34 @@ def test_failures_are_one_line(
     assert message in last
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shells and /dev/full are other things on Windows")
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        ("2>&-", 0, ""),
+        (">&- 2>&- <&-", 0, ""),
+        pytest.param(
+            ">/dev/full",
+            1,
+            "daskclust: error: results cannot be written to standard output (No space left on "
+            "device).\n",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device"),
+        ),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(streams, code, said, tmp_path):
+    np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
+    found = subprocess.run(
+        f"{sys.executable} -m daskclust inspect cube.npy --dims y,x,band {streams}",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == code, found.stderr
+    lines = found.stderr.splitlines(keepends=True)
+    assert "".join(line for line in lines if not re.match(TIME, line)) == said
