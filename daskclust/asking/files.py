@@ -310,6 +310,7 @@ def _write_package(
             "a .geojson."
         )
     with needs_extra("A GeoPackage"):
+        import pyogrio.errors
         import pyogrio.raw
         import shapely
     types = {"row": np.int64, "column": np.int64, "step": np.int64, "asked": bool}
@@ -329,5 +330,11 @@ def _write_package(
             layer_metadata={_ANSWERS_MARK: json.dumps(about)},
         )
         named.replace(partial)
+    except (pyogrio.errors.DataLayerError, pyogrio.errors.DataSourceError) as error:
+        # Such as on a full disk, of which the library says neither the place nor the reason.
+        raise OSError(
+            f"A GeoPackage cannot be written to {str(partial.parent)!r} (is the disk full?): "
+            f"{redact(error)}"
+        ) from error
     finally:
         named.unlink(missing_ok=True)

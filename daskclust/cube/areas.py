@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ from daskclust._types import Array, Floats
 from daskclust.cube._georeference import IDENTITY, PixelGrid, known_system, system_name
 from daskclust.cube.formats.found import needs_extra
 from daskclust.engine import compute
-from daskclust.storage.atomic import new_place
+from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import exists_already
 
 #: Counting beats sorting while codes run no further than so many times the pixels.
@@ -130,11 +131,11 @@ class AreaTable(Sequence[ClassArea]):
 
         check()
         names = ("code", "name", "color", "pixels", "share", "square_meters", "square_kilometers")
-        with new_place(target, check=check) as partial:
-            with partial.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, names)
-                writer.writeheader()
-                writer.writerows(self.records())
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(self.records())
+        write_whole(target, out.getvalue().encode(), check=check)
         return target
 
 

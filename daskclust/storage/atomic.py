@@ -96,7 +96,7 @@ def remove_stale(path: Path) -> None:
     """
     ours = re.compile(
         rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)"
-        r"(?:\.aux\.xml)?"  # what GDAL keeps beside a GeoTIFF
+        r"(?:\.aux\.xml|\.gpkg(?:-\w+)?)?"  # what GDAL keeps beside a GeoTIFF, and SQLite
     )
     try:
         with os.scandir(path.parent) as entries:

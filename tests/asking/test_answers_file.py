@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import Namespace
 from dataclasses import replace
 
@@ -135,3 +136,22 @@ def test_places_that_cannot_be_written_to_are_refused(tmp_path):
             PixelGrid((4, 5), IDENTITY, None),
             ABOUT,
         )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no limit on Windows")
+@pytest.mark.parametrize("name", ["labels.geojson", "labels.gpkg"])
+def test_a_disk_that_is_full_is_named_and_costs_nothing(tmp_path, name):
+    import resource
+
+    file = AnswersFile(str(tmp_path / name))
+    write_answers(file, LABELS, UTM, ABOUT)
+    many = [replace(LABELS[0], step=step) for step in range(4000)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=str(tmp_path)):
+            write_answers(file, many, UTM, ABOUT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_answers(file, UTM) == (ABOUT, LABELS)
+    assert [one.name for one in tmp_path.iterdir()] == [name]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import zarr
 from daskclust import open_cube
 from daskclust.cube import LabelMap, area_table, open_label_map
 from daskclust.cube._georeference import Georeference
+from daskclust.storage.atomic import host
 
 pyproj = pytest.importorskip("pyproj", reason="needs the extra `raster`")
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
@@ -183,7 +186,13 @@ def test_csv_and_frame(tmp_path: Path) -> None:
     assert [float(row["square_meters"]) for row in rows] == [800.0, 800.0, 700.0]
     with pytest.raises(FileExistsError, match="exists already"):
         table.to_csv(path)
+    # What a writer that was killed has left goes with the next one.
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f".areas.csv.{host()}-{ended.pid}-0123abcd.partial"
+    left.touch()
     table.to_csv(path, overwrite=True)
+    assert not left.exists()
     frame = table.to_frame()
     assert frame.loc[2, "pixels"] == 7
     assert frame.square_kilometers.sum() == pytest.approx(0.0023)

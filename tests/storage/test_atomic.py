@@ -76,6 +76,15 @@ def test_only_what_nobody_writes_is_removed(path, owner, age, goes):
     assert path.exists()
 
 
+@pytest.mark.parametrize("more", [".aux.xml", ".gpkg", ".gpkg-journal"])
+def test_what_libraries_write_beside_a_file_goes_with_it(path, more):
+    owner = f"{HOST}-{ended_process()}-0123abcd"
+    beside = path.with_name(f".{path.name}.{owner}.partial{more}")
+    beside.write_bytes(b"half")
+    remove_stale(path)
+    assert os.listdir(path.parent) == [path.name]
+
+
 @pytest.mark.parametrize("age", [1e4, 0])
 def test_a_folder_of_another_host_in_which_something_is_written_stays(path, age):
     folder = path.with_name(f".{path.name}.elsewhere-1-0123abcd.partial")
