@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 import dask  # noqa: E402
 import fsspec  # noqa: E402
-from dask.dataframe import read_parquet  # noqa: E402
+from dask.dataframe import from_map, read_parquet  # noqa: E402
 from distributed import Client, LocalCluster  # noqa: E402
 from fsspec.implementations.local import LocalFileSystem  # noqa: E402
 from helpers import within  # noqa: E402
@@ -27,7 +27,7 @@ from helpers import within  # noqa: E402
 from daskclust import KMeans, SemiSupervisedKMeans  # noqa: E402
 from daskclust.exceptions import ClusterError, DaskclustWarning, ReadError  # noqa: E402
 from daskclust.storage.reads import Retries, persistently  # noqa: E402
-from daskclust.tables import open_table  # noqa: E402
+from daskclust.tables import _csv, open_table  # noqa: E402
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def test_csv_files_with_other_columns_are_refused(tmp_path: Path) -> None:
             with pytest.raises(OSError, match=r"columns of .*1\.csv.* in the same order"):
                 open_table(source)
         with (
-            pytest.raises(Exception, match="Columns do not match"),
+            pytest.raises(ValueError, match=r"columns of '.*1\.csv' .* in the same order"),
             dask.config.set(scheduler="sync"),
         ):
             open_table([f"file://{place}" for place in places]).samples.compute()
@@ -415,3 +415,81 @@ def test_lists_of_numbers_that_are_left_out_are_told(tmp_path: Path) -> None:
     parquet_files.write_table(pa.table(columns), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"no columns of numbers .* 'embedding' has lists of num"):
         open_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("wrong", ["oops", "0x10", '"1,5"', "1e400", "-" + 400 * "9"])
+@pytest.mark.parametrize("part_bytes", [64 * 10**6, 500])
+def test_what_is_no_number_in_a_csv_column_is_named(
+    wrong: str, part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_csv, "_PART_BYTES", part_bytes)
+    for k in range(2):
+        lines = [f"{i},x{i},{i}.5" for i in range(200)]
+        lines[150] = f"1,x,{wrong}" if k else lines[150]
+        (tmp_path / f"{k}.csv").write_text("a,name,b\n" + "\n".join(lines) + "\n")
+    table = open_table(tmp_path / "*.csv", columns=["a", "b"])
+    assert (table.frame.npartitions > 2) == (part_bytes == 500)
+    text = re.escape(wrong.strip('"')[:40])
+    for work in (
+        table.samples.sum().compute,
+        # Without it the rows can be counted by another column.
+        lambda: table.write_labels(table.samples[:, 0].astype(int), tmp_path / "out"),
+    ):
+        with (
+            pytest.raises(ValueError, match=rf"1\.csv'.* column 'b' holds '{text}' in row \d.*NA"),
+            dask.config.set(scheduler="sync"),
+        ):
+            work()
+    with dask.config.set(scheduler="sync"):
+        assert len(open_table(tmp_path / "*.csv", columns=["a"]).samples.compute()) == 400
+
+
+def test_infinite_values_of_csv_are_the_estimators_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\ninf\n-Infinity\n")
+    assert open_table(tmp_path / "t.csv").samples.compute().tolist() == [[1], [np.inf], [-np.inf]]
+
+
+def test_types_of_later_parquet_files(tmp_path: Path) -> None:
+    def opened(later: Any) -> Any:
+        first.to_parquet(tmp_path / "0.parquet")
+        later.to_parquet(tmp_path / "1.parquet")
+        return open_table(tmp_path, columns=["a"])
+
+    first = pandas.DataFrame({"a": np.float32([1, 2])})
+    wide = opened(pandas.DataFrame({"a": [1e300]})).samples
+    assert wide.dtype == np.float64
+    assert wide.compute().ravel().tolist() == [1, 2, 1e300]
+    for values in (["3", "oops"], pandas.to_datetime(["2020-01-01", "2020-01-02"])):
+        with pytest.raises(ValueError, match=r"'a' is .* in '.*1\.parquet'.* expected numbers"):
+            opened(pandas.DataFrame({"a": values}))
+    with pytest.raises(ValueError, match=r"1\.parquet', of the same table, has no column 'a'"):
+        opened(pandas.DataFrame({"b": [1.0]}))
+    first = pandas.DataFrame({"a": [np.int8([1, 2])]})
+    with pytest.raises(ValueError, match=r"'a' is list.* in '.*1\.parquet'.* lists of int8"):
+        opened(pandas.DataFrame({"a": [[300.5, 2.0]]}))
+
+
+def test_parts_of_other_types_than_their_frame(tmp_path: Path) -> None:
+    """As of files elsewhere, of which the first one alone is looked at."""
+    frame = from_map(
+        lambda values: pandas.DataFrame({"a": values}),
+        [np.float32([1]), ["oops"]],
+        meta=pandas.DataFrame({"a": np.float32([])}),
+        enforce_metadata=False,
+    )
+    with (
+        pytest.raises(ValueError, match=r"column 'a' is .* such as 'oops'; expected numbers"),
+        dask.config.set(scheduler="sync"),
+    ):
+        open_table(frame).samples.compute()
+    frame = from_map(
+        lambda values: pandas.DataFrame({"a": values}),
+        [np.float32([1]), [2.0, 1e300]],
+        meta=pandas.DataFrame({"a": np.float32([])}),
+        enforce_metadata=False,
+    )
+    with (
+        pytest.raises(ValueError, match=r"column 'a' holds 1e\+300 .* too large for float32"),
+        dask.config.set(scheduler="sync"),
+    ):
+        open_table(frame).samples.compute()

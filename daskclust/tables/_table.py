@@ -74,6 +74,8 @@ class Table:
     is_text: bool = False
     #: The rows, where they are stored as an array.
     array: Any = None
+    #: Types of the features in the files other than the first.
+    kinds: tuple[np.dtype[Any], ...] = ()
 
     @property
     def n_features(self) -> int:
@@ -86,7 +88,8 @@ class Table:
         if self.vectors is not None:
             return self.vectors.dtype
         kinds = self.frame.dtypes
-        return np.result_type(np.float32, *(number_type(kinds[name]) for name in self.columns))
+        numbers = (number_type(kinds[name]) for name in self.columns)
+        return np.result_type(np.float32, *numbers, *self.kinds)
 
     @property
     def bytes_of_files(self) -> int | None:
@@ -499,15 +502,7 @@ def open_table(
                 head = Head.of(str(files[0]) if files else first, remote or {})
                 for file in files[1:]:
                     head.check(str(file))
-                found = dd.read_csv(
-                    given,
-                    storage_options=remote,
-                    # What files elsewhere have for columns is seen when they are read.
-                    enforce=True,
-                    # A block of a compressed file cannot be found.
-                    **({"blocksize": None} if kind.endswith("gz") else {}),
-                    **head.options(columns, label_column),
-                )
+                found = head.frame(given, columns, label_column, remote or {})
             # Its columns and parts are read here, not later.
             _ = found.dtypes, found.npartitions
             return found
@@ -559,7 +554,38 @@ def open_table(
         raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text, array)
+    kinds_of_files = _kinds_in(() if is_text or array is not None else files, columns, lists)
+    return Table(
+        frame, tuple(columns), label_column, tuple(files), lists, is_text, array, kinds_of_files
+    )
+
+
+def _kinds_in(
+    files: Sequence[Path], columns: Sequence[str], lists: _Vectors | None
+) -> tuple[np.dtype[Any], ...]:
+    """Return the types of features in Parquet files, which need not be those of the first one."""
+    import pandas
+    import pyarrow.parquet
+
+    found: set[np.dtype[Any]] = set()
+    for file in files:
+        schema = pyarrow.parquet.read_schema(file)
+        for name in columns:
+            if name not in schema.names:
+                raise ValueError(
+                    f"{str(file)!r}, of the same table, has no column {name!r}; expected the "
+                    "features in each file. Leave it out of columns (--columns), or the file."
+                )
+            kind = pandas.ArrowDtype(schema.field(name).type)
+            number = number_type(kind) if lists is None else _number_of(_items_of(kind))
+            if number is None or not (lists is None or np.can_cast(number, lists.dtype)):
+                raise ValueError(
+                    f"The column {name!r} is {kind} in {str(file)!r}, of the same table; expected "
+                    f"{'numbers' if lists is None else f'lists of {lists.dtype}'} in each file. "
+                    "Write the file anew, or leave the column out of columns (--columns)."
+                )
+            found.add(number)
+    return tuple(found)
 
 
 def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
@@ -675,8 +701,36 @@ def _values(
     for at, name in enumerate(columns):
         column = part[name]
         missing = {} if isinstance(column.dtype, np.dtype) else {"na_value": np.nan}
-        values[:, at] = column.to_numpy(dtype=dtype, **missing)
+        kind = number_type(column.dtype)
+        try:
+            if kind is None and column.dtype != object:
+                raise ValueError("no numbers")
+            with np.errstate(over="ignore"):
+                values[:, at] = column.to_numpy(dtype=dtype, **missing)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The column {name!r} is {column.dtype} in a part of the table, such as "
+                f"{_no_number(column)!r}; expected numbers. Make numbers of it, or leave it out of "
+                "columns (--columns)."
+            ) from error
+        if kind is not None and not np.can_cast(kind, dtype):
+            given = column.to_numpy(dtype=np.float64, **missing)
+            lost = np.isinf(values[:, at]) & ~np.isinf(given)
+            if lost.any():
+                raise ValueError(
+                    f"The column {name!r} holds {given[lost][0]} in a part of the table, too large "
+                    f"for {dtype}, the type of the features by its first part. Write all parts "
+                    "in one type."
+                )
     return values
+
+
+def _no_number(column: Any) -> Any:
+    import pandas
+
+    present = column.dropna()
+    wrong = present[pandas.to_numeric(present.astype(object), errors="coerce").isna()]
+    return next(iter([*wrong.head(1), *present.head(1)]), None)
 
 
 def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> NDArray[Any]:
