@@ -240,8 +240,8 @@ class QuestionData:
         """The labeled nodes of the model, in all views side by side."""
         if self.model is None:
             return np.empty((0, 0))
-        spaces = self.model._posterior().spaces
-        return np.hstack([one.nodes[one.n_prototypes :] for one in spaces])
+        firsts = [one.graphs[0] for one in self.model._posterior().spaces]
+        return np.hstack([one.nodes[one.n_prototypes :] for one in firsts])
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         self._units, self._view_centers = state.units, state.centers
         self._matrices = state.matrices
         keep_gaps(self, problem.gaps)
-        parts = zip(split(state.prototypes, state.sizes), problem.spaces(state.space), strict=True)
+        parts = zip(split(state.prototypes, state.sizes), problem.spaces(state), strict=True)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
 

@@ -442,7 +442,7 @@ tuple of str, default="auto"
         return restore_posterior(vars(self), self._space, int(self.n_neighbors))
 
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
-        return [(one.space, one.nodes) for one in self._posterior().spaces]
+        return [(one.space, one.graphs[0].nodes) for one in self._posterior().spaces]
 
     def predict(self, X: Any) -> Any:
         """Most probable class of each row.

@@ -113,14 +113,6 @@ class SpacePosterior:
     balance: Balance
     references: References | None = None
 
-    @property
-    def nodes(self) -> Floats:
-        return self.graphs[0].nodes
-
-    @property
-    def n_prototypes(self) -> int:
-        return self.graphs[0].n_prototypes
-
     def graph(self, z: Floats, n_neighbors: int) -> Floats:
         """Shares by settled nodes, and by the graphs and the ridge as far as that is better."""
         found = [
@@ -141,7 +133,8 @@ class SpacePosterior:
         assert self.references is not None
         if own is not None:
             own = np.argsort(self.references.order)[own]
-        return self.references.posterior(z, self.nodes[: self.n_prototypes], own)
+        first = self.graphs[0]
+        return self.references.posterior(z, first.nodes[: first.n_prototypes], own)
 
 
 @dataclass(frozen=True)
@@ -248,7 +241,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_node_shares": np.concatenate([graph.shares for graph in graphs]),
         "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
         "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
-        "_n_labeled": len(spaces[0].nodes) - spaces[0].n_prototypes,
+        "_n_labeled": len(graphs[0].nodes) - graphs[0].n_prototypes,
         "_ridge_widths": np.array([one.ridge.width for one in spaces]),
         "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
         "_ridge_level": spaces[0].ridge.level,

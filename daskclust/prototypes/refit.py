@@ -91,7 +91,7 @@ class KeptGraph:
         )
         state = problem.begin()
         sample, n_sets = problem.sample, problem.n_sets
-        spaces = problem.spaces(state.space)[::n_sets]
+        spaces = problem.spaces(state)[::n_sets]
 
         def seen(x: Array, count: int) -> _Seen:
             views = [space(x) for space in spaces]
@@ -117,7 +117,7 @@ class KeptGraph:
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
         """Count how nodes hang together in the sample."""
         n_sets = problem.n_sets
-        labeled = [space(problem.extra) for space in problem.spaces(self.state.space)[::n_sets]]
+        labeled = [space(problem.extra) for space in problem.spaces(self.state)[::n_sets]]
 
         def near(seen: _Seen, count: int) -> list[NDArray[np.int32]]:
             further = [_Near.of(z, own, count) for z, own in zip(seen.views, labeled, strict=True)]

@@ -439,7 +439,7 @@ tuple of str, default="auto"
         state: PrototypeState,
         history: list[dict[str, Any]],
     ) -> None:
-        (space,), (nodes,) = problem.spaces(state.space), problem.nodes(state)
+        (space,), (nodes,) = problem.spaces(state), problem.nodes(state)
         (counts,) = problem.counts(state)
         size, k = int(state.sizes[0]), int(self.n_clusters)
         wanted = None

@@ -476,17 +476,12 @@ def settle(
     ``seeds`` (m, c) are weights of the classes at the last nodes, whose labels are known; 0 where
     not.  Returned are shares by all labels, and without each fold.
     """
-    travels = Spreader(graph, _SETTLING)
-    given = [_fixed(found, seeds), *(_fixed(*one) for one in without)]
+    travels, given = Spreader(graph, _SETTLING), []
+    for own, labels in [(found, seeds), *without]:
+        known = labels.sum(axis=1) > 0
+        given.append(own.copy())
+        given[-1][len(own) - len(labels) :][known] = shares(labels[known])
     return [shares(one) for one in (travels(given[0]), *travels.of_all(given[1:]))]
-
-
-def _fixed(found: Floats, seeds: Floats) -> Floats:
-    """Put what is known of the last nodes in its place."""
-    given = found.copy()
-    known = seeds.sum(axis=1) > 0
-    given[len(found) - len(seeds) :][known] = shares(seeds[known])
-    return given
 
 
 @one_blas_thread()
@@ -505,7 +500,7 @@ def spread_labels(
     seeds, n_sets = problem.seeds, problem.n_sets
     sizes, nodes = state.sizes.tolist(), problem.nodes(state)
     rests = [_Rest.of(problem, fold) for fold in folds]
-    spaces = problem.spaces(state.space)
+    spaces = problem.spaces(state)
     # Graphs are made twice, and never all at a time.
     travelled = []
     for g, counts in enumerate(problem.counts(state)):
@@ -580,13 +575,11 @@ def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:
         return posterior
     rows = RowNodes(plan.x, plan.weights.sum(axis=1))
     known = shares(rows.sums(plan.weights))
-    spaces = [
-        replace(
-            one,
-            references=References.build(one.space(rows.x), known, one.nodes[: one.n_prototypes]),
-        )
-        for one in posterior.spaces
-    ]
+    spaces = []
+    for one in posterior.spaces:
+        first = one.graphs[0]
+        own = References.build(one.space(rows.x), known, first.nodes[: first.n_prototypes])
+        spaces.append(replace(one, references=own))
     posterior = replace(posterior, spaces=tuple(spaces))
     share = _choose_share(posterior, rows, known, rows.node[plan.is_node])
     return replace(posterior, neighbor_share=share)

@@ -137,10 +137,6 @@ class PrototypeState:
     adjacent_sizes: Annotated[Ints | None, "? i spaces"] = None
     classes: Annotated[Floats | None, "? f m classes"] = None
 
-    @property
-    def space(self) -> Space:
-        return Space(self.units, self.centers, self.matrices)
-
     def with_counts(
         self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
     ) -> PrototypeState:
@@ -268,15 +264,15 @@ class PrototypeProblem:
             max(int(own["n_iter"]) for own in found),
         )
 
-    def spaces(self, space: Space) -> list[Space]:
+    def spaces(self, of: Space | PrototypeState) -> list[Space]:
         """Return the space of each set of prototypes; sets of one space follow each other."""
-        space = replace(space, gaps=self.gaps)
+        space = Space(of.units, of.centers, of.matrices, self.gaps)
         own = [space] if self.joined else space.alone()
         return [one for one in own for _ in range(self.n_sets)]
 
     def nodes(self, state: PrototypeState) -> list[Floats]:
         """Prototypes and further nodes of each space."""
-        spaces = self.spaces(state.space)
+        spaces = self.spaces(state)
         prototypes = split(state.prototypes, state.sizes)
         return [
             np.concatenate([own, space(self.extra)])
@@ -287,7 +283,7 @@ class PrototypeProblem:
         """Count how nodes hang together; one pass."""
         # Spaces may have a few prototypes less than asked for: classes are counted to as many.
         connectivity = Connectivity(
-            tuple(self.spaces(state.space)),
+            tuple(self.spaces(state)),
             tuple(self.nodes(state)),
             self.n_near,
             int(state.sizes.max()),
