@@ -294,6 +294,15 @@ class LloydProblem(DataAlone):
         inertia[loose] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
+    def kept_labels(self, X: Any, centers: Floats) -> Ints | None:
+        """Labels that the last pass left of rows in memory, if it went to these centers."""
+        last, here = self._last, isinstance(X, np.ndarray) and self.metric.is_identity
+        if self.clamped is not None or not here or last.carry.held is None:
+            return None
+        if last.centers is None or not np.array_equal(last.centers, centers):
+            return None
+        return np.concatenate([kept.labels for group in last.carry.held for kept in group])
+
 
 class LloydClusterer(BaseClusterer):
     """Common to the estimators that run Lloyd's algorithm."""
@@ -336,8 +345,11 @@ class LloydClusterer(BaseClusterer):
             # Centers of equal rows may differ by their rounding: clusters without rows tell.
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
-        self.labels_ = row_labels(
-            data,
-            self._row_function(data.rows.dtype),
-            None if problem.clamped is None else problem.clamped.assigned(self._centers),
-        )
+        labels = problem.kept_labels(data.X, self._centers)
+        if labels is None:
+            labels = row_labels(
+                data,
+                self._row_function(data.rows.dtype),
+                None if problem.clamped is None else problem.clamped.assigned(self._centers),
+            )
+        self.labels_ = labels

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 from numpy.testing import assert_array_equal
 
-from daskclust import KMeans
+from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.cluster import lloyd
 from daskclust.engine.rows import OpenRows
 
@@ -119,3 +119,29 @@ def test_too_little_memory_changes_nothing(monkeypatch, passes) -> None:
     monkeypatch.setattr(OpenRows, "can_keep", lambda self, bytes_a_row: False)
     same(fitted(X), model)
     assert not [name for name, _ in passes if name == "assign-kept"]
+
+
+def test_labels_of_rows_in_memory_are_those_of_the_last_pass(monkeypatch) -> None:
+    asked, row_labels = [], lloyd.row_labels
+    monkeypatch.setattr(lloyd, "row_labels", lambda *args: (asked.append(1), row_labels(*args))[1])
+    model = fitted(X)
+    assert not asked
+    assert_array_equal(model.labels_, model.predict(X))
+    assert model.labels_.dtype == np.int32
+    # Lazy labels are of any chunks, and directions of rows that may have none.
+    assert fitted(da.from_array(X)).labels_.chunks == ((N,),)
+    fitted(X, metric="cosine")
+    assert len(asked) == 2
+
+
+def test_labeled_rows_keep_their_clusters(monkeypatch, passes) -> None:
+    y = np.full(N, -1)
+    y[[5, 9, 700]] = 0, 0, 1
+
+    def fitted() -> SemiSupervisedKMeans:
+        return SemiSupervisedKMeans(K, max_iter=8, tol=0.0, random_state=0).fit(X, y)
+
+    model = fitted()
+    assert ("assign-kept", True) in passes
+    monkeypatch.setattr(lloyd, "CAN_KEEP", False)
+    same(fitted(), model)
