@@ -49,11 +49,10 @@ class QuestionsFile(_Points):
         super().__init__(place, "file of questions", overwrite=overwrite)
 
     def written(self) -> Written | None:
-        try:
-            answers = sum(has_class for _, _, has_class in _items(Path(self.place)))
-        except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        items = _pixels_of(self.place)
+        if items is None:
             return None
-        return Written(self.kind, {"answers": answers})
+        return Written(self.kind, {"answers": sum(bool(item["class"]) for item in items)})
 
     def problem(self) -> str | None:
         found = self.written()
@@ -120,7 +119,9 @@ def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any,
     return None, (np.asarray(turned[0]), np.asarray(turned[1]))
 
 
-def _properties(path: Path) -> list[Mapping[str, Any]]:
+def _properties(path: Path) -> list[dict[str, Any]]:
+    if path.suffix.lower() == ".gpkg":
+        return _read(AnswersFile(str(path)))[1]
     if path.suffix.lower() == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(csv.DictReader(file, skipinitialspace=True))
@@ -128,12 +129,24 @@ def _properties(path: Path) -> list[Mapping[str, Any]]:
     return [feature["properties"] for feature in whole["features"]]
 
 
-def _items(path: Path) -> Iterator[tuple[int, int, bool]]:
-    """Row, column and whether there is a class, of each item that says its pixel."""
-    for item in _properties(path):
-        known = item["class"]
-        has_class = known is not None and bool(str(known).strip())
-        yield int(item["row"]), int(item["column"]), has_class
+def _pixels_of(path: str) -> list[dict[str, Any]] | None:
+    """Return what a file says of pixels by ``row``, ``column`` and ``class``; None for others."""
+    place = Path(path)
+    if place.suffix.lower() not in (*KINDS, ".gpkg") or not place.is_file():
+        return None
+    try:
+        return [
+            {
+                **item,
+                "row": int(item["row"]),
+                "column": int(item["column"]),
+                "class": "" if item["class"] is None else str(item["class"]).strip(),
+            }
+            for item in _properties(place)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError):
+        # RuntimeError: another layer than that of answers.
+        return None
 
 
 def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
@@ -141,21 +154,18 @@ def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
 
     None for files without ``row`` and ``column``.
     """
-    place = Path(path)
-    if place.suffix.lower() not in KINDS or not place.is_file():
+    items = _pixels_of(path)
+    if items is None:
         return None
-    try:
-        found = [(row, column) for row, column, has in _items(place) if has == answered]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+    found = [(item["row"], item["column"]) for item in items if bool(item["class"]) == answered]
     lines, columns = np.array(found, np.int64).reshape(-1, 2).T
     return lines, columns
 
 
 def has_only_class(path: str, column: str) -> bool:
     """Whether a file says the class of pixels in a column ``class``, and has not this column."""
-    answered = read_pixels(path, answered=True)
-    return answered is not None and not any(column in item for item in _properties(Path(path)))
+    items = _pixels_of(path)
+    return items is not None and not any(column in item for item in items)
 
 
 #: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.

@@ -31,7 +31,7 @@ from daskclust.engine import check_checkpoint, compute
 from daskclust.report.page import Report, marked_page
 from daskclust.report.summary import legend_of, n_clusters_of
 from daskclust.storage.atomic import remove_stale
-from daskclust.storage.outputs import JOB, keeping
+from daskclust.storage.outputs import JOB, json_text, keeping
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
 
@@ -369,7 +369,7 @@ def effective(
     }
     # A checkpoint, if one was asked for, is an option.
     found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
-    plain: dict[str, Any] = redact_all(json.loads(json.dumps(found, default=str)))
+    plain: dict[str, Any] = redact_all(json.loads(json_text(found, default=str)))
     return plain
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
 from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 from daskclust.starts.sampled import passes_of_start
+from daskclust.storage.outputs import json_text
 
 
 def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
@@ -155,7 +155,7 @@ def only_planned(options: argparse.Namespace, command: str, plan: Mapping[str, A
         check_memory(plan)
         return False
     found = {"command": command, "dry_run": True, **plan}
-    print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
+    print(json_text(found, indent=2) if options.json else plan_as_text(plan))
     return True
 
 

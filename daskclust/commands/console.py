@@ -10,11 +10,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from daskclust._progress import Progress
 from daskclust.commands.signals import deferred
+from daskclust.storage.outputs import json_text
 from daskclust.storage.urls import redact
 
 #: Flags by the names of what they mean in Python.
@@ -32,7 +34,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     ''
     """
     words = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), words, n=1, cutoff=_LIKE)
+    # --truth-column is about --truth, however similar --output-column is.
+    begun = [name for name in words if name.startswith("--") and word.startswith(f"{name}-")]
+    close = partial(difflib.get_close_matches, word.lower(), words, n=1)
+    found = close(cutoff=0.9) or sorted(begun, key=len)[-1:] or close(cutoff=_LIKE)
     return f" Did you mean {words[found[0]]}?" if found else ""
 
 
@@ -58,7 +63,7 @@ def tell(
     options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
 ) -> int:
     """Print what was found: for programs, or in lines for people; return the exit code."""
-    print(json.dumps(found, indent=2) if options.json else "\n".join(as_text(found)))
+    print(json_text(found, indent=2) if options.json else "\n".join(as_text(found)))
     return 0
 
 

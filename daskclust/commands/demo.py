@@ -26,7 +26,7 @@ from daskclust.commands.console import (
 )
 from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
-from daskclust.storage.outputs import Output, Written, keeping
+from daskclust.storage.outputs import Output, Written, json_text, keeping
 
 SCENE, LABELS, PICTURE, REPORT = "scene.zarr", "labels.zarr", "picture.png", "report.json"
 _CONTENTS = (SCENE, LABELS, PICTURE, REPORT)
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
         found = _compute(options, folder, Progress())
         report = {"command": "demo", "output": str(output.place), **found}
         report["seconds"] = time.perf_counter() - began
-        (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+        (folder / REPORT).write_text(json_text(report, indent=2) + "\n")
     return tell(options, report, _as_text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from daskclust.commands._tables import (
 )
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, open_client, tell
 from daskclust.report.page import Report
-from daskclust.storage.outputs import keeping
+from daskclust.storage.outputs import json_text, keeping
 from daskclust.storage.urls import redact
 
 _KINDS = (".html", ".csv", ".json")
@@ -116,7 +115,7 @@ def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> Non
     elif suffix == ".csv":
         text = found.to_frame().to_csv()
     else:
-        text = json.dumps(_as_json(found, told), indent=2)
+        text = json_text(_as_json(found, told), indent=2)
     _Explanation(options.output, overwrite=options.overwrite).write(text)
 
 
@@ -152,7 +151,22 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
     if isinstance(told, str):
         return out | {"rules_left_out": told}
     rules = [
-        {"cluster": each.cluster, "rule": str(each), "rows": each.rows, "precision": each.precision}
+        {
+            "cluster": each.cluster,
+            "rule": str(each),
+            # Without the rounding of the text.
+            "intervals": [
+                {
+                    "feature": feature,
+                    "low": low if np.isfinite(low) else None,
+                    "high": high if np.isfinite(high) else None,
+                    "or_missing": or_missing,
+                }
+                for feature, low, high, or_missing in each.intervals
+            ],
+            "rows": each.rows,
+            "precision": each.precision,
+        }
         for each in told.rules
     ]
     keys = ("cluster", "mostly_follows", "share")

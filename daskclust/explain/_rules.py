@@ -27,6 +27,23 @@ _LEAVES, _FEWEST = 2, 4
 _UNASKED = 10**9
 
 
+class Interval(NamedTuple):
+    """The values of a feature in a leaf: above `low`, at most `high`; infinite where unbounded."""
+
+    feature: str
+    low: float
+    high: float
+    or_missing: bool
+
+    def __str__(self) -> str:
+        name, low, high = self.feature, self.low, self.high
+        if np.isfinite(low) and np.isfinite(high):
+            text = f"{low:.6g} < {name} <= {high:.6g}"
+        else:
+            text = f"{name} <= {high:.6g}" if np.isfinite(high) else f"{name} > {low:.6g}"
+        return f"({text} or {name} missing)" if self.or_missing else text
+
+
 @dataclass(frozen=True)
 class Rule:
     """One leaf of the tree.
@@ -36,17 +53,21 @@ class Rule:
     cluster : str
         Name of the cluster that the leaf stands for.
     conditions : list of str
-        All of which hold in the leaf.
+        All of which hold in the leaf, with thresholds rounded to six digits.
     rows : int
         Rows in the leaf.
     precision : float
         Share of them that are of the cluster.
+    intervals : list of named tuples (feature, low, high, or_missing)
+        The conditions with the very thresholds by which rows are told apart:
+        ``low < value <= high``, of values in single precision.
     """
 
     cluster: str
     conditions: list[str]
     rows: int
     precision: float
+    intervals: list[Interval]
 
     def __str__(self) -> str:
         return " and ".join(self.conditions) or "always"
@@ -254,15 +275,12 @@ def _read(
     chosen = tree.tree_.value[leaves, 0].argmax(axis=1)
     right = counts[np.arange(len(leaves)), chosen]
     sizes = counts.sum(axis=1)
-    found = [
-        Rule(
-            names[chosen[i]],
-            _conditions(paths[int(leaf)], features, gapped),
-            int(sizes[i]),
-            float(right[i] / sizes[i]) if sizes[i] else float("nan"),
-        )
-        for i, leaf in enumerate(leaves)
-    ]
+    found = []
+    for i, leaf in enumerate(leaves):
+        intervals = _intervals(paths[int(leaf)], features, gapped)
+        precision = float(right[i] / sizes[i]) if sizes[i] else float("nan")
+        told = [*map(str, intervals)]
+        found.append(Rule(names[chosen[i]], told, int(sizes[i]), precision, intervals))
     order = sorted(range(len(found)), key=lambda i: (int(chosen[i]), -found[i].rows))
     given = np.zeros((len(names), len(names)), np.int64)
     np.add.at(given.T, chosen, counts)
@@ -286,7 +304,7 @@ def _paths(tree: Any) -> dict[int, list[Step]]:
     return paths
 
 
-def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[str]:
+def _intervals(path: list[Step], features: list[str], gapped: Bools) -> list[Interval]:
     """Join the steps of each feature to one interval."""
     bounds: dict[int, tuple[float, float]] = {}
     with_gaps: dict[int, bool] = {}
@@ -297,16 +315,10 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
         else:
             bounds[step.feature] = (max(low, step.threshold), high)
         with_gaps[step.feature] = with_gaps.get(step.feature, True) and step.takes_gaps
-    told = []
-    for feature, (low, high) in bounds.items():
-        name = features[feature]
-        if np.isfinite(low) and np.isfinite(high):
-            text = f"{low:.6g} < {name} <= {high:.6g}"
-        else:
-            text = f"{name} <= {high:.6g}" if np.isfinite(high) else f"{name} > {low:.6g}"
-        is_gap = gapped[feature] and with_gaps[feature]
-        told.append(f"({text} or {name} missing)" if is_gap else text)
-    return told
+    return [
+        Interval(features[at], low, high, bool(gapped[at] and with_gaps[at]))
+        for at, (low, high) in bounds.items()
+    ]
 
 
 def explained(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import importlib.metadata
-import json
 import platform
 import zlib
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,7 @@ from daskclust.report.summary import (
     legend_of,
     summarize,
 )
+from daskclust.storage.outputs import json_text
 from daskclust.storage.urls import redact
 
 #: Characters that the layers of a map may take in the page.
@@ -191,7 +191,7 @@ def add_map(
         "wheel once the map is clicked.</span></figcaption></figure>"
     )
     page.section("Map", f'<div class="map">{viewer}{_legend_table(summary, legend, mostly)}</div>')
-    page.data("map-data", json.dumps(data))
+    page.data("map-data", json_text(data))
 
 
 def _in_words(summary: MapSummary, legend: Legend) -> str:

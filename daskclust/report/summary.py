@@ -250,8 +250,8 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     ``by_class``, a list with ``producers``, ``users`` and ``f1`` of each class. Where clusters have
     no names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one matching
     of clusters to classes that fits best. None where neither is possible. ``matched`` are the
-    places of the cluster of each class, -1 for none. Codes or names that occur on one side only are
-    told by a warning.
+    places of the cluster of each class, -1 for none: pixels of a class that the map has not count
+    as wrong. A warning tells where map and truth have no class in common.
 
     >>> from types import SimpleNamespace
     >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))

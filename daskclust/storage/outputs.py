@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -35,6 +37,23 @@ from daskclust.storage.urls import redact
 
 #: Attribute of an output that holds the job that has written it.
 JOB = "daskclust_job"
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """Return JSON that every reader takes: no NaN, and infinities in words, as in Zarr.
+
+    >>> json_text({"nodata": [float("nan"), 1.5, float("-inf")]})
+    '{"nodata": [null, 1.5, "-Infinity"]}'
+    """
+    return json.dumps(_finite(value), allow_nan=False, **how)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [*map(_finite, value)] if isinstance(value, list | tuple) else value
 
 
 class Written(NamedTuple):

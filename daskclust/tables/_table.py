@@ -24,7 +24,7 @@ from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import DaskclustWarning, ReadError
 from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.npy import NewNpy, NpyOutput
-from daskclust.storage.outputs import Group, Output, check_written, new_group
+from daskclust.storage.outputs import Group, Output, check_written, json_text, new_group
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import local_path, open_store
@@ -311,7 +311,7 @@ class Table:
         """
         output = self.output(path, name, overwrite=overwrite)
         output.check()
-        said = json.dumps(redact_all({**(attributes or {}), "name": name}))
+        said = json_text(redact_all({**(attributes or {}), "name": name}))
         if not hasattr(labels, "to_delayed"):
             labels = np.ma.filled(labels, _NONE) if np.ma.is_masked(labels) else np.asarray(labels)
             if labels.shape != (sum(self.lengths),):

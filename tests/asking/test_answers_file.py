@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from daskclust import open_cube
-from daskclust.asking.files import AnswersFile, Label, read_answers, write_answers
+from daskclust.asking.files import (
+    AnswersFile,
+    Label,
+    has_only_class,
+    read_answers,
+    read_pixels,
+    write_answers,
+)
 from daskclust.commands.label import _named
 from daskclust.cube._georeference import IDENTITY, PixelGrid
 
@@ -93,6 +100,29 @@ def test_points_added_to_a_package_have_the_pixels_of_their_places(tmp_path):
     labels = read_answers(AnswersFile(str(path)), UTM)[1]
     assert [one.pixel for one in labels] == [(0, 1), (2, 4), (3, 0), (0, 1)]
     assert labels[-1].name == "lake"
+
+
+@pytest.mark.parametrize("name", ["labels.geojson", "labels.gpkg"])
+def test_skipped_pixels_are_found_in_each_format(tmp_path, name):
+    path = str(tmp_path / name)
+    write_answers(AnswersFile(path), LABELS, UTM, ABOUT)
+    assert np.stack(read_pixels(path, answered=False)).tolist() == [[2], [4]]
+    assert np.stack(read_pixels(path, answered=True)).tolist() == [[0, 3], [1, 0]]
+    assert has_only_class(path, "crop")
+    assert not has_only_class(path, "time")
+
+
+def test_other_packages_hold_no_answers(tmp_path):
+    raw = pytest.importorskip("pyogrio.raw")
+    shapely = pytest.importorskip("shapely")
+    path = str(tmp_path / "fields.gpkg")
+    points = shapely.to_wkb(shapely.points([5.0], [6.0]))
+    raw.write(
+        path, points, [np.array(["oak"], object)], ["class"], layer="fields", driver="GPKG",
+        geometry_type="Point", crs=UTM.crs,
+    )  # fmt: skip
+    assert read_pixels(path, answered=False) is None
+    assert not has_only_class(path, "crop")
 
 
 def test_files_of_scenes_that_share_the_first_part_of_a_name_are_two():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +68,36 @@ def test_the_stored_size_of_envi_is_that_of_the_data(
     scene(tmp_path / "e.img", "ENVI")
     assert cli.main(["inspect", str(tmp_path / name), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes_stored"] == VALUES.nbytes
+
+
+def test_json_is_json_whatever_the_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_json(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    def found_in(*words: str) -> dict[str, Any]:
+        assert cli.main(["inspect", *words, "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out, parse_constant=no_json))
+
+    monkeypatch.chdir(tmp_path)
+    scene(Path("s.tif"), "GTiff")
+    with (
+        rasterio.open("s.tif") as whole,
+        rasterio.open(
+            "f.tif", "w", **{**whole.profile, "dtype": "float32", "nodata": -np.inf}
+        ) as f,
+    ):
+        f.write(VALUES.astype("float32"))
+    assert found_in("f.tif")["nodata"] == ["-Infinity"]
+    assert found_in("f.tif", "--nodata", "nan", "--nodata", "7")["nodata"] in (
+        [None],
+        [7],
+        [7, None],
+    )
+    job = {"daskclust_job": {"mark": "1", "worst": float("inf")}}
+    cube = open_cube("s.tif")
+    cube.write_labels(np.zeros(cube.n_valid, int), "m.tif", attributes=job)
+    with rasterio.open("m.tif") as file:
+        said = json.loads(file.tags()["daskclust_job"], parse_constant=no_json)
+    assert said["worst"] == "Infinity"

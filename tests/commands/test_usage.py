@@ -42,6 +42,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ),
         ("fit a.zarr --ouput=m.tif", "Did you mean --output?"),
         ("fit a.zarr --random-state 3", "--random-state 3. Did you mean --seed?"),
+        ("fit t.csv --truth-column c", "--truth-column c. Did you mean --truth?"),
         ("predict a.zarr --modle m", "Did you mean --model?"),
         ("inspect a.zarr --jsn", "Did you mean --json?"),
         ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "Give all files side by side"),

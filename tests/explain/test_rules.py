@@ -44,6 +44,21 @@ def test_conditions_select_the_rows_that_they_count():
         assert np.mean(labels[rows] == int(rule.cluster)) == rule.precision
 
 
+def test_intervals_select_the_rows_where_rounded_thresholds_do_not():
+    x = 1e6 + np.arange(64, dtype=np.float64)[:, None] / 8
+    model = daskclust.KMeans(2, init=x[[10, 50]], n_init=1).fit(x)
+    found = rules(model, x)
+    assert found.fidelity == 1
+    for rule in found.rules:
+        ((feature, low, high, or_missing),) = rule.intervals
+        assert (feature, or_missing) == ("x0", False)
+        inside = (low < x[:, 0]) & (x[:, 0] <= high)
+        assert inside.sum() == rule.rows
+        assert len(set(model.labels_[inside])) == 1
+    # Six digits put both thresholds before the first row, or behind the last one.
+    assert {str(rule).split()[-1] for rule in found.rules} == {"1e+06"}
+
+
 def test_planted_threshold_of_a_large_set_and_a_rare_cluster():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60_000, 5))

@@ -17,7 +17,7 @@ from daskclust.colors import Legend
 from daskclust.cube._georeference import IDENTITY, PixelGrid
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.storage.atomic import hidden_sibling
-from daskclust.storage.outputs import JOB, Group, Output, Written
+from daskclust.storage.outputs import JOB, Group, Output, Written, json_text
 from daskclust.storage.urls import redact, redact_all
 
 _TILE = 512
@@ -134,7 +134,7 @@ def write_cog(
         # Where pixels lie is known without the system in which it is told.
         profile["transform"] = Affine(*grid.transform)
     said = redact_all(dict(attributes or {}))
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in said.items()}
+    texts = {k: v if isinstance(v, str) else json_text(v) for k, v in said.items()}
     tags = {_MARK: output.kind, **texts}
     if band_names is None and legend is None and count == 1 and "long_name" in texts:
         band_names = [texts["long_name"]]
