@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
-from daskclust.engine import decide_within_groups, working_dtype
+from daskclust.engine import compute, decide_within_groups, is_dask, working_dtype
 from daskclust.estimator.inputs import check_choice, check_data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
 from daskclust.kernels.blas import one_blas_thread
@@ -137,7 +138,17 @@ def deduplicate(
     data = check_data(X)
     rows = data.rows
     k = max(1, rows.n_rows // _EACH) if n_clusters is None else int(n_clusters)
-    model = HierarchicalKMeans(k, metric=metric, random_state=random_state).fit(data.X)
+    try:
+        model = HierarchicalKMeans(k, metric=metric, random_state=random_state).fit(data.X)
+    except ValueError:
+        found = data.X.any()
+        if is_dask(found):
+            (found,) = compute("the rows of zeros", found)
+        if metric != "cosine" or found:
+            raise
+        # Rows of zeros alone, of which no cluster has a center.
+        kept = da.ones(rows.n_rows, dtype=bool, chunks=(rows.lengths,))
+        return kept if is_dask(data.X) else kept.compute()
     space: Metric = UnitSphere() if metric == "cosine" else EUCLIDEAN
     # Rows of length 1 are |a - b|^2 = 2 (1 - cos) apart.
     squared = 2.0 * threshold if metric == "cosine" else threshold**2

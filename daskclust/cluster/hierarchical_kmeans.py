@@ -734,7 +734,11 @@ class HierarchicalKMeans(BaseClusterer):
     def _read(self, data: Data, spill: Spill | None = None) -> Spill:
         check_enough_rows(data, self._totals[-1])
         if spill is None:
-            raise TypeError("HierarchicalKMeans shares no passes with other fits; use its fit.")
+            raise TypeError(
+                "HierarchicalKMeans shares no passes with other fits, as grids of "
+                "daskclust.selection do. Give them KMeans, on some of the rows where there are "
+                "many, or compare inertia_ of single fits."
+            )
         if not self._is_one_level:
             spill.check()
         return spill

@@ -78,6 +78,17 @@ def test_same_rows_go_and_rows_of_zeros_stay():
     assert deduplicate(X, threshold=0.0).all()
 
 
+def test_rows_of_zeros_alone_stay():
+    X = np.zeros((5, 3), np.float32)
+    assert deduplicate(X, threshold=0.1, n_clusters=2).tolist() == 5 * [True]
+    lazy = deduplicate(da.from_array(X, chunks=(2, 3)), threshold=0.1)
+    assert lazy.chunks == ((2, 2, 1),)
+    assert lazy.compute().all()
+    # What else is wrong is said.
+    with pytest.raises(ValueError, match="NaN"):
+        deduplicate(np.full((5, 3), np.nan), threshold=0.1)
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

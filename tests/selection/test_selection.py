@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust import (
     DPMeans,
     GaussianMixture,
+    HierarchicalKMeans,
     KMeans,
     MPCKMeans,
     PCSKMeans,
@@ -495,3 +496,9 @@ def test_a_subclass_without_a_fit_of_its_own_shares_passes():
         for kind in (KMeans, Named)
     ]
     assert counted[0] == counted[1] > 0
+
+
+def test_two_levels_share_no_passes_and_what_to_use_instead_is_said() -> None:
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    with pytest.raises(TypeError, match="Give them KMeans"):
+        choose_n_clusters(HierarchicalKMeans(), X, [2, 3])
