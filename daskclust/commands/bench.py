@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import socket
 import time
@@ -33,7 +32,7 @@ from daskclust.commands.console import (
 from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
-from daskclust.storage.files import write_whole
+from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.outputs import keeping
 
 #: Partials that a task merges.
@@ -358,9 +357,10 @@ def draw_scaling(found: Mapping[str, Any], path: str) -> None:
     for axes, title in ((left, "Measured"), (right, forecast)):
         axes.set(title=title, xlabel="worker threads", ylim=(0, 1.15), xscale="log")
         axes.legend(frameon=False, fontsize="small")
-    picture = io.BytesIO()
-    figure.savefig(picture, format=Path(path).suffix[1:].lower(), dpi=150)
-    write_whole(path, picture.getvalue(), check=lambda: _check_picture(path))
+    target = Path(path)
+    with new_place(target, check=lambda: _check_picture(path)) as picture:
+        figure.savefig(picture, format=target.suffix[1:].lower(), dpi=150)
+    remove_stale(target)
 
 
 def _as_text(found: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from daskclust._types import Array, Floats
 from daskclust.cube._georeference import IDENTITY, PixelGrid, known_system, system_name
 from daskclust.cube.formats.found import needs_extra
 from daskclust.engine import compute
-from daskclust.storage.files import write_whole
+from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.outputs import exists_already
 
 #: Counting beats sorting while codes run no further than so many times the pixels.
@@ -135,7 +135,9 @@ class AreaTable(Sequence[ClassArea]):
         writer = csv.DictWriter(out, names)
         writer.writeheader()
         writer.writerows(self.records())
-        write_whole(target, out.getvalue().encode(), check=check)
+        with new_place(target, check=check) as partial:
+            partial.write_bytes(out.getvalue().encode())
+        remove_stale(target)
         return target
 
 
