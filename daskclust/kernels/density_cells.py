@@ -383,6 +383,7 @@ def cluster_box(
     margin = _margin(eps, low, high)
     own = ((x >= low) & (x < high)).all(axis=1)
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
+    known &= mass > 0.0  # A row of weight 0 is none: it joins nothing.
     core = _weight_around(grid, mass, known, min_samples) >= min_samples
     owner = _join_cells(grid, core)
     rows, clusters = np.empty((2, 0), np.int64)

@@ -445,7 +445,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     Notes
     -----
     The clusters are scikit-learn's, with the same numbers: a border row belongs to the first of
-    the clusters that it borders on.
+    the clusters that it borders on.  Those of rows with weights are scikit-learn's without the rows
+    of weight 0.
 
     *Passes*: 1 to check the data, 1 that sorts the rows; then each row is read once or a little
     more, with its box.  ``labels_`` take none: they read ``12`` bytes a row.  *On disk*:
@@ -520,8 +521,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             Rows to cluster, p at most 3.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows, as neighbors; as in scikit-learn, a row of weight 0 is no
-            neighbor, but has a label.
+            Weights of the rows, as neighbors.  A row of weight 0 counts as absent: it is no
+            neighbor and, unlike in scikit-learn, no core row.  It has a label as any border row.
 
         Returns
         -------

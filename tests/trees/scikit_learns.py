@@ -62,7 +62,7 @@ LEFT_OUT = {
     "sparse rows": "test_dbscan_sparse[ test_dbscan_no_core_samples test_hdbscan_sparse[",
     "infinite and missing values, which are refused": """
         test_outlier_data test_dbscan_clustering_outlier_data""",
-    "negative weights, which are refused": "test_weighted_dbscan",
+    "negative weights, which are refused, and core rows of weight 0": "test_weighted_dbscan",
     "which algorithm finds the same": "test_hdbscan_algorithms test_compute_full_tree",
     "attributes and methods that are not there": """
         test_dbscan_clustering test_hdbscan_centers test_labelling_distinct

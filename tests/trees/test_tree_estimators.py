@@ -421,7 +421,7 @@ def test_boxes_give_scikit_learns_labels(seed):
         np.concatenate([rng.normal(size=(n, p)), rng.normal(scale=0.1, size=(n, p)) + 5]),
     ][kind]
     eps, least = [0.3, 1.0, 8.0, 0.2][kind], int(rng.integers(1, 8))
-    weight = rng.integers(0, 4, len(X)).astype(float) if seed % 3 == 0 else None
+    weight = rng.integers(1, 4, len(X)).astype(float) if seed % 3 == 0 else None
     expected = peers.DBSCAN(eps=eps, min_samples=least).fit(X, sample_weight=weight)
     core = np.zeros(len(X), bool)
     core[expected.core_sample_indices_] = True
@@ -433,6 +433,56 @@ def test_boxes_give_scikit_learns_labels(seed):
             assert_array_equal(labels, expected.labels_)
             assert_array_equal(mask, core)
             assert model.n_clusters_ == expected.labels_.max() + 1
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:All rows are noise")
+def test_rows_of_weight_zero_join_nothing(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(5, 500)), int(rng.integers(1, 4))
+    on_globe = p == 2 and seed % 2 == 0
+    if on_globe:
+        X = np.deg2rad(rng.uniform(-3, 3, (n, p)))
+        eps, metric = float(np.deg2rad(0.4)), "haversine"
+        apart = haversine_distances(X)
+    else:
+        X, eps = [(rng.normal(size=(n, p)), 0.3), (rng.integers(0, 12, (n, p)) * 1.0, 1.0)][
+            seed % 2
+        ]
+        metric = "euclidean"
+        apart = np.sqrt(((X[:, None] - X) ** 2).sum(axis=2))
+    least = int(rng.integers(1, 8))
+    weight = rng.integers(0, 4, n).astype(float) * (rng.random(n) < rng.choice([0.4, 1.0]))
+    used = weight > 0
+    weight[: not used.any()] = used[: not used.any()] = 1.0
+    without = peers.DBSCAN(eps=eps, min_samples=least, metric=metric)
+    without.fit(X[used], sample_weight=weight[used])
+    core = np.zeros(n, bool)
+    core[np.flatnonzero(used)[without.core_sample_indices_]] = True
+    expected = np.full(n, -1)
+    expected[used] = without.labels_
+    none = n  # more than any number of a cluster
+    of_core = np.where(apart[:, core] <= eps, expected[core], none).min(axis=1, initial=none)
+    expected[~used] = np.where(of_core < none, of_core, -1)[~used]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        for data in (X, da.from_array(X, chunks=(int(rng.integers(20, 300)), p))):
+            model = DBSCAN(eps, min_samples=least, metric=metric).fit(data, sample_weight=weight)
+            labels, mask = dask.compute(model.labels_, model.core_mask_)
+            assert_array_equal(labels, expected)
+            assert_array_equal(mask, core)
+            assert model.n_clusters_ == without.labels_.max() + 1
+
+
+def test_a_row_of_weight_zero_is_no_bridge():
+    x = np.array([0.0, 0.4, 0.8, 1.2, 1.6])
+    weight = np.array([2, 1, 0, 1, 2])
+    scene = daskclust.open_cube(x.reshape(1, 5, 1), dims=("y", "x", "band"))
+    for data in (x[:, None], scene):
+        model = DBSCAN(0.5, min_samples=2).fit(data, sample_weight=weight)
+        assert_array_equal(model.labels_, [0, 0, 0, 1, 1])
+        assert_array_equal(model.core_mask_, [True, True, False, True, True])
 
 
 @settings(max_examples=40)
