@@ -280,6 +280,27 @@ def test_without_workers_tables_are_given_up(parquet: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_file_that_changes_after_it_was_opened_is_an_error(
+    frame: pandas.DataFrame, tmp_path: Path, name: str, fitted: bool
+) -> None:
+    def write(rows: pandas.DataFrame, path: Path) -> None:
+        rows.to_parquet(path) if name == "t.parquet" else rows.to_csv(path, index=False)
+
+    write(frame, tmp_path / name)
+    table = open_table(tmp_path / name)
+    fit = KMeans(2, random_state=0).fit
+    lazy = fit(table.samples).labels_ if fitted else None
+    write(frame[: len(frame) // 2], tmp_path / f"other_{name}")
+    (tmp_path / f"other_{name}").replace(tmp_path / name)
+    with (
+        dask.config.set({"daskclust.read-retries": 0}),
+        pytest.raises(OSError, match="is another file than the one that was opened"),
+    ):
+        fit(table.samples) if lazy is None else lazy.compute(scheduler="sync")
+
+
 def test_a_later_csv_file_without_a_header_is_named(tmp_path: Path) -> None:
     places = [tmp_path / "0.csv", tmp_path / "1.csv"]
     places[0].write_text("x,y\n1,2\n")

@@ -24,21 +24,10 @@ class NpyFile:
         values = _mapped(path)
         self.path = str(path)
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
-        self._seen: tuple[int, int] | None = _stamp(path)
         self._files = SeenFiles([path])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Copies of files have times of their own.
-        return {**self.__dict__, "_seen": None}
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         self._files.check()
-        found = _stamp(Path(self.path))
-        if (self._seen or found) != found:
-            raise OSError(
-                f"{self.path!r} is another file than the one that was opened; expected one that "
-                "stays as it is, and that workers see as the client does. Open it again."
-            )
         # By rows: files may be laid out by columns.
         return np.array(_mapped(Path(self.path))[key], order="C")
 
@@ -53,11 +42,6 @@ def _mapped(path: Path) -> NDArray[Any]:
             f"{str(path)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
         ) from error
     return mapped
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 class NewNpy:

@@ -335,10 +335,18 @@ def metadata_digest(array: zarr.Array) -> str | None:
     return found.hexdigest()
 
 
+#: Size and time of the files that were compared in this process, by keys of :class:`SeenFiles`.
+_stamps: dict[str, dict[str, tuple[int, int]]] = {}
+#: Files of one image that are asked for their size and time at each read, at most.
+_STAMPED = 64
+
+
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
     Sizes and some bytes are compared, once in each process; times are not: copies have their own.
+    A file whose size or time changes in a process after that is another one; of many files, as of
+    a large mosaic, this is not asked at each read.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -348,11 +356,27 @@ class SeenFiles:
             if os.path.isabs(path) and os.path.isfile(path)
         }
         self._key = hashlib.sha256(repr(self._found).encode()).hexdigest()
-        _seen.add(self._key)
+        _stamps[self._key] = self._stamped()
+
+    def _stamped(self) -> dict[str, tuple[int, int]]:
+        if len(self._found) > _STAMPED:
+            return {}
+        there = {path: os.stat(path) for path in self._found if os.path.exists(path)}
+        return {path: (found.st_size, found.st_mtime_ns) for path, found in there.items()}
 
     def check(self, *, whole: bool = True) -> None:
         """Raise where this process sees other files; without `whole`, it may lack some."""
-        if self._key in _seen:
+        if self._key in _stamps:
+            if not whole:  # Chunks of a store, which may be written anew.
+                return
+            before = _stamps[self._key]
+            # What is gone is told by who reads it; an open file can still be read.
+            changed = [path for path, now in self._stamped().items() if before.get(path) != now]
+            if changed:
+                raise OSError(
+                    f"{changed[0]!r} is another file than the one that was opened; expected one "
+                    "that stays as it is, and that workers see as the client does. Open it again."
+                )
             return
         for path, (size, content) in self._found.items():
             if not whole and not os.path.exists(path):
@@ -368,7 +392,7 @@ class SeenFiles:
                 raise unseen(
                     repr(path), verb="sees other values in", who="than the client when it opened it"
                 )
-        _seen.add(self._key)
+        _stamps[self._key] = self._stamped()
 
     def having_read(self, block: Any) -> Any:
         """Return a block that was read of the files, after :meth:`check`."""

@@ -26,7 +26,7 @@ from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.npy import NewNpy, NpyOutput
 from daskclust.storage.outputs import Group, Output, check_written, json_text, new_group
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
-from daskclust.storage.seen import StoredArray
+from daskclust.storage.seen import SeenFiles, StoredArray
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.urls import redact, redact_all
 from daskclust.tables._arrays import SHOWN, as_lists, stored_vectors
@@ -76,6 +76,10 @@ class Table:
     array: Any = None
     #: Types of the features in the files other than the first.
     kinds: tuple[np.dtype[Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        # Of what was opened: the graph of a fit looks at the files anew.
+        self.__dict__["_seen"] = SeenFiles(file.absolute() for file in self.files)
 
     @property
     def n_features(self) -> int:
@@ -159,6 +163,7 @@ class Table:
         Dask's optimization would bind parts together where few columns are read; here only columns
         are left out. Reads that fail in a way that may pass are made again.
         """
+        self.__dict__["_seen"].check()
 
         def parts() -> list[Any]:
             frame = self.frame

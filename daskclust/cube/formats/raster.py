@@ -345,7 +345,9 @@ def _open(name: str, shown: str) -> Described:
                     DaskclustWarning,
                 )
             # The archive that holds the file, or the sources of a mosaic, count too.
-            files = SeenFiles([*file.files, name.removeprefix("zip://").partition("!/")[0]])
+            # What GDAL notes beside a file holds no pixels, and may be written by any viewer.
+            listed = [one for one in file.files if not one.endswith(".aux.xml")]
+            files = SeenFiles([*listed, name.removeprefix("zip://").partition("!/")[0]])
             places = {} if file.crs is None and still else _positions(file)
             shape = file.count, *file.shape
     except rasterio.errors.RasterioIOError as error:

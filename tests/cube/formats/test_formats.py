@@ -245,6 +245,39 @@ def test_an_npy_file_travels_as_its_path(tmp_path, values):
         found.compute()
 
 
+@pytest.mark.parametrize("name", ["scene.npy", "scene.tif", "scene.nc"])
+@pytest.mark.parametrize("change", ["replaced", "cut off"])
+def test_a_file_that_changes_after_it_was_opened_is_an_error(tmp_path, values, name, change):
+    path = tmp_path / name
+
+    def write(place, image):
+        if name.endswith(".npy"):
+            np.save(place, image)
+        elif name.endswith(".nc"):
+            xarray.Dataset({"r": (("band", "y", "x"), image)}).to_netcdf(place, engine="h5netcdf")
+        else:
+            band, height, width = image.shape
+            size = {"count": band, "height": height, "width": width, "dtype": image.dtype}
+            with rasterio.open(place, "w", driver="GTiff", crs="EPSG:32632", **size) as file:
+                file.write(image)
+
+    image = np.ascontiguousarray(values, np.float32)
+    write(path, image)
+    found = daskclust.open_cube(path, dims=("band", "y", "x"))
+    found.samples.compute(scheduler="sync")
+    if change == "replaced":
+        write(tmp_path / f"other_{name}", image + 1)
+        (tmp_path / f"other_{name}").replace(path)
+    else:
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+    with (
+        dask.config.set({"daskclust.read-retries": 0}),
+        pytest.raises(OSError, match="another file than the one that was opened"),
+    ):
+        daskclust.KMeans(2, random_state=0).fit(found)
+
+
 def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
     np.save(tmp_path / "scene.npy", values)
     content = (tmp_path / "scene.npy").read_bytes()
