@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
-from daskclust.engine import compute, decide_within_groups, is_dask, working_dtype
+from daskclust.engine import compute, decide_within_groups, is_dask, make_rows, working_dtype
 from daskclust.estimator.inputs import check_choice, check_data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
 from daskclust.kernels.blas import one_blas_thread
@@ -147,8 +146,9 @@ def deduplicate(
         if metric != "cosine" or found:
             raise
         # Rows of zeros alone, of which no cluster has a center.
-        kept = da.ones(rows.n_rows, dtype=bool, chunks=(rows.lengths,))
-        return kept if is_dask(data.X) else kept.compute()
+        if not is_dask(data.X):
+            return np.ones(rows.n_rows, bool)
+        return make_rows(rows.lengths, _keep_all, dtype=np.bool_, name="deduplicate")
     space: Metric = UnitSphere() if metric == "cosine" else EUCLIDEAN
     # Rows of length 1 are |a - b|^2 = 2 (1 - cos) apart.
     squared = 2.0 * threshold if metric == "cosine" else threshold**2
@@ -161,3 +161,7 @@ def deduplicate(
         n_parts=int(min(k, max(1, size // _PART))),
         name="deduplicate",
     )
+
+
+def _keep_all(x: Array, start: int) -> Bools:
+    return np.ones(len(x), bool)
