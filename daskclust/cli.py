@@ -27,6 +27,9 @@ __all__ = ["main"]
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
+#: Bytes of results that are kept until the end.
+_BUFFERED = 2**20
+
 #: Modules of ``daskclust.commands`` by their name, with the line of ``daskclust --help``.
 _COMMANDS = {
     "demo": "cluster a synthetic hyperspectral scene, from Zarr to Zarr",
@@ -93,8 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_program:
         _open_streams()
     if is_program and isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that a terminal cannot show is no reason to fail when all is done.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        # A name that a terminal cannot show is no reason to fail when all is done.  Buffered also
+        # with PYTHONUNBUFFERED: what cannot be written is told once, at the end.
+        number, encoding = sys.stdout.fileno(), sys.stdout.encoding
+        sys.stdout = open(number, "w", _BUFFERED, encoding, "backslashreplace", closefd=False)
     try:
         with handled(is_program=is_program), warnings.catch_warnings():
             # One line, without the place in the library.

@@ -104,10 +104,15 @@ def is_table(options: argparse.Namespace) -> bool:
 def _holds_table(path: str) -> bool:
     from daskclust.tables import holds_vectors
 
-    kind, folder = kind_of(path), Path(path)
+    return holds_columns(path) or (kind_of(path) in ("npy", "zarr") and holds_vectors(path))
+
+
+def holds_columns(path: str) -> bool:
+    """Whether a path is Parquet or CSV, by its name or what is in the folder."""
+    folder = Path(path)
     if "://" not in path and folder.is_dir() and any(folder.glob("*.parquet")):
         return True
-    return kind == "table" or (kind in ("npy", "zarr") and holds_vectors(path))
+    return kind_of(path) == "table"
 
 
 #: Columns beside the labels, by the flag that names them.

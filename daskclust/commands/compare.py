@@ -12,6 +12,7 @@ import numpy as np
 from daskclust.commands._cubes import local_name, store_and_variable
 from daskclust.commands._job import digest
 from daskclust.commands._outputs import check_outputs, places_of
+from daskclust.commands._tables import holds_columns
 from daskclust.commands.console import (
     Progress,
     add_cluster_arguments,
@@ -74,6 +75,13 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     names = (options.first, options.second)
     places = [store_and_variable(name) for name in names]
+    for place, _ in places:
+        if holds_columns(place):
+            options.parser.error(
+                f"{redact(place)!r} is a table; expected label maps (Zarr, GeoTIFF, NetCDF or "
+                ".npy). To compare the clusters of rows with a column of theirs, use "
+                "predict --truth COLUMN"
+            )
     said = [redact(str(local_path(name) or name)) for name in names]
     mark = digest(["compare", *said, options.match, options.resample])
     inputs = {"SECOND": places[1][0], "FIRST": places[0][0]}

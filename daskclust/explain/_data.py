@@ -23,7 +23,7 @@ from daskclust.engine import (
 )
 from daskclust.estimator.base import center_space, label_function
 from daskclust.estimator.inputs import as_cube, check_rows, is_partial
-from daskclust.persistence.saveable import class_names_of, merged_classes_of
+from daskclust.persistence.saveable import class_names_of, clusters_are_classes, merged_classes_of
 from daskclust.reduction import Reduction
 from daskclust.reduction.label_profiles import LabelsOfRows, Place
 
@@ -121,6 +121,8 @@ def _name_of(model: Any, label: int, usual: str) -> str:
         return f"{of_class} ({label})"
     if hasattr(model, "cluster_classes_"):
         return usual
+    if clusters_are_classes(model) and model.classes_.dtype.kind in "iu":
+        usual = f"class_{label}"
     is_noise = label == NONE and getattr(model, "_finds_noise", False)
     return NOISE if is_noise else class_names_of(model)[0].get(label, usual)
 
@@ -137,7 +139,10 @@ def _class_of(model: Any, label: int) -> str | None:
         usual = f"cluster_{code}"
     else:
         code, usual = int(codes[owners[label]]), str(classes[owners[label]])
-    return names.get(merged_classes_of(model).get(code, code), usual)
+    code = merged_classes_of(model).get(code, code)
+    if owners[label] >= 0 and classes.dtype.kind in "iub":
+        usual = f"class_{code}"
+    return names.get(code, usual)
 
 
 def model_input(model: Any, X: Any) -> Any:

@@ -343,13 +343,14 @@ def test_failures_are_one_line(
         ),
     ],
 )
-def test_standard_streams_that_are_closed_or_full(streams, code, said, tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_standard_streams_that_are_closed_or_full(streams, code, said, unbuffered, tmp_path):
     np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
     found = subprocess.run(
         f"{sys.executable} -m daskclust inspect cube.npy --dims y,x,band {streams}",
         shell=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
         capture_output=True,
         text=True,
         check=False,

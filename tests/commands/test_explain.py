@@ -71,6 +71,25 @@ def test_a_table(explain: Callable[..., Any], tmp_path: Path) -> None:
     assert (tmp_path / "mine.html").read_text() == "<p>mine"
 
 
+def test_codes_without_names_are_called_as_fit_calls_them(
+    explain: Callable[..., Any], tmp_path: Path, address: str, capsys: Any
+) -> None:
+    X = np.repeat([[0.0], [9.0], [20.0]], 20, axis=0) + np.linspace(0, 1, 60)[:, None]
+    codes = np.repeat([1, 7, -1], 20)
+    codes[25:] = -1
+    pd.DataFrame({"x": X[:, 0], "known": codes}).to_csv(tmp_path / "t.csv", index=False)
+    words = ("fit", "t.csv", "--label-column", "known", "--n-clusters", "3", "--seed", "0")
+    words += ("--estimator", "SemiSupervisedKMeans", "--model", "m.zarr", "--json")
+    assert cli.main([*words, "--output", "l.csv", "--scheduler", address]) == 0
+    fitted = capsys.readouterr().out
+    code, out, err = explain("m.zarr", "t.csv", "--columns", "x", "--json")
+    assert code == 0, err
+    called = {each["name"].split()[0] for each in json.loads(out)["clusters"]}
+    assert called == {"class_1", "class_7", "cluster_8"}
+    assert '"class_1"' in fitted
+    assert '"class_7"' in fitted
+
+
 def test_a_scene(explain: Callable[..., Any], tmp_path: Path) -> None:
     small_scene(tmp_path)
     cube = daskclust.open_cube(tmp_path / "scene.zarr")
