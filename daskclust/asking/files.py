@@ -212,8 +212,8 @@ class AnswersFile(_Points):
             return None
         return Written(self.kind, {"about": about, "items": items})
 
-    @contextmanager
-    def new(self) -> Iterator[Path]:
+    def check_now(self) -> None:
+        super().check_now()
         found = self.written() if self.exists() else self.known
         if found is not None and found != self.known:
             # Such as by another page, or in QGIS.
@@ -221,9 +221,20 @@ class AnswersFile(_Points):
                 f"{self.place!r} was changed by others since it was read here. Their labels are "
                 "kept, this answer is not: end this command, and start it again to go on from both."
             )
+
+    @contextmanager
+    def new(self) -> Iterator[Path]:
         with super().new() as partial:
             yield partial
-        self.known = self.written()
+            ours = _version(partial)
+        known = self.written()
+        # Who was as quick is not known here: the next answer is refused.
+        self.known = known if self.exists() and _version(Path(self.place)) == ours else None
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:

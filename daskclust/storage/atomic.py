@@ -150,12 +150,9 @@ def naming(path: Path) -> Iterator[None]:
 def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
 
-    A crash leaves the old file or the new one. `check` may refuse the rename. A URL is refused: a
-    path would make a folder of it.
+    A crash leaves the old file or the new one. `check` may refuse the rename.
     """
-    if _WAS_URL.match(str(path)):
-        raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_parent(path)
     partial = hidden_sibling(path, "partial")
     try:
         with naming(path):
@@ -171,16 +168,26 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
         raise
 
 
+def _make_parent(path: Path) -> None:
+    """Make the folder of a path; not of a URL, which would be one here."""
+    if _WAS_URL.match(str(path)):
+        raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
-def reserved(paths: Iterable[Path]) -> Iterator[None]:
+def reserved(paths: Iterable[Path], *, again: bool = False) -> Iterator[None]:
     """Keep places for this process, by locks of hidden files beside them; FileExistsError: taken.
 
-    On file systems without locks, and on Windows, nothing is kept.
+    With `again`, what this process keeps already is no error, and stays the first's. On file
+    systems without locks, and on Windows, nothing is kept.
     """
     with ExitStack() as held:
         for path in sorted(set(paths)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(_locked(path))
+            _make_parent(path)
+            place = path.parent.resolve() / f".{path.name}.lock"
+            if not (again and place in _locks):
+                held.enter_context(_locked(path, place))
         yield
 
 
@@ -195,8 +202,7 @@ def remove_locks() -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    place = path.with_name(f".{path.name}.lock")
+def _locked(path: Path, place: Path) -> Iterator[None]:
     file = _lock(path, place)
     if file is None:
         yield

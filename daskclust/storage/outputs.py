@@ -134,15 +134,21 @@ class Output:
                 "daskclust only. Choose another name, or remove it yourself."
             )
 
+    def check_now(self) -> None:
+        """Check before anything is written, and before it gets its name."""
+        self.check()
+
     @contextmanager
     def new(self) -> Iterator[Path]:
         """Yield a :func:`new_place`; a folder must be made by the caller."""
-        self.check()
+        self.check_now()
         assert self.path is not None
-        # Checked again: writing may have taken hours.
-        with new_place(self.path, check=self.check) as partial:
-            yield partial
-        remove_stale(self.path)
+        # Two writers would leave parts of both: a map has its classes beside it.
+        with reserved([self.path], again=True):
+            # Checked again: writing may have taken hours.
+            with new_place(self.path, check=self.check_now) as partial:
+                yield partial
+            remove_stale(self.path)
 
 
 def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:

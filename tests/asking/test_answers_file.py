@@ -21,6 +21,7 @@ from daskclust.asking.files import (
 )
 from daskclust.commands.label import _named
 from daskclust.cube._georeference import IDENTITY, PixelGrid
+from daskclust.storage import atomic
 
 ABOUT = {"shape": [4, 5], "classes": [{"name": "lake", "color": "#0000ff"}]}
 LABELS = [
@@ -143,6 +144,31 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_answers(file, LABELS[:1], plain, {"shape": float("nan")})
     assert read_answers(file, plain) == (ABOUT, LABELS)
+
+
+@pytest.mark.parametrize("name", ["labels.geojson", "labels.gpkg"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_answer_of_another_that_is_written_meanwhile_is_kept(tmp_path, monkeypatch, name, when):
+    """Of two that wrote at once, one took the other's for its own, and then replaced it."""
+    place, other = tmp_path / name, tmp_path / f"other_{name}"
+    file = AnswersFile(str(place))
+    write_answers(file, LABELS[:1], UTM, ABOUT)
+    write_answers(AnswersFile(str(other)), LABELS[1:2], UTM, ABOUT)
+    put = atomic.put_in_place
+
+    def put_and_be_replaced(partial, path):
+        put(partial, path)
+        other.replace(place)
+
+    if when == "after":
+        monkeypatch.setattr(atomic, "put_in_place", put_and_be_replaced)
+        write_answers(file, LABELS[:2], UTM, ABOUT)
+        monkeypatch.undo()
+    else:
+        monkeypatch.setattr(atomic.os, "fsync", lambda _: other.replace(place))
+    with pytest.raises(FileExistsError, match="changed by others"):
+        write_answers(file, LABELS, UTM, ABOUT)
+    assert read_answers(AnswersFile(str(place)), UTM)[1] == LABELS[1:2]
 
 
 def test_files_of_others_are_not_replaced(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from daskclust.storage import atomic
 from daskclust.storage.atomic import new_place, remove_stale, reserved
+from daskclust.storage.outputs import keeping, new_group
 
 HOST = atomic.host()
 
@@ -179,3 +180,19 @@ def test_a_place_is_kept_for_one_process(path, tmp_path):
     with reserved([path]):
         pass
     assert not (tmp_path / ".fit.npz.lock").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_of_two_processes_that_write_one_output_the_second_is_refused(tmp_path):
+    """A map could get the classes of another, which lie beside it."""
+    other = (
+        "import sys; from daskclust.storage.outputs import new_group\n"
+        "with new_group(sys.argv[1], kind='model', overwrite=True): pass"
+    )
+    command = [sys.executable, "-c", other, "a.zarr"]
+    with keeping([tmp_path / "a.zarr"]), new_group(tmp_path / "a.zarr", kind="model") as group:
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert f"a.zarr' is being written by process {os.getpid()} on " in found.stderr
+        group.attrs["of"] = "the first"
+    assert [item.name for item in tmp_path.iterdir()] == ["a.zarr"]
+    subprocess.run(command, cwd=tmp_path, check=True)
