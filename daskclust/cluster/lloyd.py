@@ -294,10 +294,10 @@ class LloydProblem(DataAlone):
         inertia[loose] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
-    def kept_labels(self, X: Any, centers: Floats) -> Ints | None:
+    def kept_labels(self, centers: Floats) -> Ints | None:
         """Labels that the last pass left of rows in memory, if it went to these centers."""
-        last, here = self._last, isinstance(X, np.ndarray) and self.metric.is_identity
-        if self.clamped is not None or not here or last.carry.held is None:
+        last = self._last
+        if self.clamped is not None or not self.metric.is_identity or last.carry.held is None:
             return None
         if last.centers is None or not np.array_equal(last.centers, centers):
             return None
@@ -345,7 +345,8 @@ class LloydClusterer(BaseClusterer):
             # Centers of equal rows may differ by their rounding: clusters without rows tell.
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
-        labels = problem.kept_labels(data.X, self._centers)
+        here = isinstance(data.X, np.ndarray)
+        labels = problem.kept_labels(self._centers) if here else None
         if labels is None:
             labels = row_labels(
                 data,

@@ -123,11 +123,14 @@ tuple of str, default="auto"
         What is beside the graph: 100 extremely randomized trees
         (:class:`sklearn.ensemble.ExtraTreesClassifier`) whose thresholds are drawn among the
         ranks of the values, so that no far value and no scale matters, and linear functions of
-        the standardized features (:class:`sklearn.linear_model.LogisticRegression`), for which
-        fewer labels suffice, mixed by the labels left out; a classifier of scikit-learn with
-        ``predict_proba``, of which a copy is fitted; or nothing.  It sees the features as they
-        are in X; to the linear functions a missing value is the mean of the labeled rows.  At
-        most 10 000 labeled rows teach it, drawn evenly among the classes.
+        the standardized features, for which fewer labels suffice, mixed by the labels left out;
+        a classifier of scikit-learn with ``predict_proba``, of which a copy is fitted; or
+        nothing.  The functions are those of :class:`sklearn.linear_model.LogisticRegression`,
+        or, where labels are fewer than features and labels left out do not speak against it,
+        of a discriminant whose covariance is shrunk in the principal axes of the labeled rows.
+        It sees the features as they are in X; to the linear functions a missing value is the
+        mean of the labeled rows.  At most 10 000 labeled rows teach it, drawn evenly among the
+        classes.
     random_state : int, RandomState, Generator or None, default=None
         Also of the classifier, where that has none of its own.  With an int the result does
         not depend on the chunks, the scheduler or the number of workers.
@@ -393,7 +396,7 @@ tuple of str, default="auto"
         self._fitted, learned, mixture = None, None, Mixture()
         if lesson is not None:
             self._fitted, learned = lesson.teach()
-            mixture = lesson.weigh(posterior, without)
+            mixture = lesson.weigh(posterior, without, self._fitted)
             if isinstance(learned, Both):
                 self._fitted.linear_share_ = mixture.linear_share
                 learned = replace(learned, linear_share=mixture.linear_share)

@@ -8,19 +8,20 @@ a model needs no pickle and predicts the same bits wherever it is.
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, svd
 from scipy.special import softmax
 from sklearn.base import clone, is_classifier
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from sklearn.utils import get_tags
@@ -240,6 +241,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 #: Rows that linear functions judge at a time.
 _SLICE = 2048
+#: Length of a principal axis beside the longest, up to which rows are flat along it; into how many
+#: parts few rows are dealt; and how much larger a loss may be, of which few rows say no more.
+_FLAT, _DEALT, _NO_WORSE = 1e-7, 4, 1.05
 
 
 class RankedTrees(ExtraTreesClassifier):
@@ -273,29 +277,124 @@ class RankedTrees(ExtraTreesClassifier):
         return self
 
 
+def _shrunk(z: Floats, weight: Floats) -> Floats:
+    """Covariance of rows, drawn to its diagonal as far as Ledoit and Wolf (2004) choose."""
+    n, p = weight.sum(), z.shape[1]
+    apart = z - weight @ z / n
+    scale = np.sqrt(weight @ apart**2 / n)
+    apart /= np.where(scale > 0, scale, 1.0)
+    found: Floats = (weight * apart.T) @ apart / n
+    mean = np.trace(found) / p
+    distance = ((found - mean * np.eye(p)) ** 2).sum()
+    noise = (weight @ (apart**2).sum(axis=1) ** 2 / n - (found**2).sum()) / n
+    share = np.clip(noise / distance, 0.0, 1.0) if distance > 0 else 0.0
+    found *= 1 - share
+    found[np.diag_indices(p)] += share * mean
+    return found * np.outer(scale, scale)
+
+
+def discriminant(x: Floats, codes: Ints, weight: Floats) -> tuple[Floats, Floats] | None:
+    """Weights and offsets of linear functions that tell apart Gaussian classes of one shape.
+
+    The covariance of each class is shrunk in the principal axes of all rows.  None where it is
+    singular, as where no class has two different rows.
+    """
+    center = weight @ x / weight.sum()
+    _, lengths, axes = svd(np.sqrt(weight)[:, None] * (x - center), full_matrices=False)
+    axes = axes[lengths > _FLAT * lengths[0]]
+    z = (x - center) @ axes.T
+    own = [(z[codes == c], weight[codes == c]) for c in range(codes.max() + 1)]
+    priors = np.array([w.sum() for _, w in own]) / weight.sum()
+    means = np.array([w @ rows / w.sum() for rows, w in own])
+    within = sum(prior * _shrunk(*one) for prior, one in zip(priors, own, strict=True))
+    try:
+        solved = cho_solve(cho_factor(within), means.T).T
+    except LinAlgError:
+        return None
+    weights: Floats = solved @ axes
+    return weights, np.log(priors) - (means * solved).sum(axis=1) / 2 - weights @ center
+
+
+def discriminant_leads(x: Floats, codes: Ints, weight: Floats) -> bool:
+    """Whether few rows are told apart by the discriminant as well as by a regression.
+
+    It knows how features go together, which counts where rows are fewer than features, and where
+    it foretells rows that are left out no worse.
+    """
+    if weight.sum() >= x.shape[1]:
+        return False
+    counts = np.bincount(codes)
+    # Rows of each class are dealt out in turn; the only row of a class is never left out.
+    turn = np.empty_like(codes)
+    turn[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(c) for c in counts])
+    turn = np.where(counts[codes] > 1, turn % _DEALT, -1)
+    losses = np.zeros(2)
+    for part in np.unique(turn[turn >= 0]):
+        out = turn == part
+        kept, own = ~out, codes[out]
+        regression = LogisticRegression().fit(x[kept], codes[kept], weight[kept])
+        other = as_sure(regression, x[kept], codes[kept], weight[kept]) or regression
+        for i, one in enumerate((regression, other)):
+            found = surely(one.predict_proba(x[out]))[np.arange(len(own)), own]
+            losses[i] -= weight[out] @ np.log(found)
+    return bool(losses[1] <= _NO_WORSE * losses[0])
+
+
+def as_sure(
+    fitted: LogisticRegression, x: Floats, codes: Ints, weight: Floats
+) -> LogisticRegression | None:
+    """Return the discriminant as a regression whose scores are as large; its own are too sure."""
+    found = discriminant(x, codes, weight)
+    if found is None:
+        return None
+    weights, offsets = found
+    scores = fitted.decision_function(x)
+    if len(weights) == 2:
+        weights, offsets = weights[1:] - weights[:1], offsets[1:] - offsets[:1]
+        own = (x @ weights.T + offsets)[:, 0]
+    else:
+        own = x @ weights.T + offsets
+        own -= own.mean(axis=1, keepdims=True)
+        scores = scores - scores.mean(axis=1, keepdims=True)
+    size = np.sqrt((scores**2).sum() / (own**2).sum())
+    other = copy(fitted)
+    other.coef_, other.intercept_ = size * weights, size * offsets
+    return other
+
+
 class TreesAndLinear(RankedTrees):
     """Ranked trees, and a linear classifier beside them, which few rows suffice for.
 
     Logarithms of both probabilities are added up; ``linear_share_`` is the weight of the linear
-    one, 1 less it that of the trees.  Missing values are means of the columns for the linear one.
+    one, 1 less it that of the trees.  Missing values are means of the columns for the linear one:
+    a logistic regression, or the discriminant (``discriminant_``, chosen by a fit where it is
+    None).
     """
 
     linear_share_: float = 0.5
+    discriminant_: bool | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Grow the trees, and fit a logistic regression to standardized features."""
+        """Grow the trees, and fit linear functions to standardized features."""
         super().fit(X, y, sample_weight)
         missing = np.isnan(X)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         present = weight @ ~missing
         sums = weight @ np.where(missing, 0.0, X)
         self.fill_ = np.divide(sums, present, out=np.zeros_like(sums), where=present > 0)
-        self.linear_ = make_pipeline(StandardScaler(), LogisticRegression())
-        options = {f"{name}__sample_weight": sample_weight for name, _ in self.linear_.steps}
+        scaler, linear = StandardScaler(), LogisticRegression()
         # In a few labels there is no last digit that could matter.
         with one_blas_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.linear_.fit(np.where(missing, self.fill_, X), y, **options)
+            filled = np.where(missing, self.fill_, X)
+            scaled = scaler.fit(filled, y, weight).transform(filled)
+            linear.fit(scaled, y, weight)
+            codes = np.searchsorted(self.classes_, y)
+            if self.discriminant_ is None:
+                self.discriminant_ = discriminant_leads(scaled, codes, weight)
+            if self.discriminant_:
+                linear = as_sure(linear, scaled, codes, weight) or linear
+        self.linear_ = Pipeline([("scaler", scaler), ("linear", linear)])
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -560,13 +659,21 @@ def takes_missing(classifier: Any) -> bool:
 
 
 def teach(
-    classifier: Any, x: Array, codes: NDArray[Any], weight: Floats, classes: Array
+    classifier: Any,
+    x: Array,
+    codes: NDArray[Any],
+    weight: Floats,
+    classes: Array,
+    like: Any = None,
 ) -> tuple[Any, Learned]:
     """Fit a copy of a classifier to labeled rows; also return what rows are judged by.
 
-    ``codes`` are places in ``classes``, two or more different ones.
+    ``codes`` are places in ``classes``, two or more different ones.  Linear functions are of the
+    kind of those of ``like``.
     """
     fitted = clone(classifier)
+    if type(fitted) is TreesAndLinear and like is not None:
+        fitted.discriminant_ = like.discriminant_
     options: dict[str, Any] = {}
     if (weight != weight[0]).any():
         if has_fit_parameter(fitted, "sample_weight"):

@@ -125,16 +125,15 @@ class Lesson:
         number[order] = np.arange(len(order)) % _FOLDS
         return number
 
-    def teach(self, without: Fold | None = None) -> tuple[Any, Any]:
+    def teach(self, without: Fold | None = None, like: Any = None) -> tuple[Any, Any]:
         kept = self._taught if without is None else self._taught[~without.rows[self._taught]]
-        return teach(
-            self._classifier, self._x[kept], self._codes[kept], self._weight[kept], self._classes
-        )
+        labels = self._x[kept], self._codes[kept], self._weight[kept]
+        return teach(self._classifier, *labels, self._classes, like)
 
-    def weigh(self, posterior: Posterior, without: Sequence[Posterior]) -> Mixture:
+    def weigh(self, posterior: Posterior, without: Sequence[Posterior], fitted: Any) -> Mixture:
         """Weigh all parts by what they say of each fold, taught by the labels of the others.
 
-        ``without`` are posteriors by these labels.
+        ``without`` are posteriors by these labels, ``fitted`` the classifier of all labels.
         """
         # Trees ask for one feature after another, of which they need many rows.
         n, p = self._x.shape
@@ -145,7 +144,7 @@ class Lesson:
         for fold, one in zip(self.folds, without, strict=True):
             x = self.points.x[fold.points]
             spread = as_beside(one, posterior)(x, np.flatnonzero(fold.points))
-            learned = self.teach(fold)[1]
+            learned = self.teach(fold, fitted)[1]
             both = isinstance(learned, Both)
             found.append((spread, *(learned.parts(x) if both else [learned.predict_proba(x)])))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])

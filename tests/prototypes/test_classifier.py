@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from helpers import moons
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -29,7 +31,7 @@ from daskclust.exceptions import ConstraintWarning, ModelFormatError
 from daskclust.prototypes import spreading
 from daskclust.prototypes.asking import Doubt
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.learners import Linear, Trees, as_classifier, teach
+from daskclust.prototypes.learners import Linear, Trees, as_classifier, discriminant, teach
 from daskclust.prototypes.posterior import margins, mixed
 
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
@@ -514,9 +516,9 @@ def test_labels_left_out_have_no_say_in_how_sharp_the_others_are(
     powers = []
     weigh = spreading.Lesson.weigh
 
-    def kept(lesson: Any, posterior: Any, without: Any) -> Any:
+    def kept(lesson: Any, posterior: Any, without: Any, fitted: Any) -> Any:
         powers.append([one.spaces[0].balance.spread_power for one in (posterior, *without)])
-        return weigh(lesson, posterior, without)
+        return weigh(lesson, posterior, without, fitted)
 
     monkeypatch.setattr(spreading.Lesson, "weigh", kept)
     monkeypatch.setattr(
@@ -539,3 +541,84 @@ def test_parts_that_all_err_leave_doubt_and_not_the_first_class() -> None:
     proba = mixed(tuple(found.weights), wrong, wrong)
     assert_array_equal(proba.argmax(axis=1), wrong.argmax(axis=1))
     assert proba.max() < 0.6
+
+
+@pytest.mark.parametrize(("n", "p", "classes"), [(12, 40, 3), (10, 92, 2), (60, 8, 4)])
+def test_the_discriminant_is_that_of_scikit_learn_on_principal_axes(
+    n: int, p: int, classes: int
+) -> None:
+    rng = np.random.default_rng(n)
+    codes = np.arange(n) % classes
+    x = rng.normal(size=(n, p)) @ rng.normal(size=(p, p)) + codes[:, None]
+    found = discriminant(x, codes, np.ones(n))
+    assert found is not None
+    weights, offsets = found
+    axes = PCA(min(n - 1, p)).fit(x)
+    peer = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(
+        axes.transform(x), codes
+    )
+    own = softmax(x @ weights.T + offsets, axis=1)
+    assert_allclose(own, peer.predict_proba(axes.transform(x)), atol=1e-12)
+    times = np.arange(n) % 3 + 1
+    repeated = [np.repeat(one, times, axis=0) for one in (x, codes)]
+    for one, other in zip(
+        discriminant(x, codes, times.astype(float)),
+        discriminant(*repeated, np.ones(times.sum())),
+        strict=True,
+    ):
+        assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
+
+
+def test_without_different_rows_in_a_class_there_is_no_discriminant() -> None:
+    x = np.repeat(np.random.default_rng(0).normal(size=(2, 5)), 3, axis=0)
+    assert discriminant(x, np.arange(6) // 3, np.ones(6)) is None
+    classifier = as_classifier("trees", 0, 5)
+    truth = np.arange(2)
+    # One row a class, or two: none or few can be left out, and the regression stays.
+    for rows, codes in (([0, 3], truth), ([0, 1, 3], np.array([0, 0, 1]))):
+        _, learned = teach(classifier, x[rows], codes, np.ones(len(rows)), truth)
+        assert_array_equal(learned.predict_proba(x[rows]).argmax(axis=1), codes)
+
+
+def test_few_rows_are_told_apart_by_the_discriminant_where_they_agree() -> None:
+    X, truth = slanted(columns=60, factors=5)
+    others = X[200:], truth[200:]
+
+    def learned(n: int) -> tuple[Any, float]:
+        fitted, one = teach(
+            as_classifier("trees", 0, 60), X[:n], truth[:n], np.ones(n), np.arange(2)
+        )
+        return fitted, np.mean(one.parts(others[0])[1].argmax(axis=1) == others[1])
+
+    few, right = learned(20)
+    assert few.discriminant_
+    scaler, linear = few.linear_[0], few.linear_[-1]
+    taught = scaler.transform(X[:20])
+    regression = LogisticRegression().fit(taught, truth[:20])
+    by_regression = np.mean(regression.predict(scaler.transform(others[0])) == others[1])
+    assert 1 - right < (1 - by_regression) / 2
+    # As sure as the regression.
+    sizes = [np.sum(one.decision_function(taught) ** 2) for one in (linear, regression)]
+    assert_allclose(*sizes)
+    assert not learned(80)[0].discriminant_
+    # Features that have nothing to do with each other: rows that are left out speak against it.
+    rng = np.random.default_rng(0)
+    codes = np.arange(20) % 2
+    alone = rng.normal(size=(20, 24)) + 0.3 * codes[:, None]
+    fitted, _ = teach(as_classifier("trees", 0, 24), alone, codes, np.ones(20), np.arange(2))
+    assert fitted.discriminant_ is False
+
+
+def test_folds_have_the_linear_functions_of_all_labels() -> None:
+    X, truth = slanted(columns=30)
+    rows, labels = some(truth, 24)
+    y = daskclust.estimator.partial_labels.read_labels((rows, labels), len(X))
+    n = len(rows)
+    plan = LabelPlan(
+        rows, y.codes, np.ones(n, bool), None, x=X[rows], weights=np.eye(2)[y.codes], labels=y
+    )
+    lesson = spreading.Lesson(plan, as_classifier("trees", 0, 30), 0)
+    fitted, _ = lesson.teach()
+    for kind in (True, False):
+        fitted.discriminant_ = kind
+        assert [lesson.teach(fold, fitted)[0].discriminant_ for fold in lesson.folds] == [kind] * 4
