@@ -126,8 +126,8 @@ tuple of str, default="auto"
         the standardized features, for which fewer labels suffice, mixed by the labels left out;
         a classifier of scikit-learn with ``predict_proba``, of which a copy is fitted; or
         nothing.  The functions are those of :class:`sklearn.linear_model.LogisticRegression`,
-        or, where labels are fewer than features and labels left out do not speak against it,
-        of a discriminant whose covariance is shrunk in the principal axes of the labeled rows.
+        or, where labels are fewer than features and it foretells labels left out better, of a
+        discriminant whose covariance is shrunk in the principal axes of the labeled rows.
         It sees the features as they are in X; to the linear functions a missing value is the
         mean of the labeled rows.  At most 10 000 labeled rows teach it, drawn evenly among the
         classes.

@@ -241,9 +241,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 #: Rows that linear functions judge at a time.
 _SLICE = 2048
-#: Length of a principal axis beside the longest, up to which rows are flat along it; into how many
-#: parts few rows are dealt; and how much larger a loss may be, of which few rows say no more.
-_FLAT, _DEALT, _NO_WORSE = 1e-7, 4, 1.05
+#: Length of a principal axis beside the longest, up to which rows are flat along it; and into how
+#: many parts few rows are dealt.
+_FLAT, _DEALT = 1e-7, 4
 
 
 class RankedTrees(ExtraTreesClassifier):
@@ -316,10 +316,10 @@ def discriminant(x: Floats, codes: Ints, weight: Floats) -> tuple[Floats, Floats
 
 
 def discriminant_leads(x: Floats, codes: Ints, weight: Floats) -> bool:
-    """Whether few rows are told apart by the discriminant as well as by a regression.
+    """Whether few rows are better told apart by the discriminant than by a regression.
 
-    It knows how features go together, which counts where rows are fewer than features, and where
-    it foretells rows that are left out no worse.
+    It knows how features go together, which counts where rows are fewer than features and it
+    foretells those that are left out better.
     """
     if weight.sum() >= x.shape[1]:
         return False
@@ -337,7 +337,7 @@ def discriminant_leads(x: Floats, codes: Ints, weight: Floats) -> bool:
         for i, one in enumerate((regression, other)):
             found = surely(one.predict_proba(x[out]))[np.arange(len(own)), own]
             losses[i] -= weight[out] @ np.log(found)
-    return bool(losses[1] <= _NO_WORSE * losses[0])
+    return bool(losses[1] < losses[0])
 
 
 def as_sure(
