@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from daskclust._progress import Progress
 from daskclust.commands.signals import deferred
-from daskclust.storage.outputs import json_text
 from daskclust.storage.urls import redact
 
 #: Flags by the names of what they mean in Python.
@@ -63,6 +62,9 @@ def tell(
     options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
 ) -> int:
     """Print what was found: for programs, or in lines for people; return the exit code."""
+    # Not above: a parser alone loads no library.
+    from daskclust.storage.outputs import json_text
+
     print(json_text(found, indent=2) if options.json else "\n".join(as_text(found)))
     return 0
 

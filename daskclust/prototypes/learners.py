@@ -356,7 +356,11 @@ def as_sure(
         own = x @ weights.T + offsets
         own -= own.mean(axis=1, keepdims=True)
         scores = scores - scores.mean(axis=1, keepdims=True)
-    size = np.sqrt((scores**2).sum() / (own**2).sum())
+    of_own = (own**2).sum()
+    if of_own == 0:
+        # All rows are equal.
+        return None
+    size = np.sqrt((scores**2).sum() / of_own)
     other = copy(fitted)
     other.coef_, other.intercept_ = size * weights, size * offsets
     return other
