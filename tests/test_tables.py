@@ -490,27 +490,20 @@ def test_types_of_later_parquet_files(tmp_path: Path) -> None:
         opened(pandas.DataFrame({"a": [[300.5, 2.0]]}))
 
 
-def test_parts_of_other_types_than_their_frame(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (["oops"], r"column 'a' is .* such as 'oops'; expected numbers"),
+        ([2.0, 1e300], r"column 'a' holds 1e\+300 .* too large for float32"),
+    ],
+)
+def test_parts_of_other_types_than_their_frame(values: list[Any], match: str) -> None:
     """As of files elsewhere, of which the first one alone is looked at."""
     frame = from_map(
         lambda values: pandas.DataFrame({"a": values}),
-        [np.float32([1]), ["oops"]],
+        [np.float32([1]), values],
         meta=pandas.DataFrame({"a": np.float32([])}),
         enforce_metadata=False,
     )
-    with (
-        pytest.raises(ValueError, match=r"column 'a' is .* such as 'oops'; expected numbers"),
-        dask.config.set(scheduler="sync"),
-    ):
-        open_table(frame).samples.compute()
-    frame = from_map(
-        lambda values: pandas.DataFrame({"a": values}),
-        [np.float32([1]), [2.0, 1e300]],
-        meta=pandas.DataFrame({"a": np.float32([])}),
-        enforce_metadata=False,
-    )
-    with (
-        pytest.raises(ValueError, match=r"column 'a' holds 1e\+300 .* too large for float32"),
-        dask.config.set(scheduler="sync"),
-    ):
+    with pytest.raises(ValueError, match=match), dask.config.set(scheduler="sync"):
         open_table(frame).samples.compute()

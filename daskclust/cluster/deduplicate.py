@@ -140,10 +140,12 @@ def deduplicate(
     try:
         model = HierarchicalKMeans(k, metric=metric, random_state=random_state).fit(data.X)
     except ValueError:
+        if metric != "cosine":
+            raise
         found = data.X.any()
         if is_dask(found):
             (found,) = compute("the rows of zeros", found)
-        if metric != "cosine" or found:
+        if found:
             raise
         # Rows of zeros alone, of which no cluster has a center.
         if not is_dask(data.X):

@@ -155,15 +155,7 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
             "cluster": each.cluster,
             "rule": str(each),
             # Without the rounding of the text.
-            "intervals": [
-                {
-                    "feature": feature,
-                    "low": low if np.isfinite(low) else None,
-                    "high": high if np.isfinite(high) else None,
-                    "or_missing": or_missing,
-                }
-                for feature, low, high, or_missing in each.intervals
-            ],
+            "intervals": [interval._asdict() for interval in each.intervals],
             "rows": each.rows,
             "precision": each.precision,
         }

@@ -52,22 +52,23 @@ class Rule:
     ----------
     cluster : str
         Name of the cluster that the leaf stands for.
-    conditions : list of str
-        All of which hold in the leaf, with thresholds rounded to six digits.
+    intervals : list of named tuples (feature, low, high, or_missing)
+        All of which hold in the leaf: ``low < value <= high``, of values in single precision.
     rows : int
         Rows in the leaf.
     precision : float
         Share of them that are of the cluster.
-    intervals : list of named tuples (feature, low, high, or_missing)
-        The conditions with the very thresholds by which rows are told apart:
-        ``low < value <= high``, of values in single precision.
     """
 
     cluster: str
-    conditions: list[str]
+    intervals: list[Interval]
     rows: int
     precision: float
-    intervals: list[Interval]
+
+    @property
+    def conditions(self) -> list[str]:
+        """The intervals in words, with thresholds rounded to six digits."""
+        return [*map(str, self.intervals)]
 
     def __str__(self) -> str:
         return " and ".join(self.conditions) or "always"
@@ -279,8 +280,7 @@ def _read(
     for i, leaf in enumerate(leaves):
         intervals = _intervals(paths[int(leaf)], features, gapped)
         precision = float(right[i] / sizes[i]) if sizes[i] else float("nan")
-        told = [*map(str, intervals)]
-        found.append(Rule(names[chosen[i]], told, int(sizes[i]), precision, intervals))
+        found.append(Rule(names[chosen[i]], intervals, int(sizes[i]), precision))
     order = sorted(range(len(found)), key=lambda i: (int(chosen[i]), -found[i].rows))
     given = np.zeros((len(names), len(names)), np.int64)
     np.add.at(given.T, chosen, counts)

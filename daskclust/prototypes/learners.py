@@ -297,11 +297,13 @@ def discriminant(x: Floats, codes: Ints, weight: Floats) -> tuple[Floats, Floats
     """Weights and offsets of linear functions that tell apart Gaussian classes of one shape.
 
     The covariance of each class is shrunk in the principal axes of all rows.  None where it is
-    singular, as where no class has two different rows.
+    singular, as where no class has two different rows, and where all rows are equal.
     """
     center = weight @ x / weight.sum()
     _, lengths, axes = svd(np.sqrt(weight)[:, None] * (x - center), full_matrices=False)
     axes = axes[lengths > _FLAT * lengths[0]]
+    if not len(axes):
+        return None
     z = (x - center) @ axes.T
     own = [(z[codes == c], weight[codes == c]) for c in range(codes.max() + 1)]
     priors = np.array([w.sum() for _, w in own]) / weight.sum()
@@ -356,11 +358,9 @@ def as_sure(
         own = x @ weights.T + offsets
         own -= own.mean(axis=1, keepdims=True)
         scores = scores - scores.mean(axis=1, keepdims=True)
-    of_own = (own**2).sum()
-    if of_own == 0:
-        # All rows are equal.
-        return None
-    size = np.sqrt((scores**2).sum() / of_own)
+    said = (own**2).sum()
+    # It says nothing where classes have one mean and are as frequent.
+    size = np.sqrt((scores**2).sum() / said) if said > 0 else 0.0
     other = copy(fitted)
     other.coef_, other.intercept_ = size * weights, size * offsets
     return other

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,8 @@ class Table:
     array: Any = None
     #: Types of the features in the files other than the first.
     kinds: tuple[np.dtype[Any], ...] = ()
-
-    def __post_init__(self) -> None:
-        # Of what was opened: the graph of a fit looks at the files anew.
-        self.__dict__["_seen"] = SeenFiles(file.absolute() for file in self.files)
+    #: The files as they were opened: the graph of a fit looks at them anew.
+    seen: SeenFiles = field(default_factory=lambda: SeenFiles(()))
 
     @property
     def n_features(self) -> int:
@@ -163,7 +161,7 @@ class Table:
         Dask's optimization would bind parts together where few columns are read; here only columns
         are left out. Reads that fail in a way that may pass are made again.
         """
-        self.__dict__["_seen"].check()
+        self.seen.check()
 
         def parts() -> list[Any]:
             frame = self.frame
@@ -559,9 +557,16 @@ def open_table(
         raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    kinds_of_files = _kinds_in(() if is_text or array is not None else files, columns, lists)
     return Table(
-        frame, tuple(columns), label_column, tuple(files), lists, is_text, array, kinds_of_files
+        frame,
+        tuple(columns),
+        label_column,
+        tuple(files),
+        lists,
+        is_text,
+        array,
+        _kinds_in(() if is_text or array is not None else files, columns, lists),
+        SeenFiles(file.absolute() for file in files),
     )
 
 

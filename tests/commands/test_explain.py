@@ -51,6 +51,10 @@ def test_a_table(explain: Callable[..., Any], tmp_path: Path) -> None:
         assert cluster["nearest_rows"] == expected.nearest_rows[at].tolist()
     assert found["fidelity"] == 1.0
     assert found["rules"][0]["rule"].startswith("age")
+    (interval,) = found["rules"][0]["intervals"]
+    assert interval["feature"] == "age"
+    # Exact where it is a number, and in words where it has no end.
+    assert interval["low"] == "-Infinity" or interval["high"] == "Infinity"
     frame = pd.read_csv(tmp_path / "e.csv", index_col=["cluster", "feature"])
     np.testing.assert_allclose(frame["mean"], expected.means.ravel())
     code, out, err = explain("m.zarr", "t.parquet", "--output", "e.html")

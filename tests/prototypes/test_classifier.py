@@ -572,6 +572,13 @@ def test_the_discriminant_is_that_of_scikit_learn_on_principal_axes(
 def test_without_different_rows_in_a_class_there_is_no_discriminant() -> None:
     x = np.repeat(np.random.default_rng(0).normal(size=(2, 5)), 3, axis=0)
     assert discriminant(x, np.arange(6) // 3, np.ones(6)) is None
+    # Equal rows have no axes; classes of one mean have nothing to say.
+    assert discriminant(np.zeros((6, 5)), np.arange(6) // 3, np.ones(6)) is None
+    alike = np.tile(np.random.default_rng(1).normal(size=(3, 5)), (2, 1))
+    _, learned = teach(
+        as_classifier("trees", 0, 5), alike, np.arange(6) // 3, np.ones(6), np.arange(2)
+    )
+    assert_allclose(learned.parts(alike)[1], 0.5, atol=1e-6)
     classifier = as_classifier("trees", 0, 5)
     truth = np.arange(2)
     # One row a class, or two: none or few can be left out, and the regression stays.

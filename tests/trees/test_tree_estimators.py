@@ -407,6 +407,18 @@ def small_boxes(monkeypatch):
     monkeypatch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
 
 
+def check_small_boxes(model, X, weight, expected, core, chunk):
+    """Compare fits of many boxes, of an array and of a lazy one, with labels and core rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        for data in (X, da.from_array(X, chunks=(chunk, X.shape[1]))):
+            model.fit(data, sample_weight=weight)
+            labels, mask = dask.compute(model.labels_, model.core_mask_)
+            assert_array_equal(labels, expected)
+            assert_array_equal(mask, core)
+            assert model.n_clusters_ == expected.max() + 1
+
+
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
@@ -425,14 +437,8 @@ def test_boxes_give_scikit_learns_labels(seed):
     expected = peers.DBSCAN(eps=eps, min_samples=least).fit(X, sample_weight=weight)
     core = np.zeros(len(X), bool)
     core[expected.core_sample_indices_] = True
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
-        for data in (X, da.from_array(X, chunks=(int(rng.integers(20, 300)), p))):
-            model = DBSCAN(eps, min_samples=least).fit(data, sample_weight=weight)
-            labels, mask = dask.compute(model.labels_, model.core_mask_)
-            assert_array_equal(labels, expected.labels_)
-            assert_array_equal(mask, core)
-            assert model.n_clusters_ == expected.labels_.max() + 1
+    model = DBSCAN(eps, min_samples=least)
+    check_small_boxes(model, X, weight, expected.labels_, core, int(rng.integers(20, 300)))
 
 
 @settings(max_examples=40)
@@ -465,14 +471,8 @@ def test_rows_of_weight_zero_join_nothing(seed):
     none = n  # more than any number of a cluster
     of_core = np.where(apart[:, core] <= eps, expected[core], none).min(axis=1, initial=none)
     expected[~used] = np.where(of_core < none, of_core, -1)[~used]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
-        for data in (X, da.from_array(X, chunks=(int(rng.integers(20, 300)), p))):
-            model = DBSCAN(eps, min_samples=least, metric=metric).fit(data, sample_weight=weight)
-            labels, mask = dask.compute(model.labels_, model.core_mask_)
-            assert_array_equal(labels, expected)
-            assert_array_equal(mask, core)
-            assert model.n_clusters_ == without.labels_.max() + 1
+    model = DBSCAN(eps, min_samples=least, metric=metric)
+    check_small_boxes(model, X, weight, expected, core, int(rng.integers(20, 300)))
 
 
 def test_a_row_of_weight_zero_is_no_bridge():
