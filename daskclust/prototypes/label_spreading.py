@@ -125,12 +125,12 @@ tuple of str, default="auto"
         ranks of the values, so that no far value and no scale matters, and linear functions of
         the standardized features, for which fewer labels suffice, mixed by the labels left out;
         a classifier of scikit-learn with ``predict_proba``, of which a copy is fitted; or
-        nothing.  The functions are those of :class:`sklearn.linear_model.LogisticRegression`,
-        or, where labels are fewer than features and it foretells labels left out better, of a
-        discriminant whose covariance is shrunk in the principal axes of the labeled rows.
-        It sees the features as they are in X; to the linear functions a missing value is the
-        mean of the labeled rows.  At most 10 000 labeled rows teach it, drawn evenly among the
-        classes.
+        nothing.  The functions are those of :class:`sklearn.linear_model.LogisticRegression`.
+        With fewer labels than features they are those of a linear discriminant, its covariances
+        shrunk in the principal axes of the labeled rows, if it predicts labels left out better.
+        The classifier sees the features as they are in X; to the linear functions a missing
+        value is the mean of the labeled rows.  At most 10 000 labeled rows teach it, drawn
+        evenly among the classes.
     random_state : int, RandomState, Generator or None, default=None
         Also of the classifier, where that has none of its own.  With an int the result does
         not depend on the chunks, the scheduler or the number of workers.

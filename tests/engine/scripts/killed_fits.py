@@ -26,9 +26,6 @@ from daskclust.engine import computing, rows
 from daskclust.mixture import _ensemble
 from daskclust.prototypes import learners
 
-# Each of some dozen runs of LabelSpreading would grow five forests of a hundred trees.
-learners._TREES = 10
-
 rng = np.random.default_rng(0)
 CENTERS = rng.normal(scale=3, size=(6, 4))
 LABELS = rng.integers(0, 6, 240)
@@ -196,4 +193,7 @@ def main(name: str, n_kills: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    # Each of some dozen runs of LabelSpreading would grow five forests of a hundred trees.  Not
+    # above: what collects tests imports this file.
+    learners._TREES = 10
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
