@@ -205,6 +205,7 @@ class PCKID(
         "_shift": Stored("p"),
         "_single": Number(bool),
     }
+    _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "embedding_")
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(

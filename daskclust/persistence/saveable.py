@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -254,6 +254,8 @@ class Saveable:
         "_cube_matrix": Array("p p", optional=True),
         **ENTRIES,
     }
+    #: Attributes as long as the data.
+    _of_rows: ClassVar[tuple[str, ...]] = ("labels_",)
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
     #: Values of parameters that are other names of one.
@@ -312,3 +314,18 @@ class Saveable:
         return {
             name: value for name, value in state.items() if not hasattr(value, "__dask_graph__")
         }
+
+    if not TYPE_CHECKING:  # to a type checker, it would allow any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say why a fitted model is without its results of rows."""
+            if name not in self._of_rows or "n_features_in_" not in vars(self):
+                return super().__getattribute__(name)
+            predicts = name == "labels_" and hasattr(self, "predict")
+            remedy = "Call predict(X)" if predicts else "Fit again"
+            streams = ", and partial_fit makes none" if hasattr(self, "partial_fit") else ""
+            raise AttributeError(
+                f"This {type(self).__name__} has no {name}. Results as long as the data are not "
+                f"saved, lazy ones neither pickled nor copied{streams}. "
+                f"{remedy}, or compute them where the model was fitted."
+            )

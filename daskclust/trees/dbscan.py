@@ -482,6 +482,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     }
 
     _finds_noise: ClassVar[bool] = True
+    _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "core_mask_")
 
     def __init__(
         self,

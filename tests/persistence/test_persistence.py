@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import warnings
+from copy import deepcopy as copy_of
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,24 @@ def test_pickle_and_joblib_leave_lazy_results_behind(name: str) -> None:
     for copy in (pickle.loads(pickle.dumps(model)), through_joblib(model)):
         assert not [n for n, value in vars(copy).items() if hasattr(value, "__dask_graph__")]
         assert_same_results(model, copy, values)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_model_without_results_of_rows_says_why(name: str, tmp_path: Path) -> None:
+    model = fitted(name, da.from_array(toy()[0], chunks=(20, 4)))
+    lazy = {n for n, value in vars(model).items() if n[0] != "_" and hasattr(value, "dask")}
+    assert "labels_" in lazy
+    model.save(tmp_path / "m.zarr")
+    copies = pickle.loads(pickle.dumps(model)), daskclust.load(tmp_path / "m.zarr")
+    for without in (*copies, copy_of(model)):
+        for attribute in lazy:
+            remedy = "predict" if attribute == "labels_" and name != "DBSCAN" else "Fit again"
+            with pytest.raises(AttributeError, match=f"no {attribute}. Results .* {remedy}"):
+                getattr(without, attribute)
+        with pytest.raises(AttributeError, match="no attribute 'others_'"):
+            getattr(without, "others_")  # noqa: B009
+    with pytest.raises(AttributeError, match="no attribute 'labels_'"):
+        getattr(ESTIMATORS[name](), "labels_")  # noqa: B009
 
 
 def through_joblib(model: Any) -> Any:
