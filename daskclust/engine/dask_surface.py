@@ -6,6 +6,7 @@ One function for each reach, and one test of it in ``tests/engine/test_dask_surf
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ __all__ = [
     "compute_by",
     "delayed_parts",
     "graph_of",
+    "hold_for_futures",
     "inputs_of",
     "is_future",
     "needed",
@@ -255,6 +257,24 @@ def compute_by(
 
     found: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
     return found
+
+
+def hold_for_futures(held: object) -> None:
+    """Hold an object, of a graph that is being sent, until the futures asked for are released.
+
+    What is persisted has futures in the place of its graph, and its tasks may be run again.
+    """
+    found = sys.modules.get("distributed")
+    for client in list(found.Client._instances) if found else ():
+        pending = [key for key, state in list(client.futures.items()) if state.status == "pending"]
+        if pending:
+            client.loop.add_callback(_hold, client, pending, held)
+
+
+def _hold(client: Any, keys: list[Key], held: object) -> None:
+    # A future tells nobody that it is released.
+    if not client.futures.keys().isdisjoint(keys):
+        client.loop.call_later(1.0, _hold, client, keys, held)
 
 
 @contextmanager

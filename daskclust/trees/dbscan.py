@@ -22,6 +22,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.config import check_choice
 from daskclust.engine import Rows, is_dask, make_rows, map_independent
+from daskclust.engine.dask_surface import hold_for_futures
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit
 from daskclust.estimator.inputs import Data, check_integer, check_real, check_rows
@@ -292,6 +293,10 @@ class RowClusters:
         """Clusters of the data."""
         return int(self.numbers.max(initial=-1)) + 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        hold_for_futures(self.folder)
+        return vars(self)
+
     def lasting(self) -> RowClusters:
         """Take the folder, for lazy results: they outlive the fit.
 
@@ -306,8 +311,8 @@ class RowClusters:
         if not self.folder.has("named"):
             raise StoreError(
                 f"{str(self.folder.path)!r}, from which the {this_process()} reads results of "
-                "rows, is gone or not seen there. It is removed with the last of the model and "
-                "its lazy results: keep one of them until all are computed, after persist(), too. "
+                "rows, is gone or not seen there. It is removed with the last of the model, its "
+                "lazy results and futures of these, in the process of the fit: keep one of them. "
                 "Every worker must reach it under the same path: see Dask's temporary-directory."
             )
         met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
@@ -453,8 +458,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     ``8 + p itemsize`` bytes a row, and the same again for rows within ``2 eps`` of another box,
     in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
     a folder that all of them see.  It is removed at the end; of Dask input, with the last of
-    the model and its lazy labels: keep one of them until the labels are computed, also on
-    a cluster after ``persist``, which does not wait.
+    the model, its lazy labels, and what is persisted of these on a cluster.
     *Memory* of a worker thread: some 150 bytes for each of 524 288 rows (131 072 of three
     features), in a denser box more.  *To the client*: cells along the faces of boxes.  Time is
     linear in the number of rows, unless most lie within ``eps`` of many others in several sparse

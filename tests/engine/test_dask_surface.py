@@ -7,6 +7,9 @@ which function of ``daskclust.engine.dask_surface`` has to follow.
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 
 import dask
 import dask.array as da
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 from dask.sizeof import sizeof
 from distributed import Client, Future, wait
+from helpers import within
 
 from daskclust.engine import dask_surface as surface
 from daskclust.engine.blocks import Block, Group
@@ -208,3 +212,28 @@ def test_a_group_is_small_whatever_it_refers_to():
 @pytest.mark.parametrize("name", surface.__all__)
 def test_every_reach_is_documented(name):
     assert getattr(surface, name).__doc__
+
+
+def test_what_is_sent_is_held_until_its_futures_are_released(client: Client) -> None:
+    class Sent:
+        def __reduce__(self):
+            surface.hold_for_futures(self)
+            return int, (1,)
+
+    sent = Sent()
+    gone = weakref.ref(sent)
+    future = client.get({"sent": (str, sent)}, "sent", sync=False)
+    del sent
+    gc.collect()
+    time.sleep(1.5)
+    assert gone() is not None, (
+        "Client.futures, FutureState.status or _instances: hold_for_futures()"
+    )
+    assert future.result() == "1"
+    del future
+    within(60, _until_gone, gone)
+
+
+def _until_gone(reference: weakref.ref[object]) -> None:
+    while reference() is not None:
+        time.sleep(0.05)

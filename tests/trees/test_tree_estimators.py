@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import time
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from helpers import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -536,14 +540,39 @@ def test_folder_lives_as_long_as_the_labels(tmp_path, small_boxes):
 
 
 def test_labels_that_outlive_their_folder_say_so():
-    # As of a persisted collection, whose tasks have copies on the workers.
+    # As of a graph that was pickled without a cluster.
     model = DBSCAN(0.5).fit(chunked(blobs(500, p=2)[0], (100,) * 5))
     scores = model.score_samples(chunked(blobs(500, p=2)[0], (100,) * 5))
     copies = pickle.loads(pickle.dumps([model.labels_, scores]))
     del model, scores
     for copy in copies:
-        with pytest.raises(StoreError, match=r"keep one of them.* after persist"):
+        with pytest.raises(StoreError, match=r"process of the fit: keep one of them"):
             copy.compute()
+
+
+def test_folder_lives_as_long_as_what_is_persisted(client, tmp_path, small_boxes):
+    X, folder = blobs(500, p=2)[0], tmp_path / "rows"
+    expected = peers.DBSCAN(eps=0.5).fit(X).labels_
+    lazy = chunked(X, (100,) * 5)
+    with dask.config.set({"temporary-directory": str(folder)}):
+        for ask in (client.persist, client.compute):
+            labels = DBSCAN(0.5).fit(lazy).labels_ + 1
+            # The workers are busy until the model, its labels and their graph are gone.
+            gate = tmp_path / ask.__name__
+            busy = client.map(_wait_for, [gate] * 2, range(2))
+            labels = ask(labels)
+            gc.collect()
+            gate.touch()
+            found = labels.compute() if ask == client.persist else labels.result()
+            assert_array_equal(found, expected + 1)
+            assert list(folder.iterdir())
+            del labels, busy
+            within(60, partial(_wait_for, folder, is_empty=True))
+
+
+def _wait_for(path, number=0, *, is_empty=False):
+    while any(path.iterdir()) if is_empty else not path.exists():
+        time.sleep(0.05)
 
 
 def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
