@@ -63,7 +63,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
+        As in :class:`KMeans`; constraints must be the same, too.
 
     Attributes
     ----------
@@ -132,6 +132,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         **CONSTRAINED_ATTRIBUTES,
         "metric_weights_": Array("p", low=0),
     }
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
         self,

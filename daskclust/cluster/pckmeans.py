@@ -54,7 +54,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`; constraints and ``max_iter`` must be the same, too.
+        As in :class:`KMeans`; constraints must be the same, too.
 
     Attributes
     ----------
@@ -129,6 +129,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
         self,

@@ -44,7 +44,8 @@ class Step(Generic[S]):
     """The result of one iteration, whose `state` the next starts from.
 
     `objective` is that of the assignment just made, before centers moved. `moved` is the number of
-    rows that changed their cluster, if known; `extra` are more entries of the record.
+    rows that changed their cluster, if known; `extra` are more entries of the record. What is
+    `provisional` is made otherwise where ``max_iter`` allows more: a longer fit repeats it.
     """
 
     state: S
@@ -53,6 +54,7 @@ class Step(Generic[S]):
     finished: bool
     moved: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    provisional: bool = False
 
 
 class Problem(Protocol):
@@ -124,7 +126,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
                 **done.extra,
             }
             history.append(record)
-            if keeper is not None:
+            if keeper is not None and not done.provisional:
                 keeper.save(state, history, finished=finished, passes=made.passes)
             announce(name, record)
     except CheckpointError:

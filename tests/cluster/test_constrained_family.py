@@ -319,6 +319,28 @@ def test_interrupted_and_resumed(tmp_path: Path, member: Member) -> None:
                 assert {**got, "seconds": 0} == {**record, "seconds": 0}
 
 
+@members(lambda member: "max_iter" in member.kind._resumes_with)
+def test_max_iter_may_differ_when_a_fit_is_resumed(tmp_path: Path, member: Member) -> None:
+    """Bit for bit, also where the last iteration had left a cluster empty."""
+    truth = np.arange(60) % 2
+    found = np.vstack([X[:3], np.full(5, 1e3)])  # a center to which no row is near
+    for name, rows, parameters, links in (
+        ("plain", X, {"init": X[:4]}, arguments_of(member, y=Y)),
+        ("restarts", X, {"init": "random", "n_init": 3, "random_state": 1}, arguments_of(member)),
+        ("empty", X + 6 * truth[:, None], {"init": found}, {"y": np.arange(60) % 3}),
+    ):
+        want = quiet_fit(model_of(member).set_params(n_clusters=4, **parameters), rows, **links)
+        for first in range(1, len(want.history_) + 1):
+            model = clone(want).set_params(max_iter=first, checkpoint=tmp_path / f"{name}{first}")
+            short = quiet_fit(model, rows, **links)
+            assert len(short.history_) <= first
+            assert_same_model(quiet_fit(clone(model), rows, **links), short, 0)
+            longer = quiet_fit(clone(model).set_params(max_iter=100), rows, **links)
+            assert_same_model(longer, want, 0)
+            for got, record in zip(longer.history_, want.history_, strict=True):
+                assert {**got, "seconds": 0} == {**record, "seconds": 0}
+
+
 @each
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path, member: Member) -> None:
     quiet_fit(model_of(member, checkpoint=tmp_path), X, **arguments_of(member))

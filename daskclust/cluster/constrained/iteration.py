@@ -300,9 +300,12 @@ class ConstrainedLloyd:
         )
         stats = self.unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
+        provisional = False
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
             restarts[r], more = self.rule.update(done)
+            # Before another iteration, a constrained row might have founded the empty cluster.
+            provisional |= done.last and bool((done.state.counts <= 0).any())
             records[r] = {
                 "objective": float(restarts[r].objective),
                 "center_shift": float(np.sqrt(done.squared_shift)),
@@ -322,6 +325,7 @@ class ConstrainedLloyd:
             moved=made[0]["moved"] if alone else None,
             finished=all(restart.finished for restart in restarts),
             extra=made[0] if alone else {"restarts": records},
+            provisional=provisional,
         )
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:

@@ -38,7 +38,7 @@ class PlainMeans:
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         converged = done.stands_still(self.tolerance)
-        state = replace(done.state, finished=converged or done.last)
+        state = replace(done.state, finished=converged)
         return state, {"converged": converged}
 
     def cost(self, state: RestartState) -> float:
@@ -218,7 +218,7 @@ class DiagonalMetric(PlainMeans):
                 if self.least_gain is None
                 else bool(abs(state.objective - done.before.objective) <= self.least_gain)
             )
-        state = replace(state, finished=converged or done.last)
+        state = replace(state, finished=converged)
         return state, {"converged": converged}
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
