@@ -301,6 +301,15 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(
         fit(table.samples) if lazy is None else lazy.compute(scheduler="sync")
 
 
+def test_one_of_very_many_files_that_changes_is_an_error(tmp_path: Path) -> None:
+    for number in range(70):
+        (tmp_path / f"{number}.csv").write_text(f"x,y\n1,2\n{number},4\n")
+    table = open_table(tmp_path / "*.csv")
+    (tmp_path / "41.csv").write_text("x,y\n1,2\n99,4\n")
+    with pytest.raises(OSError, match=r"41\.csv' is another file than the one that was opened"):
+        KMeans(2, random_state=0).fit(table.samples)
+
+
 def test_a_later_csv_file_without_a_header_is_named(tmp_path: Path) -> None:
     places = [tmp_path / "0.csv", tmp_path / "1.csv"]
     places[0].write_text("x,y\n1,2\n")

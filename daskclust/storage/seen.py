@@ -2,8 +2,9 @@
 
 Zarr answers with fill values where files are absent, and creates folders where it writes.  So in
 a worker, before its first read and every write, the metadata of an array must be those that the
-client saw; where a chunk has no file, the client must have seen none either; and some files must
-hold the same bytes, which those of an older copy do not.
+client saw; where a chunk has no file, the client must have seen none either; some files must hold
+the same bytes, which those of an older copy do not; and no file that is read may be newer than the
+opening.  Stores that are no local folders do not tell how old a chunk is but for another request.
 
 Chunks in local folders are decoded in the thread that wants them, straight into their place, in
 memory that is used again (:func:`daskclust.kernels.scratch.spare`): Zarr takes fresh memory three
@@ -17,6 +18,7 @@ import hashlib
 import os
 import pickle
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
@@ -185,52 +187,69 @@ def chunk_files(array: zarr.Array, numbers: Iterable[int]) -> list[str]:
     return [os.path.join(folder, array.metadata.encode_chunk_key(place)) for place in places]
 
 
-def absent_chunks(array: zarr.Array, selection: Any) -> list[tuple[int, str]]:
-    """Return the chunks of a part without a file that this process sees, by number and file."""
+def chunk_times(array: zarr.Array, selection: Any) -> Iterator[tuple[int, str, int | None]]:
+    """Yield number, file and time (ns) of the chunks of a part; None where there is no file."""
     grid, wanted = _grid(array), _ranges(selection, array.shape)
     if grid is None or wanted is None:
-        return []
+        return
     folder, sizes, counts = grid
-    files = (
-        (place, os.path.join(folder, array.metadata.encode_chunk_key(place)))
-        for place in _touched(wanted, sizes)
-    )
-    return [
-        (int(np.ravel_multi_index(place, counts)) if place else 0, file)
-        for place, file in files
-        if not os.path.exists(file)
-    ]
+    for place in _touched(wanted, sizes):
+        file = os.path.join(folder, array.metadata.encode_chunk_key(place))
+        yield int(np.ravel_multi_index(place, counts)) if place else 0, file, _time_of(file)
 
 
-def _read_file(name: str) -> Bytes:
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _time_of(file: str) -> int | None:
+    found = _stamp(file)
+    return None if found is None else found[1]
+
+
+def _read_file(name: str, latest: int) -> Bytes:
     with open(name, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         # Rounded up: files differ in length a little, and their memory is to be used again.
         room = size if size < _STEP else -(-size // _STEP) * _STEP
         data = spare((room,), np.uint8)[:size]
-        _fill(file, data)
+        _fill(file, data, latest)
         return data
 
 
-def _fill(file: Any, out: Bytes) -> None:
+def _fill(file: Any, out: Bytes, latest: int) -> None:
     done = 0
     while done < len(out):
         count = file.readinto(out[done:])
         if not count:
             raise EOFError("the file is shorter than it was")
         done += count
+    # After the read: it may be written meanwhile.
+    if os.fstat(file.fileno()).st_mtime_ns > latest:
+        raise _replaced(file.name)
 
 
-def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None) -> bool:
+def _replaced(name: str) -> StoreError:
+    return StoreError(
+        f"{name!r} is another file than the one that was opened, or has changed; expected one that "
+        "stays as it is, and that workers see as the client does. Open it again."
+    )
+
+
+def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None, latest: int) -> bool:
     """Read one chunk into a C-contiguous array; False where it is of another length."""
     room = out.reshape(-1).view(np.uint8)
     if decoder is None:
         if os.stat(name).st_size != room.nbytes:
             return False
         with open(name, "rb", buffering=0) as file:
-            _fill(file, room)
+            _fill(file, room, latest)
         return True
-    data = _read_file(name)
+    data = _read_file(name, latest)
     size, codec = decoder
     try:
         promised = size(data)
@@ -246,13 +265,16 @@ def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None) -> bool:
 
 
 def read_chunks(
-    array: zarr.Array, selection: Any, out: NDArray[Any] | None = None
+    array: zarr.Array,
+    selection: Any,
+    out: NDArray[Any] | None = None,
+    latest: int = sys.maxsize,
 ) -> NDArray[Any] | None:
     """Read a part of a Zarr array as ``array[selection]`` does, in this thread, into `out`.
 
     None where Zarr has to read it. A chunk in Blosc that is cut off, which Zarr would answer with
-    other values, is a StoreError. Holds one encoded chunk beside the result, and one decoded where
-    the selection cuts it.
+    other values, and a file newer than `latest` (ns) are a StoreError. Holds one encoded chunk
+    beside the result, and one decoded where the selection cuts it.
     """
     layout, wanted = _layout(array), _ranges(selection, array.shape)
     if layout is None or wanted is None:
@@ -272,7 +294,7 @@ def read_chunks(
             here = out[tuple(target)]
             whole = here.shape == chunks and here.flags.c_contiguous
             room = here if whole else spare(chunks, array.dtype)
-            if not _decode(name, room, decoder):
+            if not _decode(name, room, decoder, latest):
                 return None
             if not whole:
                 here[...] = room[tuple(inside)]
@@ -286,8 +308,8 @@ def read_chunks(
     return out
 
 
-#: Arrays whose store this process has seen.
-_seen: set[str] = set()
+#: Arrays whose store this process has seen, and how new their files may be.
+_seen: dict[Any, int] = {}
 #: Bytes of a list of chunks that travels with an array; where it is longer, none does.
 _MOST_PACKED = 2**16
 #: Bytes of metadata that are believed to be metadata.
@@ -307,6 +329,11 @@ _DAMAGED = (
 #: Places of a file of which bytes are compared, and how many bytes; files of an array's chunks.
 _PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
+
+
+def _spread(count: int) -> NDArray[np.intp]:
+    """Return some of `count` numbers, the first and the last among them."""
+    return np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.intp)
 
 
 def metadata_digest(array: zarr.Array) -> str | None:
@@ -337,16 +364,13 @@ def metadata_digest(array: zarr.Array) -> str | None:
 
 #: Size and time of the files that were compared in this process, by keys of :class:`SeenFiles`.
 _stamps: dict[str, dict[str, tuple[int, int]]] = {}
-#: Files of one image that are asked for their size and time at each read, at most.
-_STAMPED = 64
 
 
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
     Sizes and some bytes are compared, once in each process; times are not: copies have their own.
-    A file whose size or time changes in a process after that is another one; of many files, as of
-    a large mosaic, this is not asked at each read.
+    A file whose size or time changes in a process after that is another one.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -359,10 +383,8 @@ class SeenFiles:
         _stamps[self._key] = self._stamped()
 
     def _stamped(self) -> dict[str, tuple[int, int]]:
-        if len(self._found) > _STAMPED:
-            return {}
-        there = {path: os.stat(path) for path in self._found if os.path.exists(path)}
-        return {path: (found.st_size, found.st_mtime_ns) for path, found in there.items()}
+        found = ((path, _stamp(path)) for path in self._found)
+        return {path: stamp for path, stamp in found if stamp is not None}
 
     def check(self, *, whole: bool = True) -> None:
         """Raise where this process sees other files; without `whole`, it may lack some."""
@@ -373,10 +395,7 @@ class SeenFiles:
             # What is gone is told by who reads it; an open file can still be read.
             changed = [path for path, now in self._stamped().items() if before.get(path) != now]
             if changed:
-                raise OSError(
-                    f"{changed[0]!r} is another file than the one that was opened; expected one "
-                    "that stays as it is, and that workers see as the client does. Open it again."
-                )
+                raise _replaced(changed[0])
             return
         for path, (size, content) in self._found.items():
             if not whole and not os.path.exists(path):
@@ -421,7 +440,8 @@ class StoredArray:
 
     Costs a read of metadata in each process, and for each block that is written or holds fill
     values alone; a block written where a writer holds a claim three.  An array in a local folder
-    that travels costs a list of its files and a look into 16, in each process, too.
+    that travels costs a list of its files and a look into 16, in each process, too.  A chunk that
+    is newer than the opening is another one; its time is asked of the open file.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
@@ -438,6 +458,12 @@ class StoredArray:
         self.retries = Retries.configured() if retries is None else retries
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
+        self._opened = time.time_ns()
+        grid = _grid(array)
+        some = [] if grid is None else chunk_files(array, _spread(prod(grid[2])))
+        if any((_time_of(file) or 0) > self._opened for file in some):
+            # The clock of the file system is ahead: its times say nothing.
+            self._opened = sys.maxsize
         self._pickled: bytes
         #: In a process that it travelled to: which chunks the client saw, packed.
         self._listed: bytes | None = None
@@ -479,8 +505,7 @@ class StoredArray:
         if self._list is None or self._listed is not None:
             return self._files
         found = np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(self._list), np.uint8)))
-        some = found[np.linspace(0, len(found) - 1, min(len(found), _SAMPLED)).astype(int)]
-        return SeenFiles(chunk_files(self.array, some))
+        return SeenFiles(chunk_files(self.array, found[_spread(len(found))]))
 
     def _seen_chunks(self) -> NDArray[np.uint8] | None:
         if self._listed is None:
@@ -516,18 +541,31 @@ class StoredArray:
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
     def check(self, *, again: bool = False) -> None:
-        if self.digest is None or (not again and self.key in _seen):
+        mark = self.key, self._opened
+        if self.digest is None or (not again and mark in _seen):
             return
         try:
             found = metadata_digest(self.array)
         except FileNotFoundError:
             found = None
         if found == self.digest:
-            _seen.add(self.key)
+            if mark not in _seen:
+                # A copy that was made for a worker since is as new as that.
+                travelled = "_pickled" in self.__dict__
+                is_new = travelled and (_time_of(self._first_file) or 0) > self._opened
+                _seen[mark] = time.time_ns() if is_new else self._opened
             return
-        _seen.discard(self.key)
+        _seen.pop(mark, None)
         verb = "does not see" if found is None else "sees another array at"
         raise unseen(repr(self.name), verb=verb)
+
+    @property
+    def _first_file(self) -> str:
+        """The archive, or the file of the metadata in a local folder."""
+        if type(self.store) is zarr.storage.ZipStore:
+            return str(self.store.path)
+        folder = _folder(self.store) or ""
+        return os.path.join(folder, self.path, _METADATA[self.array.metadata.zarr_format][0])
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
@@ -552,8 +590,9 @@ class StoredArray:
         self.check()
         # What is absent may be so for the client.
         self._files.check(whole=False)
+        latest = _seen.get((self.key, self._opened), sys.maxsize)
         try:
-            found = read_chunks(self.array, selection, out)
+            found = read_chunks(self.array, selection, out, latest)
             if found is not None:
                 values = found
             elif out is None:
@@ -573,13 +612,8 @@ class StoredArray:
                 f"{redact(error)}): its data or metadata are damaged, or of a format that this "
                 "version of Zarr does not know. Copy or write them again."
             ) from error
-        if found is None and self._listed is not None:
-            # Zarr fills what is absent: it must be so where the client is, too.
-            absent = absent_chunks(self.array, selection)
-            seen = self._seen_chunks() if absent else None
-            for number, file in absent:
-                if seen is not None and seen[number]:
-                    raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
+        if found is None:
+            self._check_chunks(selection, latest)
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         # The first value alone spares most reads a look at all.
@@ -587,6 +621,25 @@ class StoredArray:
             # The answer of a store that is gone since.
             self.check(again=True)
         return values
+
+    def _check_chunks(self, selection: Any, latest: int) -> None:
+        """Raise where Zarr has read other chunks than the client opened, or filled absent ones."""
+        if type(self.store) is zarr.storage.ZipStore:
+            if (_time_of(self._first_file) or 0) > latest:
+                raise _replaced(self._first_file)
+            return
+        seen: NDArray[np.uint8] | None = None
+        for number, file, changed in chunk_times(self.array, selection):
+            if changed is None:
+                seen = self._seen_chunks() if seen is None else seen
+                if seen is not None and seen[number]:
+                    raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
+                # It may have been there: then its folder has changed since.
+                file = str(next(one for one in Path(file).parents if one.exists()))
+                changed = _time_of(file)
+            if changed is not None and changed > latest:
+                self.check(again=True)
+                raise _replaced(file)
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         persistently(
@@ -615,7 +668,7 @@ class SeenStore:
         self._stored.check()
         if lacking := self._stored.compare_chunks():
             raise StoreError(f"The {this_process()} does not see the whole store: {lacking}.")
-        _seen.add(key)
+        _seen[key] = 0
 
 
 #: What a task reads, as the client sees it: to be checked in each process.

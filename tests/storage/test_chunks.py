@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -279,3 +282,62 @@ def test_an_array_travels_to_other_processes(tmp_path: Path) -> None:
     assert (there.shape, there.dtype, there.ndim) == (SHAPE, np.float32, 3)
     assert (there.name, repr(there)) == (array.name, repr(array))
     np.testing.assert_array_equal(there[:], array[:])
+
+
+@pytest.mark.parametrize("kind", ["default", "plain", "v2 blosc", "gzip", "shards"])
+@pytest.mark.parametrize("change", ["written", "renamed", "removed"])
+def test_a_chunk_that_changes_after_the_opening_is_an_error(
+    kind: str, change: str, tmp_path: Path
+) -> None:
+    array = store(tmp_path, **{**DIRECT, **OTHERS}[kind])
+    opened = StoredArray(array)
+    there = pickle.loads(pickle.dumps(opened))
+    for one in (opened, there):
+        np.testing.assert_array_equal(one[:], array[:])
+    time.sleep(0.02)  # the clock of the file system is coarse
+    file = file_of(array, 1, 0, 0)
+    before = file.read_bytes()
+    if change == "written":
+        array[8:] = array[8:] + 1
+    else:
+        file.rename(tmp_path / "aside")
+        if change == "renamed":
+            (tmp_path / "new").write_bytes(before)
+            (tmp_path / "new").rename(file)
+    for one in (opened, there):
+        with pytest.raises(StoreError, match=r"has changed|which the client has"):
+            one[8:]
+    if change != "removed":
+        np.testing.assert_array_equal(StoredArray(array)[:], array[:])
+
+
+def test_a_copy_made_after_the_opening_is_read(tmp_path: Path) -> None:
+    array = store(tmp_path)
+    sent = pickle.dumps(StoredArray(array))
+    values = array[:]
+    time.sleep(0.02)
+    copied = shutil.copytree(tmp_path / "rows.zarr", tmp_path / "copy", copy_function=shutil.copy)
+    shutil.rmtree(tmp_path / "rows.zarr")
+    copied.rename(tmp_path / "rows.zarr")
+    np.testing.assert_array_equal(pickle.loads(sent)[:], values)
+
+
+def test_where_the_clock_of_files_is_ahead_times_say_nothing(tmp_path: Path) -> None:
+    array = store(tmp_path)
+    ahead = time.time() + 100
+    for file in (tmp_path / "rows.zarr").rglob("*"):
+        os.utime(file, (ahead, ahead))
+    np.testing.assert_array_equal(StoredArray(array)[:], array[:])
+
+
+def test_a_store_that_changes_between_two_passes_ends_the_fit(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).normal(size=(40, 30, 4)).astype(np.float32)
+    zarr.create_array(tmp_path / "c.zarr", data=image, chunks=(10, 30, 4))
+    cube = daskclust.open_cube(tmp_path / "c.zarr", dims=("y", "x", "band"))
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    time.sleep(0.02)
+    zarr.open_array(tmp_path / "c.zarr")[12:18] = 5
+    for use in (model.fit, model.predict, lambda cube: cube.to_map(model.labels_)):
+        with pytest.raises(StoreError, match=r"has changed.* Open it again"):
+            np.asarray(use(cube))
+    np.asarray(model.predict(daskclust.open_cube(tmp_path / "c.zarr", dims=("y", "x", "band"))))

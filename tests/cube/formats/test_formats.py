@@ -27,6 +27,7 @@ from daskclust.cube._georeference import PixelGrid  # noqa: E402
 from daskclust.cube.formats.geotiff import GeoTiff, write_cog  # noqa: E402
 from daskclust.cube.formats.opening import kind_of, open_file, open_files  # noqa: E402
 from daskclust.cube.formats.vector import rasterize_file, read_points  # noqa: E402
+from daskclust.exceptions import StoreError  # noqa: E402
 from daskclust.storage import atomic  # noqa: E402
 
 SHAPE = 6, 40, 50
@@ -276,6 +277,29 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(tmp_path, values, n
         pytest.raises(OSError, match="another file than the one that was opened"),
     ):
         daskclust.KMeans(2, random_state=0).fit(found)
+
+
+def test_a_mosaic_of_very_many_files_that_changes_is_an_error(tmp_path):
+    grid = {"driver": "GTiff", "width": 2, "height": 2, "count": 1, "dtype": "int16"}
+    parts = []
+    for number in range(80):
+        with rasterio.open(tmp_path / f"{number}.tif", "w", **grid) as file:
+            file.write(np.full((1, 2, 2), number, np.int16))
+        parts.append(
+            f'<SimpleSource><SourceFilename relativeToVRT="1">{number}.tif</SourceFilename>'
+            '<SourceBand>1</SourceBand><SrcRect xOff="0" yOff="0" xSize="2" ySize="2"/>'
+            f'<DstRect xOff="{2 * number}" yOff="0" xSize="2" ySize="2"/></SimpleSource>'
+        )
+    (tmp_path / "all.vrt").write_text(
+        '<VRTDataset rasterXSize="160" rasterYSize="2"><VRTRasterBand dataType="Int16" band="1">'
+        f"{''.join(parts)}</VRTRasterBand></VRTDataset>"
+    )
+    cube = daskclust.open_cube(tmp_path / "all.vrt")
+    assert cube.samples.compute(scheduler="sync").max() == 79
+    (tmp_path / "7.tif").unlink()
+    (tmp_path / "71.tif").rename(tmp_path / "7.tif")
+    with pytest.raises(StoreError, match=r"7\.tif' is another file than the one that was opened"):
+        cube.samples.compute(scheduler="sync")
 
 
 def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
