@@ -69,6 +69,15 @@ def _color(code: int) -> str:
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
 
 
+def name_of(code: int, names: Mapping[int, str] | None = None, kind: str = "class") -> str:
+    """Return the name of a code; of one without a name its kind and number.
+
+    >>> name_of(7, {7: "wheat"}), name_of(3), name_of(3, kind="cluster")
+    ('wheat', 'class_3', 'cluster_3')
+    """
+    return (names or {}).get(code, f"{kind}_{code}")
+
+
 def places_of_names(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Return where each wanted name stands among names, -1 for none; one to one.
 
@@ -120,10 +129,10 @@ class Legend:
         ('cluster_0', 'wheat')
         """
         numbers = tuple(int(code) for code in codes)
-        given, painted = names or {}, {**class_colors(numbers), **(colors or {})}
+        painted = {**class_colors(numbers), **(colors or {})}
         return cls(
             numbers,
-            tuple(given.get(code, f"{kind}_{code}") for code in numbers),
+            tuple(name_of(code, names, kind) for code in numbers),
             tuple(painted[code] for code in numbers),
         )
 
@@ -144,8 +153,9 @@ class Legend:
     @property
     def is_of_clusters(self) -> bool:
         """Whether all names are numbers of clusters."""
-        pairs = zip(self.codes, self.names, strict=True)
-        return all(name == f"cluster_{code}" or code == self.noise for code, name in pairs)
+        numbers = (name_of(code, kind="cluster") for code in self.codes)
+        items = zip(self.codes, self.names, numbers, strict=True)
+        return all(name == number or code == self.noise for code, name, number in items)
 
     @property
     def by_code(self) -> dict[int, str]:

@@ -424,7 +424,7 @@ function drawSpectrum() {
   const lines = state.classes.filter((one) => spectrum.classes[one.name])
     .map((one) => [spectrum.classes[one.name], one.color, 1.5]);
   if (spectrum.values) lines.push([spectrum.values, "#000", 2.5]);
-  const all = lines.flatMap(([values]) => values);
+  const all = lines.flatMap(([values]) => values).filter(Number.isFinite);
   if (!all.length) return;
   const low = Math.min(...all), high = Math.max(...all), count = lines[0][0].length;
   const x = (i) => 6 + (width - 12) * (count > 1 ? i / (count - 1) : 0.5);
@@ -433,7 +433,7 @@ function drawSpectrum() {
   pen.strokeRect(0.5, 4.5, width - 1, height - 22);
   for (const [values, color, wide] of lines) {
     pen.beginPath();
-    values.forEach((value, i) => pen.lineTo(x(i), y(value)));
+    values.forEach((value, i) => Number.isFinite(value) && pen.lineTo(x(i), y(value)));
     pen.strokeStyle = color;
     pen.lineWidth = wide;
     pen.stroke();

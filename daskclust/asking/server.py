@@ -28,6 +28,7 @@ from daskclust.asking.files import AnswersFile, write_answers
 from daskclust.asking.learner import Learned, Learner
 from daskclust.asking.pictures import LAYERS, STRETCHES, TILE, Pictures
 from daskclust.asking.session import Refused, Session
+from daskclust.storage.outputs import json_text
 from daskclust.storage.urls import redact
 
 #: Pixels of a polygon that are labeled at most, and its corners.
@@ -431,6 +432,13 @@ class _Handler(RequestHandler):
             kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
             self.set_status(409)
             self.finish({"refused": f"{kind}{redact(error)}"[:500], "state": self.page.state()})
+
+    def write(self, chunk: Any) -> None:
+        """Send values as JSON that browsers read."""
+        if isinstance(chunk, dict):
+            self.set_header("Content-Type", "application/json; charset=UTF-8")
+            chunk = json_text(chunk)
+        super().write(chunk)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.pool, function, *args)

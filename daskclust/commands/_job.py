@@ -22,6 +22,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Ints
+from daskclust.colors import name_of
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.commands.console import Progress, counted, did_you_mean, number, open_client
@@ -99,7 +100,7 @@ class HoldOut:
         else:
             truth = self.labels.astype(str)
             if self.labels.dtype.kind in "iub":
-                truth = np.array([legend.by_code.get(c, str(c)) for c in self.labels.tolist()])
+                truth = np.array([name_of(c, legend.by_code) for c in self.labels.tolist()])
             report = accuracy_report(truth, np.array([legend.by_code[c] for c in codes.tolist()]))
             found |= {
                 "accuracy": report.overall,

@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.colors import Legend, places_of_names
+from daskclust.colors import Legend, name_of, places_of_names
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import counted, ending
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
@@ -471,7 +471,7 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
     if "sizes" not in found:
         return []
     classes = found["classes"]
-    if all(item["name"] == f"cluster_{item['code']}" for item in classes):
+    if all(item["name"] == name_of(item["code"], kind="cluster") for item in classes):
         sizes = found["sizes"]
         if len(sizes) <= _SIZES:
             return ["Sizes     " + " ".join(map(str, sizes))]

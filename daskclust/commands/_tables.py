@@ -16,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from daskclust.colors import Legend
+from daskclust.colors import Legend, name_of
 from daskclust.commands import _outputs
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import check_count, takes_labels
@@ -188,7 +188,7 @@ class TableJob(Job):
             if not legend.is_of_clusters:
                 # Numbers do not say them.
                 attributes = {**attributes, "class_names": {str(k): v for k, v in names.items()}}
-            are_codes = all(name == f"class_{code}" for code, name in names.items())
+            are_codes = all(name == name_of(code) for code, name in names.items())
             written = codes
             target = self.table.output(options.output, options.output_column)
             if not (legend.is_of_clusters or are_codes or not isinstance(target, LabelsFolder)):

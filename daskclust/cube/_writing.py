@@ -30,7 +30,7 @@ from daskclust.cube._metadata import Names, flags, label_dtype
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute, seen_alike
-from daskclust.storage.outputs import Output, check_written, new_group
+from daskclust.storage.outputs import Output, check_written, finite, new_group
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.urls import redact, redact_all
@@ -68,7 +68,7 @@ def _new_map(
     with new_group(
         output.place, kind=kind, overwrite=overwrite, consolidated=True, zarr_format=2
     ) as group:
-        group.attrs.update(place.group_attributes)
+        group.attrs.update(finite(place.group_attributes))
         for key, found in coordinates.items():
             _write_coordinate(group, key, found)
         image = _new_array(
@@ -81,7 +81,7 @@ def _new_map(
             dtype=dtype,
             fill_value=fill_value,
         )
-        group.attrs.update(redact_all(attributes or {}))
+        group.attrs.update(finite(redact_all(attributes or {})))
         yield image
         check_written(image)
 
@@ -101,7 +101,7 @@ def _new_array(
         options |= {"dimension_names": dims, "compressors": GzipCodec(level=_LEVEL)}
     # So that a block that is not there is a block that was not written.
     config: Any = {"write_empty_chunks": True}
-    return group.create_array(name, config=config, attributes=dict(attributes), **options)
+    return group.create_array(name, config=config, attributes=finite(attributes), **options)
 
 
 def _store(image: da.Array, target: zarr.Array) -> None:

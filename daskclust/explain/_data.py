@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.colors import name_of
 from daskclust.cube.bands import given_names, name_of_samples
 from daskclust.engine import (
     Carry,
@@ -122,7 +123,7 @@ def _name_of(model: Any, label: int, usual: str) -> str:
     if hasattr(model, "cluster_classes_"):
         return usual
     if clusters_are_classes(model) and model.classes_.dtype.kind in "iu":
-        usual = f"class_{label}"
+        usual = name_of(label)
     is_noise = label == NONE and getattr(model, "_finds_noise", False)
     return NOISE if is_noise else class_names_of(model)[0].get(label, usual)
 
@@ -136,12 +137,12 @@ def _class_of(model: Any, label: int) -> str | None:
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
     if owners[label] < 0:  # of no class: in maps it has a code beyond those of the classes
         code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
-        usual = f"cluster_{code}"
+        usual = name_of(code, kind="cluster")
     else:
         code, usual = int(codes[owners[label]]), str(classes[owners[label]])
     code = merged_classes_of(model).get(code, code)
     if owners[label] >= 0 and classes.dtype.kind in "iub":
-        usual = f"class_{code}"
+        usual = name_of(code)
     return names.get(code, usual)
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Ints
 from daskclust._warnings import warn
-from daskclust.colors import NOISE_COLOR, Legend, places_of_names
+from daskclust.colors import NOISE_COLOR, Legend, name_of, places_of_names
 from daskclust.cube import LabelMap, area_table
 from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
@@ -90,7 +90,7 @@ def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, 
     values[~free] = codes[owners[~free]]
     values[free] = (codes.max() if len(codes) else -1) + 1 + np.arange(free.sum())
     for code in values[free].tolist():
-        known.setdefault(code, f"cluster_{code}")
+        known.setdefault(code, name_of(code, kind="cluster"))
     legend = Legend.of(np.unique(values).tolist(), known, colors, kind="class")
     said = frozenset(codes.tolist())
     legend = replace(legend, classes=said, codes_are_given=not is_text)
@@ -270,7 +270,7 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     meanings = truth.meanings
     names = codes
     if meanings is not None:
-        names = found["class_names"] = [meanings.get(code, str(code)) for code in codes]
+        names = found["class_names"] = [name_of(code, meanings) for code in codes]
     for key in ("accuracy", "best_matching_accuracy"):
         found.pop(key, None)
     if not legend.classes:
@@ -283,7 +283,7 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
         key = "accuracy"
         mine = {code: legend.by_code[code] for code in legend.classes}
         by_name = meanings is not None and not all(
-            name == f"class_{code}" for code, name in mine.items()
+            name == name_of(code) for code, name in mine.items()
         )
         if by_name:
             same = places_of_names(list(mine.values()), names)
@@ -312,17 +312,18 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     for name in ("accuracy_interval", "kappa", "by_class"):
         found.pop(name, None)
     if key == "accuracy" and found["compared_by"] is not None:
+        names = names if meanings is not None else [name_of(code, legend.by_code) for code in codes]
         found.update(_by_class(counts, places, names, found["cluster_names"]))
 
 
 def _by_class(
-    counts: Ints, places: Ints, classes: Sequence[Any], clusters: Sequence[str]
+    counts: Ints, places: Ints, classes: Sequence[str], clusters: Sequence[str]
 ) -> dict[str, Any]:
     """Accuracy of each class, from a table whose columns are matched with its rows."""
     from daskclust.metrics import accuracy_of_counts
 
     others = sorted(set(range(counts.shape[1])) - set(places.tolist()))
-    names = [*map(str, classes), *(clusters[at] for at in others)]
+    names = [*classes, *(clusters[at] for at in others)]
     square = np.zeros((len(names), len(names)), np.int64)
     square[: len(counts), len(counts) :] = counts[:, others]
     there = np.flatnonzero(places >= 0)

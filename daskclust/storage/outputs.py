@@ -45,15 +45,16 @@ def json_text(value: Any, **how: Any) -> str:
     >>> json_text({"nodata": [float("nan"), 1.5, float("-inf")]})
     '{"nodata": [null, 1.5, "-Infinity"]}'
     """
-    return json.dumps(_finite(value), allow_nan=False, **how)
+    return json.dumps(finite(value), allow_nan=False, **how)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return attributes, or other values, as :func:`json_text` writes them."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [*map(_finite, value)] if isinstance(value, list | tuple) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [*map(finite, value)] if isinstance(value, list | tuple) else value
 
 
 class Written(NamedTuple):

@@ -24,7 +24,7 @@ from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import DaskclustWarning, ReadError
 from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.npy import NewNpy, NpyOutput
-from daskclust.storage.outputs import Group, Output, check_written, json_text, new_group
+from daskclust.storage.outputs import Group, Output, check_written, finite, json_text, new_group
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
 from daskclust.storage.seen import SeenFiles, StoredArray
 from daskclust.storage.stores import local_path, open_store
@@ -375,7 +375,7 @@ class Table:
             return output.path
         size = max(1, *self.lengths)
         with new_group(output.place, kind=output.kind, overwrite=output.overwrite) as group:
-            group.attrs.update(attributes)
+            group.attrs.update(finite(attributes))
             targets = [
                 # So that a chunk that is not there is a chunk that was not written.
                 group.create_array(

@@ -279,6 +279,10 @@ def test_spectra(served):
     np.testing.assert_allclose(found["values"], _image()[30, 30], atol=1e-5)
     assert found["classes"] == {"3": found["values"]}
     assert json.loads(served.get("spectrum?row=0&column=0")[2])["values"] is None
+    # JSON has no NaN; a browser stops at it.
+    served.page.spectrum = lambda row, column: {"values": [float("nan"), 1.5], "classes": {}}
+    assert served.get("spectrum?row=0&column=0")[2] == b'{"values": [null, 1.5], "classes": {}}'
+    del served.page.spectrum
     assert served.get("spectrum?row=40&column=0")[0] == 404
     assert served.get("spectrum?row=a&column=0")[0] == 400
 

@@ -272,3 +272,23 @@ def test_names_are_the_same_text_everywhere(tmp_path: Path, first: str, then: st
     assert again.names == names
     assert again.grid.crs_name == opened.grid.crs_name
     assert_array_equal(again.values, opened.values)
+
+
+def test_attributes_in_zarr_are_json_that_every_reader_takes(tmp_path):
+    """NaN and infinity, of users and of the scene, made metadata that only Python reads."""
+
+    def no_json(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    odd = {"limit": float("inf"), "range": [float("nan"), 1.5], "of": {"low": np.float64("-inf")}}
+    image = xarray.DataArray(
+        np.random.default_rng(0).normal(size=(6, 5, 2)), dims=("y", "x", "band"), attrs=odd
+    )
+    cube = open_cube(image.assign_coords(y=("y", np.arange(6.0), odd)))
+    cube.write_labels(np.zeros(30, int), tmp_path / "m.zarr", attributes=odd)
+    kinds = {".zattrs", ".zmetadata", ".zarray", "zarr.json"}
+    files = [file for file in tmp_path.rglob("*") if file.name in kinds]
+    found = [json.loads(file.read_text(), parse_constant=no_json) for file in files]
+    said = found[files.index(tmp_path / "m.zarr" / ".zattrs")]
+    assert (said["limit"], said["range"]) == ("Infinity", [None, 1.5])
+    assert said["of"] == {"low": "-Infinity"}

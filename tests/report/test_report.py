@@ -271,6 +271,10 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
     coded = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
     found = _compared(coded, blank, [0, 1], counts)
     assert (found["compared_by"], found["accuracy"], found["matched"]) == ("code", 0.1, [0, 1])
+    assert [item["class"] for item in found["by_class"]] == ["water", "wheat"]
+    numbers = Legend.of([0, 1], kind="class")
+    found = _compared(replace(numbers, classes=frozenset([0, 1])), blank, [0, 1], counts)
+    assert [item["class"] for item in found["by_class"]] == ["class_0", "class_1"]
     # The same names, whatever their codes.
     named = replace(blank, meanings={0: "wheat", 1: "water"}, by_name=True)
     found = _compared(coded, named, [0, 1], counts)

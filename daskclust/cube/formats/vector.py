@@ -411,6 +411,7 @@ def rasterize_file(
             f"{which} states no coordinate system, so where the features lie in the image cannot "
             "be told. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
         )
+    _refuse_around(shapes, classes.codes, meta["crs"], shown)
     if pyproj.CRS.from_user_input(meta["crs"]) != pyproj.CRS.from_user_input(grid.crs):
         shapes = _on_grid(shapes, meta["crs"], grid.crs, shown)
     usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
@@ -443,6 +444,34 @@ def rasterize_file(
         meta=np.empty((0, 0), np.int32),
     )
     return image, classes
+
+
+def _refuse_around(shapes: Any, codes: Ints, source: str, shown: str) -> None:
+    """Refuse rings an edge of which spans more than half the globe in longitude.
+
+    As written it goes the long way (RFC 7946, 3.1.9); drawn across the seam of longitudes the short
+    one is meant. From one side of the seam to the other it is the edge of the whole globe.
+    """
+    import pyproj
+    import shapely
+
+    there = pyproj.CRS.from_user_input(source)
+    if not there.is_geographic or there.axis_info[0].unit_name != "degree":
+        return
+    west, _, most, _ = shapely.bounds(shapes).T
+    for number in np.flatnonzero((codes != NO_CLASS) & (most - west > _HALF_TURN)):
+        for ring in shapely.get_rings(shapely.get_parts(shapes[number])):
+            east = shapely.get_coordinates(ring)[:, 0]
+            span = np.abs(np.diff(east))
+            far = np.flatnonzero((span > _HALF_TURN) & (span < 2 * _HALF_TURN))
+            if len(far):
+                ends = " to ".join(f"{value:g}" for value in east[far[0] : far[0] + 2])
+                raise ValueError(
+                    f"Feature {number} of {shown} has an edge from longitude {ends}, more than "
+                    "half around the globe. If it crosses the 180th meridian, split it there (RFC "
+                    "7946, 3.1.9), for example with ogr2ogr -wrapdateline; if it does go around, "
+                    "give the edge a point between."
+                )
 
 
 def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:

@@ -203,6 +203,20 @@ def test_labels_beyond_the_seam_of_a_scene_across_it_label_pixels(
     assert dict(zip(rows.tolist(), labels.tolist(), strict=True)) == {49: "reef", 62: "sand"}
 
 
+@pytest.mark.parametrize("scene", [UTM, {"crs": "EPSG:4326", "transform": from_origin(0, 8, 1, 1)}])
+def test_a_polygon_that_is_not_split_at_the_seam_is_refused(
+    scene: dict[str, Any], tmp_path: Path
+) -> None:
+    # It covered all of the globe but what it was drawn around.
+    cube = place(tmp_path, **scene)
+    boxes = [((-180, -85, 180, 85), "sea"), ((179.9, -5, -179.9, 5), "reef")]
+    path = polygons(tmp_path / "p.geojson", boxes, "urn:ogc:def:crs:OGC:1.3:CRS84")
+    with pytest.raises(
+        ValueError, match=r"Feature 1 of .* from longitude 179.9 to -179.9, .* split"
+    ):
+        cube.rows_of(path)
+
+
 @pytest.mark.filterwarnings("error")
 def test_places_beyond_the_system_of_the_image_are_outside(tmp_path: Path) -> None:
     cube = place(tmp_path, **UTM)
