@@ -379,8 +379,10 @@ class SeenFiles:
             for path in sorted(map(str, paths))
             if os.path.isabs(path) and os.path.isfile(path)
         }
-        self._key = hashlib.sha256(repr(self._found).encode()).hexdigest()
-        _stamps[self._key] = self._stamped()
+        stamped = self._stamped()
+        # What was written anew, and opened again, is another one for workers, too.
+        self._key = hashlib.sha256(repr((self._found, stamped)).encode()).hexdigest()
+        _stamps[self._key] = stamped
 
     def _stamped(self) -> dict[str, tuple[int, int]]:
         found = ((path, _stamp(path)) for path in self._found)

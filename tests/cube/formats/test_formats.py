@@ -302,6 +302,20 @@ def test_a_mosaic_of_very_many_files_that_changes_is_an_error(tmp_path):
         cube.samples.compute(scheduler="sync")
 
 
+@pytest.mark.parametrize("name", ["scene.npy", "scene.zarr"])
+def test_a_scene_that_was_written_anew_alike_is_opened_again(client, tmp_path, values, name):
+    """As a map that is written twice; the workers have read the first one."""
+    found = set()
+    for _ in range(2):
+        if name == "scene.npy":
+            np.save(tmp_path / name, values)
+        else:
+            pytest.importorskip("zarr").save_array(tmp_path / name, values, overwrite=True)
+        cube = daskclust.open_cube(tmp_path / name, dims=("band", "y", "x"))
+        found.add(cube.samples.compute().tobytes())
+    assert len(found) == 1
+
+
 def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
     np.save(tmp_path / "scene.npy", values)
     content = (tmp_path / "scene.npy").read_bytes()
