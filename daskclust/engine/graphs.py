@@ -36,7 +36,14 @@ from daskclust.engine.dask_surface import (
     value_of,
 )
 from daskclust.storage.reads import NEVER_AGAIN, Retries, files_in
-from daskclust.storage.seen import Seen, SeenFiles, SeenStore, StoredArray, arrays_in
+from daskclust.storage.seen import (
+    Seen,
+    SeenFiles,
+    SeenStore,
+    SlicedByOthers,
+    StoredArray,
+    arrays_in,
+)
 
 Key = Any
 #: How names of tasks begin that are tried again.
@@ -95,7 +102,8 @@ def graph_behind(array: Any) -> ArrayGraph:
         return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
     graph, keys = graph_of(optimized(array))
     graph, inputs, leaves = needed(graph, keys)
-    for key in _only_sliced(graph, inputs, leaves):
+    stored = [key for key in leaves if isinstance(_held(graph[key]), zarr.Array)]
+    for key in _only_sliced(graph, inputs, stored):
         # A read that fails is tried again as a chunk.
         graph[key] = StoredArray(_held(graph[key]), NEVER_AGAIN)
     for at, key in enumerate(keys):
@@ -116,6 +124,11 @@ def graph_behind(array: Any) -> ArrayGraph:
             if file not in looked:
                 looked[file] = SeenFiles([file])
             seen.setdefault(key, []).append(looked[file])
+    for key in _only_sliced(graph, inputs, leaves.intersection(seen)):
+        value = _held(graph[key])
+        around = [*arrays_in(value)]
+        if len(around) == 1 and value is not around[0] and hasattr(value, "shape"):
+            graph[key] = SlicedByOthers(value, around[0])
     return ArrayGraph(keys, graph, inputs, leaves, seen, values)
 
 
@@ -124,10 +137,10 @@ def _held(node: Any) -> Any:
 
 
 def _only_sliced(
-    graph: Mapping[Any, Any], inputs: Mapping[Any, Collection[Any]], leaves: Collection[Any]
+    graph: Mapping[Any, Any], inputs: Mapping[Any, Collection[Any]], leaves: Iterable[Any]
 ) -> list[Any]:
-    """Return the keys of Zarr arrays of which Dask takes slices, and no other task anything."""
-    stored = {key for key in leaves if isinstance(_held(graph[key]), zarr.Array)}
+    """Return the leaves of which Dask takes slices, and no other task anything."""
+    stored = set(leaves)
     others = {
         key
         for name, needs in inputs.items()

@@ -592,7 +592,7 @@ class StoredArray:
         self.check()
         # What is absent may be so for the client.
         self._files.check(whole=False)
-        latest = _seen.get((self.key, self._opened), sys.maxsize)
+        latest = self._latest()
         try:
             found = read_chunks(self.array, selection, out, latest)
             if found is not None:
@@ -615,7 +615,7 @@ class StoredArray:
                 "version of Zarr does not know. Copy or write them again."
             ) from error
         if found is None:
-            self._check_chunks(selection, latest)
+            self.check_chunks(selection)
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         # The first value alone spares most reads a look at all.
@@ -624,8 +624,14 @@ class StoredArray:
             self.check(again=True)
         return values
 
-    def _check_chunks(self, selection: Any, latest: int) -> None:
+    def _latest(self) -> int:
+        """Time (ns) of the newest file that may be one of those that were opened."""
+        return _seen.get((self.key, self._opened), sys.maxsize)
+
+    def check_chunks(self, selection: Any) -> None:
         """Raise where Zarr has read other chunks than the client opened, or filled absent ones."""
+        self.check()
+        latest = self._latest()
         if type(self.store) is zarr.storage.ZipStore:
             if (_time_of(self._first_file) or 0) > latest:
                 raise _replaced(self._first_file)
@@ -671,6 +677,21 @@ class SeenStore:
         if lacking := self._stored.compare_chunks():
             raise StoreError(f"The {this_process()} does not see the whole store: {lacking}.")
         _seen[key] = 0
+
+
+class SlicedByOthers:
+    """What lies around a Zarr array, as of xarray, of which tasks take slices of that array."""
+
+    def __init__(self, value: Any, array: zarr.Array) -> None:
+        self.value, self._stored = value, StoredArray(array)
+        self.shape, self.dtype, self.ndim = value.shape, value.dtype, value.ndim
+
+    def __getitem__(self, selection: Any) -> NDArray[Any]:
+        found = np.asarray(self.value[selection])
+        # Of which chunks is known where the layers around neither choose nor turn.
+        if self.shape == self._stored.shape:
+            self._stored.check_chunks(selection)
+        return found
 
 
 #: What a task reads, as the client sees it: to be checked in each process.

@@ -330,14 +330,23 @@ def test_where_the_clock_of_files_is_ahead_times_say_nothing(tmp_path: Path) -> 
     np.testing.assert_array_equal(StoredArray(array)[:], array[:])
 
 
-def test_a_store_that_changes_between_two_passes_ends_the_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["path", "xarray"])
+def test_a_store_that_changes_between_two_passes_ends_the_fit(how: str, tmp_path: Path) -> None:
     image = np.random.default_rng(0).normal(size=(40, 30, 4)).astype(np.float32)
-    zarr.create_array(tmp_path / "c.zarr", data=image, chunks=(10, 30, 4))
-    cube = daskclust.open_cube(tmp_path / "c.zarr", dims=("y", "x", "band"))
+    group = zarr.create_group(tmp_path / "c.zarr")
+    group.create_array("c", data=image, chunks=(10, 30, 4), dimension_names=("y", "x", "band"))
+
+    def opened() -> daskclust.Cube:
+        if how == "path":
+            return daskclust.open_cube(tmp_path / "c.zarr")
+        xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+        return daskclust.open_cube(xarray.open_zarr(tmp_path / "c.zarr", consolidated=False).c)
+
+    cube = opened()
     model = daskclust.KMeans(3, random_state=0).fit(cube)
     time.sleep(0.02)
-    zarr.open_array(tmp_path / "c.zarr")[12:18] = 5
+    group["c"][12:18] = 5
     for use in (model.fit, model.predict, lambda cube: cube.to_map(model.labels_)):
         with pytest.raises(StoreError, match=r"has changed.* Open it again"):
             np.asarray(use(cube))
-    np.asarray(model.predict(daskclust.open_cube(tmp_path / "c.zarr", dims=("y", "x", "band"))))
+    np.asarray(model.predict(opened()))
