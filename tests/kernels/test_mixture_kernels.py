@@ -284,7 +284,7 @@ def test_laws_with_missing_values(data, seed):
     x[rng.random((n, 3)) < 0.4] = np.nan
     weight = rng.integers(0, 4, n).astype(float)
     weight[rng.integers(n)] = 2.0
-    lengths = data.draw(row_chunks(n))
+    lengths = data.draw(row_chunks(n, max_chunks=6))
     stacks = [
         MixtureStack(random_mixtures(rng, 3, (2, 3), full), np.full(3, 0.25))
         for full in (False, True)

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,13 @@ def _sweep(sweeper, x, centers, row_weights, feature_weights, ends, width=None):
     return labels, distances, *stats
 
 
+def _plain_sweep(x, centers, row_weights, feature_weights, ends, width=None, *, observed=False):
+    """Sweep by the plain kernel, compiled for float64 and arrays alone: rows are cast anyway."""
+    weights = _NO_WEIGHTS if feature_weights is None else feature_weights
+    sweeper = partial(_plain.sweeper, observed=observed)
+    return _sweep(sweeper, x.astype(np.float64), centers, row_weights, weights, ends, width)
+
+
 def _plain_distances(x, centers, weights, gaps):
     rows, k = range(len(x)), range(len(centers))
     return [
@@ -66,7 +73,7 @@ def test_scan_equals_the_plain_scan(seed, n, k, p, dtype, integers, weighted, fe
     features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
     ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
     found = _sweep(_tiles.sweeper, x, centers, weights, features, ends)
-    plain = _sweep(_plain.sweeper, x, centers, weights, features, ends)
+    plain = _plain_sweep(x, centers, weights, features, ends)
     np.testing.assert_array_equal(found[0], plain[0])
     np.testing.assert_array_equal(found[1], plain[1])
     # Weights and squared distances to the last bit; sums but for rows that changed their cluster.
@@ -227,10 +234,9 @@ def test_scan_of_observed_values_equals_the_plain_one(
     weights = rng.integers(0, 4, n) / 2.0 if weighted else _NO_WEIGHTS
     features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
     ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
-    found, plain = (
-        _sweep(sweeper, x, centers, weights, features, ends, 2 * p + 2)
-        for sweeper in (partial(m.sweeper, observed=True) for m in (_tiles, _plain))
-    )
+    sweeper, width = partial(_tiles.sweeper, observed=True), 2 * p + 2
+    found = _sweep(sweeper, x, centers, weights, features, ends, width)
+    plain = _plain_sweep(x, centers, weights, features, ends, width, observed=True)
     np.testing.assert_array_equal(found[0], plain[0])
     np.testing.assert_array_equal(found[1], plain[1])
     # All but the values' sums to the last bit: weights are halves.
@@ -273,6 +279,7 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
     assert double(4) == 8
 
 
+@cache
 def _moments_of(add_moments):
     return njit(lambda x, order, facts: add_moments(x, order, 3, 57, facts, 1, 60))
 
