@@ -14,6 +14,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, default_client
+from helpers import spread_by_less
 from hypothesis import settings
 
 import daskclust
@@ -188,14 +189,9 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
-    """Grow ten trees for a hundred, where it does not matter how well they foretell.
-
-    A fit of label spreading grows five forests, which is most of its time for a small scene.
-    """
-    from daskclust.prototypes import learners
-
+    """Spread labels by less, where it does not matter how well that foretells."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learners, "_TREES", 10)
+        spread_by_less(patch)
         yield
 
 

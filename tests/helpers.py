@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
+import pytest
 import zarr
 
 from daskclust.datasets import make_hyperspectral_cube
@@ -28,6 +29,7 @@ __all__ = [
     "moons",
     "nearly",
     "small_scene",
+    "spread_by_less",
     "values",
     "within",
     "write_labels",
@@ -91,6 +93,17 @@ def small_scene(folder: Path) -> np.ndarray:
         random_state=0,
     )
     return group["truth"][:]
+
+
+def spread_by_less(patch: pytest.MonkeyPatch) -> None:
+    """Let a fit of label spreading grow ten trees for a hundred, in two sets of prototypes for six.
+
+    Sets and trees are most of its time, and of that of predictions, for a small scene.
+    """
+    from daskclust.prototypes import label_spreading, learners
+
+    patch.setattr(learners, "_TREES", 10)
+    patch.setattr(label_spreading, "_SETS", 2)
 
 
 def write_labels(store: Path, labels: np.ndarray, **attributes: Any) -> None:

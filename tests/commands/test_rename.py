@@ -19,6 +19,8 @@ from daskclust.persistence.models import fingerprint
 from daskclust.report.summary import legend_of
 from daskclust.storage.atomic import reserved
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 #: Four fields of one value each.
 SCENE = np.repeat(np.repeat([[1.0, 5.0], [20.0, 40.0]], 6, axis=0), 7, axis=1)
 

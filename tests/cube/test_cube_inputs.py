@@ -43,7 +43,7 @@ def group():
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    shape=st.tuples(st.integers(1, 13), st.integers(1, 13)),
+    shape=st.tuples(st.integers(1, 10), st.integers(1, 10)),
     inner=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     times=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     chunks=st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)),
