@@ -140,6 +140,9 @@ def _run(options: argparse.Namespace) -> int:
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
     outputs = check_outputs(saving, inputs, mark)
+    place = local_path(options.labels)
+    if place is not None:
+        check_writable("--labels", options.labels, place)
     with keeping([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
         return _label(options, saving, progress)
 
@@ -152,8 +155,6 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
     from daskclust.asking.session import Session
 
     file = AnswersFile(options.labels)
-    if file.path is not None:
-        check_writable("--labels", options.labels, file.path)
     cube = open_cube_of(options)
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:

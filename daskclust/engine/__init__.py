@@ -25,7 +25,13 @@ from daskclust.engine.computing import (
     row_record,
 )
 from daskclust.engine.graphs import parts_read_again, read_again, seen_alike
-from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
+from daskclust.engine.labels import (
+    as_label_vector,
+    by_block,
+    distinct,
+    open_label_pairs,
+    open_labeled_rows,
+)
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.rows import Carry, Rows
 from daskclust.engine.tasks import await_workers

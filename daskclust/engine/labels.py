@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask import delayed
 
 from daskclust._types import Array, Bools
 from daskclust.engine.binding import is_dask, open_rows, unwrap
 from daskclust.engine.blocks import as_matrix, check_shape, check_vector, working_dtype
+from daskclust.engine.computing import compute
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import ChunkError
 
@@ -21,8 +24,8 @@ _NONE = -1
 def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
     """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where masked.
 
-    NumPy labels of any sortable type are numbered; Dask labels must be numbers.  Unless
-    `masked`, labels that are hidden by a mask are refused: -1 would be a class like others.
+    Labels of any other sortable type are numbered, those of Dask after a pass that finds them.
+    Unless `masked`, labels that are hidden by a mask are refused: -1 would be a class like others.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
@@ -35,14 +38,31 @@ def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
         )
     if labels.dtype.kind in "iubf":
         return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64), masked)
-    if is_dask(labels):
-        raise TypeError(
-            f"{name} is a Dask array of dtype {labels.dtype}; expected integer labels. Number the "
-            "classes first."
-        )
-    there = _shown(labels, name, masked)
+    names = distinct(labels, name, masked=masked)
+    return by_block(labels, partial(_numbered, names=names))
+
+
+def distinct(labels: Any, name: str, *, masked: bool = False) -> Array:
+    """Return what occurs in labels, sorted; of Dask labels, in one pass."""
+    if not is_dask(labels):
+        return _distinct(labels, name, masked)
+    parts = [delayed(_distinct)(part, name, masked) for part in labels.to_delayed().ravel()]
+    return np.unique(np.concatenate(compute("names of labels", *parts)))
+
+
+def _distinct(labels: Array, name: str, masked: bool) -> Array:
+    return np.unique(np.asarray(labels)[_shown(labels, name, masked)])
+
+
+def by_block(labels: Any, function: Callable[[Array], Array]) -> Any:
+    """Apply a function to labels, which returns whole numbers, block by block."""
+    return labels.map_blocks(function, dtype=np.int64) if is_dask(labels) else function(labels)
+
+
+def _numbered(labels: Array, names: Array) -> Array:
+    hidden = np.ma.getmaskarray(labels)
     numbers = np.full(len(labels), _NONE)
-    numbers[there] = np.unique(np.asarray(labels)[there], return_inverse=True)[1]
+    numbers[~hidden] = np.searchsorted(names, np.asarray(labels)[~hidden])
     return numbers
 
 

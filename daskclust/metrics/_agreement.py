@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -14,7 +15,14 @@ from scipy.sparse import csr_matrix, hstack, identity
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import as_label_vector, is_dask, open_label_pairs, unwrap
+from daskclust.engine import (
+    as_label_vector,
+    by_block,
+    distinct,
+    is_dask,
+    open_label_pairs,
+    unwrap,
+)
 from daskclust.kernels.pair_counts import count_label_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
 
@@ -33,8 +41,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     Parameters
     ----------
     labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
-        differ, lengths may not.
+        Whole numbers, or anything that can be sorted.  Chunks may differ, lengths may not.
     ignore_masked : bool, default=False
         Leave out rows that are labeled -1 in either vector: masked pixels,
         rows of unknown class.
@@ -55,7 +62,8 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
 
     Notes
     -----
-    One pass.  *To the client*: the table, once a worker thread.
+    One pass, and one more over lazy labels that are no numbers.  *To the client*: the table,
+    once a worker thread.
 
     Examples
     --------
@@ -508,11 +516,13 @@ def accuracy_of_counts(
     )
 
 
-def _as_text(values: Any, name: str) -> Array | None:
-    """Return labels that are text, "" for none; None for others."""
+def _as_text(values: Any, name: str) -> Any:
+    """Return labels that are text, "" for none; None for others.  Lazy objects must be text."""
     data = unwrap(values)
     if is_dask(data):
-        return None
+        if data.dtype.kind not in "USO" or data.ndim != 1:
+            return None
+        return data.map_blocks(partial(_text_of_block, name=name), dtype=np.dtype(str))
     whole = np.ma.asanyarray(data)
     if whole.dtype.kind not in "USO" or whole.ndim != 1:
         return None
@@ -529,14 +539,21 @@ def _as_text(values: Any, name: str) -> Array | None:
     return np.where(gone, "", plain.astype(str))
 
 
+def _text_of_block(values: Array, name: str) -> Array:
+    found: Array | None = _as_text(values, name)
+    if found is None:
+        raise ValueError(f"{name} is a Dask array of objects that are no text; give whole numbers.")
+    return found
+
+
 def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     """Compare labels with known classes, by name or code.
 
     Parameters
     ----------
     truth : array-like or dask.array.Array of shape (n,)
-        Known classes: whole numbers, or text for NumPy; -1, None and "" are no class, and
-        such rows are left out.
+        Known classes: whole numbers, or text; -1, None and "" are no class, and such rows
+        are left out.
     labels : array-like or dask.array.Array of shape (n,)
         Classes that were found, of the same kind; rows without a label count as wrong.
 
@@ -556,7 +573,8 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
 
     Notes
     -----
-    One pass.  *To the client*: the table of the pairs that occur.
+    One pass, and one more over lazy labels that are text.  *To the client*: the table of the
+    pairs that occur.
 
     Examples
     --------
@@ -567,9 +585,9 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     one, other = _as_text(truth, "truth"), _as_text(labels, "labels")
     names: Array | None = None
     if one is not None and other is not None:
-        names = np.unique(np.concatenate([one, other]))
+        names = np.unique(np.concatenate([distinct(one, "truth"), distinct(other, "labels")]))
         names = names[(names != "") & (names != str(_MASKED))]
-        truth, labels = _numbers(one, names), _numbers(other, names)
+        truth, labels = (by_block(part, partial(_numbers, names=names)) for part in (one, other))
     elif one is not None or other is not None:
         which = "labels" if one is None else "truth"
         raise ValueError(

@@ -24,7 +24,7 @@ from test_cli import Run
 
 import daskclust
 from daskclust import cli
-from daskclust.commands import _job, _outputs
+from daskclust.commands import _job, _outputs, label
 from daskclust.commands._cubes import parse_bands, store_and_variable
 from daskclust.commands._plan import check_memory
 from daskclust.commands.console import Progress
@@ -268,6 +268,25 @@ def test_two_runs_for_one_place(run: Any, tmp_path: Path, taken: str) -> None:
     assert f"{taken}' is being written by process {os.getpid()}" in err
     assert "Cluster" not in err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders are closed otherwise there")
+def test_labels_in_a_folder_that_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told of the hidden file that keeps the place, with an error of the system."""
+    monkeypatch.chdir(tmp_path)
+    np.save("c.npy", np.zeros((8, 5, 2)))
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    # Also for root, who may write anywhere.
+    known = os.access
+    monkeypatch.setattr(os, "access", lambda path, *mode: path != closed and known(path, *mode))
+    monkeypatch.setattr(label, "keeping", lambda places: pytest.fail("before it was looked at"))
+    words = "label c.npy --dims y,x,band --no-browser --labels closed/l.geojson"
+    assert cli.main(words.split()) == 1
+    assert "--labels 'closed/l.geojson': the folder" in capsys.readouterr().err
+    assert not list(closed.iterdir())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files are not locked there")

@@ -42,6 +42,15 @@ def test_chunks_and_text_do_not_matter():
     text = accuracy_report(names[truth], names[labels].astype(object))
     assert text.classes == names.tolist()
     np.testing.assert_array_equal(text.confusion, whole.confusion)
+    some = np.where(np.arange(3000) % 7, names[truth].astype(object), None)
+    want = accuracy_report(some, names[labels])
+    for lazy, other in ((da.from_array(some, chunks=700), names[labels]), (some, None)):
+        other = da.from_array(names[labels], chunks=1000) if other is None else other
+        found = accuracy_report(lazy, other)
+        assert found.classes == want.classes
+        np.testing.assert_array_equal(found.confusion, want.confusion)
+    with pytest.raises(ValueError, match="labels is a Dask array of objects that are no text"):
+        accuracy_report(some, da.from_array(labels.astype(object), chunks=1000))
 
 
 def test_two_exchanged_classes_are_wrong():

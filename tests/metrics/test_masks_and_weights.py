@@ -78,8 +78,11 @@ def test_masked_labels_of_text_are_no_labels():
     table = metrics.contingency_table(masked, FOUND, ignore_masked=True)
     assert table[:, 2].sum() == (~HIDDEN).sum()
     assert set(table[:, 0]) == {0, 1, 2}
-    with pytest.raises(ValueError, match="masked labels"):
-        metrics.contingency_table(masked, FOUND)
+    of_lazy = metrics.contingency_table(lazy(masked), lazy(FOUND), ignore_masked=True)
+    np.testing.assert_array_equal(of_lazy, table)
+    for labels in (masked, lazy(masked)):
+        with pytest.raises(ValueError, match="masked labels"):
+            metrics.contingency_table(labels, FOUND)
 
 
 @pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])

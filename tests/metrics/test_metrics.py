@@ -235,9 +235,18 @@ def test_vectors_that_cannot_be_compared_are_refused(score, make):
         score(make(TRUTH), make(LABELS), ignore_masked="yes")
 
 
-def test_dask_labels_that_are_no_numbers_are_refused():
-    with pytest.raises(TypeError, match="expected integer labels"):
-        metrics.adjusted_rand_score(chunked(TRUTH.astype(str)), LABELS)
+def test_lazy_labels_may_be_text():
+    names = TRUTH.astype(str)
+    want = metrics.contingency_table(names, LABELS)
+    for truth in (chunked(names), chunked(names.astype(object))):
+        for labels in (LABELS, chunked(LABELS.astype(str)), chunked(LABELS)):
+            np.testing.assert_array_equal(metrics.contingency_table(truth, labels), want)
+            assert metrics.agreement_scores(truth, labels) == metrics.agreement_scores(
+                TRUTH, LABELS
+            )
+
+
+def test_dask_labels_beyond_the_numbers_of_a_column_are_refused():
     huge = np.array([0, 2**60 + 1])
     with pytest.raises(ValueError, match="cannot hold"):
         metrics.adjusted_rand_score(da.from_array(huge), huge)
