@@ -163,8 +163,13 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
         if check is not None:
             check()
         put_in_place(partial, path)
-    except BaseException:
+    except BaseException as error:
         discard(partial, failed=True)
+        if isinstance(error, Exception) and not path.parent.is_dir():
+            raise FileNotFoundError(
+                f"{str(path)!r} was not written: its folder was removed meanwhile. Do the same "
+                "again, and leave the folder alone."
+            ) from error
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -44,6 +45,18 @@ def test_a_file_is_replaced_whole(path):
         partial.write_bytes(b"new")
     assert path.read_bytes() == b"new"
     assert os.listdir(path.parent) == ["fit.npz"]
+
+
+def test_a_folder_that_is_removed_while_a_file_is_written(tmp_path):
+    path = tmp_path / "out" / "map.tif"
+    said = r"map\.tif' was not written: its folder was removed"
+
+    def write(partial):
+        shutil.rmtree(path.parent)
+        partial.write_bytes(b"half")
+
+    with pytest.raises(FileNotFoundError, match=said), new_place(path) as partial:
+        write(partial)
 
 
 def test_an_error_while_writing_leaves_the_old_file_alone(path):
