@@ -129,8 +129,8 @@ tuple of str, default="auto"
         With fewer labels than features they are those of a linear discriminant, its covariances
         shrunk in the principal axes of the labeled rows, if it predicts labels left out better.
         The classifier sees the features as they are in X; to the linear functions a missing
-        value is the mean of the labeled rows.  At most 10 000 labeled rows teach it, drawn
-        evenly among the classes.
+        value is the mean of the labeled rows, and a value far beyond theirs is half their range
+        beyond.  At most 10 000 labeled rows teach it, drawn evenly among the classes.
     random_state : int, RandomState, Generator or None, default=None
         Also of the classifier, where that has none of its own.  With an int the result does
         not depend on the chunks, the scheduler or the number of workers.

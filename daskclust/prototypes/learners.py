@@ -241,9 +241,13 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 #: Rows that linear functions judge at a time.
 _SLICE = 2048
-#: Length of a principal axis beside the longest, up to which rows are flat along it; and into how
-#: many parts few rows are dealt.
-_FLAT, _DEALT = 1e-7, 4
+#: Length of a principal axis beside the longest, up to which rows are flat along it.
+_FLAT = 1e-7
+#: Into how many parts few rows are dealt, and how often: that many times, while fewer rows than
+#: that have been left out.
+_DEALT, _DEALS, _LEFT_OUT = 4, 4, 400
+#: How far beyond the values of labeled rows linear functions go on, as a share of their range.
+_BEYOND = 0.5
 
 
 class RankedTrees(ExtraTreesClassifier):
@@ -317,6 +321,16 @@ def discriminant(x: Floats, codes: Ints, weight: Floats) -> tuple[Floats, Floats
     return weights, np.log(priors) - (means * solved).sum(axis=1) / 2 - weights @ center
 
 
+def reach(x: Floats) -> tuple[Floats, Floats]:
+    """Least and largest values that linear functions of such rows are asked about.
+
+    What few rows hardly show in a feature says nothing of a row that is far off in it.
+    """
+    low, high = x.min(axis=0), x.max(axis=0)
+    beyond = _BEYOND * (high - low)
+    return np.maximum(low - beyond, -_LARGEST), np.minimum(high + beyond, _LARGEST)
+
+
 def discriminant_leads(x: Floats, codes: Ints, weight: Floats) -> bool:
     """Whether few rows are better told apart by the discriminant than by a regression.
 
@@ -325,20 +339,23 @@ def discriminant_leads(x: Floats, codes: Ints, weight: Floats) -> bool:
     """
     if weight.sum() >= x.shape[1]:
         return False
-    counts = np.bincount(codes)
-    # Rows of each class are dealt out in turn; the only row of a class is never left out.
-    turn = np.empty_like(codes)
-    turn[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(c) for c in counts])
-    turn = np.where(counts[codes] > 1, turn % _DEALT, -1)
-    losses = np.zeros(2)
-    for part in np.unique(turn[turn >= 0]):
-        out = turn == part
-        kept, own = ~out, codes[out]
-        regression = LogisticRegression().fit(x[kept], codes[kept], weight[kept])
-        other = as_sure(regression, x[kept], codes[kept], weight[kept]) or regression
-        for i, one in enumerate((regression, other)):
-            found = surely(one.predict_proba(x[out]))[np.arange(len(own)), own]
-            losses[i] -= weight[out] @ np.log(found)
+    counts, rng = np.bincount(codes), np.random.default_rng(0)
+    turns, losses = np.concatenate([np.arange(c) for c in counts]), np.zeros(2)
+    # Of few rows, one deal would decide by chance.
+    for _ in range(min(_DEALS, -(-_LEFT_OUT // len(x)))):
+        order = rng.permutation(len(codes))
+        # Rows of each class are dealt out in turn; the only row of a class is never left out.
+        turn = np.empty_like(codes)
+        turn[order[np.argsort(codes[order], kind="stable")]] = turns
+        turn = np.where(counts[codes] > 1, turn % _DEALT, -1)
+        for part in np.unique(turn[turn >= 0]):
+            out = turn == part
+            kept, own = ~out, codes[out]
+            regression = LogisticRegression().fit(x[kept], codes[kept], weight[kept])
+            other = as_sure(regression, x[kept], codes[kept], weight[kept]) or regression
+            for i, one in enumerate((regression, other)):
+                found = surely(one.predict_proba(np.clip(x[out], *reach(x[kept]))))
+                losses[i] -= weight[out] @ np.log(found[np.arange(len(own)), own])
     return bool(losses[1] < losses[0])
 
 
@@ -370,9 +387,9 @@ class TreesAndLinear(RankedTrees):
     """Ranked trees, and a linear classifier beside them, which few rows suffice for.
 
     Logarithms of both probabilities are added up; ``linear_share_`` is the weight of the linear
-    one, 1 less it that of the trees.  Missing values are means of the columns for the linear one:
-    a logistic regression, or the discriminant (``discriminant_``, chosen by a fit where it is
-    None).
+    one, 1 less it that of the trees.  Missing values are means of the columns for the linear one,
+    and far values those of :func:`reach`: a logistic regression, or the discriminant
+    (``discriminant_``, chosen by a fit where it is None).
     """
 
     linear_share_: float = 0.5
@@ -391,6 +408,7 @@ class TreesAndLinear(RankedTrees):
         with one_blas_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             filled = np.where(missing, self.fill_, X)
+            self.low_, self.high_ = reach(filled)
             scaled = scaler.fit(filled, y, weight).transform(filled)
             linear.fit(scaled, y, weight)
             codes = np.searchsorted(self.classes_, y)
@@ -404,7 +422,8 @@ class TreesAndLinear(RankedTrees):
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of both."""
         by_trees = super().predict_proba(X)
-        by_linear = self.linear_.predict_proba(np.where(np.isnan(X), self.fill_, X))
+        filled = np.where(np.isnan(X), self.fill_, X)
+        by_linear = self.linear_.predict_proba(np.clip(filled, self.low_, self.high_))
         return mixed((1 - self.linear_share_, self.linear_share_), by_trees, by_linear)
 
 
@@ -522,6 +541,8 @@ class Both:
     trees: Trees
     linear: Linear
     fill: Floats
+    low: Floats
+    high: Floats
     linear_share: float
 
     def parts(self, X: Array) -> tuple[Floats, Floats]:
@@ -540,8 +561,8 @@ class Both:
         with one_blas_thread():
             for start in range(0, len(X), _SLICE):
                 part = slice(start, start + _SLICE)
-                rows = np.clip(np.where(np.isnan(X[part]), self.fill, X[part]), -_LARGEST, _LARGEST)
-                found[part] = self.linear.predict_proba(rows)
+                filled = np.where(np.isnan(X[part]), self.fill, X[part])
+                found[part] = self.linear.predict_proba(np.clip(filled, self.low, self.high))
         return found
 
     def check(self) -> None:
@@ -616,6 +637,8 @@ _BOTH_KEPT = Fields(
         "trees": OneOf({Trees: _TREES_KEPT}),
         "linear": OneOf({Linear: _LINEAR_KEPT}),
         "fill": Stored("p"),
+        "low": Stored("p"),
+        "high": Stored("p"),
         "linear_share": Number(low=0),
     }
 )
@@ -704,7 +727,8 @@ def teach(
         if type(fitted) is not TreesAndLinear:
             return fitted, trees
         linear = Linear.of(fitted.linear_, columns, len(classes))
-        return fitted, Both(trees, linear, fitted.fill_, fitted.linear_share_)
+        limits = fitted.low_, fitted.high_
+        return fitted, Both(trees, linear, fitted.fill_, *limits, fitted.linear_share_)
     if _is_linear(fitted):
         return fitted, Linear.of(fitted, columns, len(classes))
     return fitted, Foreign(fitted, columns, len(classes))

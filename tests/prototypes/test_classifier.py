@@ -31,7 +31,14 @@ from daskclust.exceptions import ConstraintWarning, ModelFormatError
 from daskclust.prototypes import spreading
 from daskclust.prototypes.asking import Doubt
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.learners import Linear, Trees, as_classifier, discriminant, teach
+from daskclust.prototypes.learners import (
+    Linear,
+    Trees,
+    as_classifier,
+    discriminant,
+    discriminant_leads,
+    teach,
+)
 from daskclust.prototypes.posterior import margins, mixed
 
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
@@ -436,7 +443,7 @@ def test_trees_and_linear_functions_are_one_classifier(tmp_path: Path) -> None:
     assert_allclose(both.fill, np.nanmean(X[rows], axis=0))
     filled = np.where(np.isnan(X), both.fill, X)
     by_trees, by_linear = both.parts(X)
-    assert_array_equal(by_linear, both.linear.predict_proba(filled))
+    assert_array_equal(by_linear, both.linear.predict_proba(np.clip(filled, both.low, both.high)))
     logs = (1 - share) * np.log(np.maximum(by_trees, 1e-3))
     logs += share * np.log(np.maximum(by_linear, 1e-3))
     expected = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
@@ -587,6 +594,24 @@ def test_without_different_rows_in_a_class_there_is_no_discriminant() -> None:
         assert_array_equal(learned.predict_proba(x[rows]).argmax(axis=1), codes)
 
 
+def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    codes = (x[:, 0] > 0).astype(int)
+    # A feature that labeled rows hardly show.
+    x[:, 2] = 1e-3 * codes
+    fitted, learned = teach(as_classifier("trees", 0, 3), x, codes, np.ones(40), np.arange(2))
+    far, near = np.array([[3.0, 0, 0]]), np.array([[3.0, 0, 0]])
+    far[0, 2], near[0, 2] = -50, -0.5e-3
+    assert_array_equal(learned.parts(far)[1], learned.parts(near)[1])
+    assert_allclose(learned.linear.predict_proba(far)[0, 0], 1)
+    assert learned.parts(far)[1][0, 0] < 0.8
+    inside = np.array([[0.5, 0.5, 1.4e-3]])
+    assert_array_equal(learned.parts(inside)[1], learned.linear.predict_proba(inside))
+    for rows in (far, near, inside):
+        assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
+
+
 def test_few_rows_are_told_apart_by_the_discriminant_where_they_agree() -> None:
     X, truth = slanted(columns=60, factors=5)
     others = X[200:], truth[200:]
@@ -614,6 +639,17 @@ def test_few_rows_are_told_apart_by_the_discriminant_where_they_agree() -> None:
     alone = rng.normal(size=(20, 24)) + 0.3 * codes[:, None]
     fitted, _ = teach(as_classifier("trees", 0, 24), alone, codes, np.ones(20), np.arange(2))
     assert fitted.discriminant_ is False
+
+
+def test_few_rows_are_dealt_out_more_than_once() -> None:
+    # Features of which each says something by itself: the regression knows as much.
+    codes, taken = np.arange(20) % 2, 0
+    for seed in range(30):
+        x = np.random.default_rng(seed).normal(size=(20, 24)) + codes[:, None]
+        x = StandardScaler().fit_transform(x)
+        taken += discriminant_leads(x, codes, np.ones(20))
+    # By one deal it is 12.
+    assert taken <= 9
 
 
 def test_folds_have_the_linear_functions_of_all_labels() -> None:
