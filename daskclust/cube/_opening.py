@@ -330,6 +330,11 @@ def open_cube(
     unit = found.unit[order[0]], found.unit[order[1]]
     place = found.place(names)
     is_pair = isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
+    if not is_pair and isinstance(mask, list | tuple) and str in map(type, mask):
+        raise ValueError(
+            f"mask is a {type(mask).__name__} of {len(mask)} with text in it; expected an array, a "
+            "path, or a pair (array or path, name of its variable or kind)."
+        )
     mask, name = mask if is_pair else (mask, None)
     clouds = None if mask is None else find_clouds(mask, name)
     if clouds is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -205,7 +205,8 @@ def _names_chosen(
     where: str, what: str, items: Mapping[str, Any], variable: str | Sequence[str] | None
 ) -> list[str]:
     if variable is not None:
-        wanted = [variable] if isinstance(variable, str) else list(variable)
+        several = isinstance(variable, Iterable) and not isinstance(variable, str)
+        wanted: list[str] = [*variable] if several else [variable]  # type: ignore[list-item]
         for name in wanted:
             if name not in items:
                 raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
@@ -226,8 +227,8 @@ def _names_chosen(
             return flat
         raise ValueError(
             f"The {where} has {len(flat)} three-dimensional {what}s ({sorted(cubes)}) "
-            f"among {sorted(items)}; pass variable= to say which is the cube. Of a matrix of "
-            "vectors give the path of the array, STORE/NAME."
+            f"among {sorted(items)}; pass variable= (--variable) to say which is the cube. Of a "
+            "matrix of vectors give the path of the array, STORE/NAME."
         )
     return cubes
 

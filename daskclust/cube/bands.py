@@ -236,6 +236,12 @@ def kept_bands(
                 raise ValueError(
                     f"bad_bands={bad_bands!r}; expected booleans or band numbers below {n_bands}."
                 )
+            if len(np.unique(bad)) < bad.size:
+                # Flags of 0 and 1 would be taken for the bands 0 and 1.
+                raise ValueError(
+                    f"bad_bands={bad_bands!r}; expected each band number once, or booleans, one a "
+                    "band, True where it is bad."
+                )
             keep[bad] = False
     if not keep.any():
         raise ValueError(f"bad_bands drops all {n_bands} bands; keep at least one.")

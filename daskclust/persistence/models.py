@@ -12,6 +12,7 @@ import json
 import math
 import os
 import stat
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from zarr.core.sync import sync
 from daskclust._warnings import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 from daskclust.persistence.schema import Arrays, from_json, saved_entries, to_json
+from daskclust.storage.claims import holder
 from daskclust.storage.outputs import new_group, resolve
 from daskclust.storage.stores import INCOMPLETE, local_path
 from daskclust.storage.urls import redact, redact_all
@@ -43,6 +45,8 @@ _MAX_FILES = 1000
 #: Bytes of metadata that are parsed: of the group with the header, and of an array.
 _MAX_HEADER, _MAX_METADATA = 2**25, 2**16
 _METADATA = "zarr.json"
+#: Times that a folder is read which is replaced meanwhile, and seconds in which it may be absent.
+_TRIES, _PAUSE = 10, 0.05
 _PARAMS = "params."
 
 
@@ -203,15 +207,40 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
         ...
     FileNotFoundError: There is no saved model at 'no-such-model.zarr'; ...
     """
+    failed: Exception
+    for _ in range(_TRIES):
+        before = _folder_of(path)
+        try:
+            group = _open(path, max_bytes)
+            meta, arrays = _read(group, max_bytes)
+            return _build(meta, arrays)
+        except (ModelFormatError, OSError) as error:
+            failed = error
+        if before is None:  # for a moment while a folder is replaced
+            time.sleep(_PAUSE)
+        if _folder_of(path) == before:
+            break
+    else:
+        failed = ModelFormatError(
+            f"it was replaced {_TRIES} times while it was read: it is being written by another "
+            "process; wait for that."
+        )
+    if not isinstance(failed, ModelFormatError):
+        raise failed
+    raise ModelFormatError(
+        f"{redact(path)!r} is no usable daskclust model: {redact(failed)} Save the model again, "
+        "or give the path of another."
+    ) from failed
+
+
+def _folder_of(path: Any) -> tuple[int, int] | None:
+    """Tell a local folder from another that takes its place; None where there is none."""
+    folder = local_path(path)
     try:
-        group = _open(path, max_bytes)
-        meta, arrays = _read(group, max_bytes)
-        return _build(meta, arrays)
-    except ModelFormatError as error:
-        raise ModelFormatError(
-            f"{redact(path)!r} is no usable daskclust model: {redact(error)} Save the model again, "
-            "or give the path of another."
-        ) from error
+        found = None if folder is None else folder.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
 
 
 def _open(path: Any, max_bytes: int) -> zarr.Group:
@@ -301,6 +330,9 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     except Exception as error:
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
     if incomplete:
+        held = holder(group.store, group.path)
+        if held is not None and not held.is_gone:
+            raise ModelFormatError(f"it is being written by {held.claim}; wait for it.")
         raise ModelFormatError("its writer stopped before the end.")
     if not isinstance(meta, dict):
         raise ModelFormatError("it is a Zarr group, but holds no model.")

@@ -352,3 +352,23 @@ def test_a_label_map_of_another_place_is_refused(group, tmp_path):
     with pytest.raises(ValueError, match="mask lies elsewhere"):
         open_cube(tmp_path / "c.zarr", mask=tmp_path / "l.zarr")
     assert len(cube.rows_of(labels["labels"][:])[0]) == cube.n_valid
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"bad_bands": [1, 0, 0, 1]}, "each band number once, or booleans"),
+        ({"mask": ("clouds", np.zeros((3, 2), bool))}, r"tuple of 2 with text .* pair \(array"),
+        ({"mask": ["scene.nc", "clouds"]}, "list of 2 with text"),
+    ],
+)
+def test_arguments_that_would_be_taken_for_something_else_are_refused(given, match):
+    with pytest.raises(ValueError, match=match):
+        open_cube(np.zeros((3, 2, 4)), dims=("y", "x", "band"), **given)
+
+
+def test_a_variable_that_is_no_name_is_refused(tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("a", data=np.zeros((3, 2, 4)))
+    with pytest.raises(KeyError, match="No array 1 in the store"):
+        open_cube(tmp_path / "g.zarr", variable=1)

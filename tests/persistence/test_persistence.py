@@ -26,6 +26,7 @@ from sklearn.exceptions import NotFittedError
 
 import daskclust
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
+from daskclust.persistence import models
 from daskclust.persistence.models import FORMAT, fingerprint, registry
 from daskclust.persistence.schema import Plain, from_json, saved_entries, to_json
 
@@ -269,8 +270,6 @@ def refused(folder: Path, match: str = "no usable daskclust model") -> None:
 
 def edit(folder: Path, change: Any) -> None:
     """Change the header and make its checksum right again, as a forger would."""
-    from daskclust.persistence import models
-
     file = folder / "zarr.json"
     whole = json.loads(file.read_text())
     meta = whole["attributes"]["daskclust_model"]
@@ -468,3 +467,28 @@ def test_json_round_trip(value: Any) -> None:
     text = json.dumps(to_json(value), allow_nan=False)
     back = from_json(json.loads(text))
     assert repr(back) == repr(value)
+
+
+@pytest.mark.parametrize(("often", "is_error"), [(1, False), (99, True)])
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path, monkeypatch, often, is_error
+):
+    """What was read of two models was called damaged, in thirty ways."""
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    fitted = [daskclust.KMeans(k, random_state=0).fit(rows) for k in (5, 3)]
+    fitted[0].save(tmp_path / "m.zarr")
+    read, seen = models._read, []
+
+    def replaced_meanwhile(group, max_bytes):
+        if len(seen) < often:
+            fitted[1 - len(seen) % 2].save(tmp_path / "m.zarr", overwrite=True)
+        seen.append(group)
+        return read(group, max_bytes)
+
+    monkeypatch.setattr(models, "_read", replaced_meanwhile)
+    if is_error:
+        with pytest.raises(ModelFormatError, match="being written by another process; wait"):
+            daskclust.load(tmp_path / "m.zarr")
+    else:
+        found = daskclust.load(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(found.cluster_centers_, fitted[1].cluster_centers_)

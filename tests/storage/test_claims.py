@@ -300,6 +300,10 @@ def test_an_unfinished_model_is_not_loaded_and_replaced() -> None:
     leave(target, heard=0, **GONE)
     with pytest.raises(ModelFormatError, match="its writer stopped before the end"):
         daskclust.load(target)
+    other = zarr.storage.MemoryStore()
+    leave(other, heard=0)
+    with pytest.raises(ModelFormatError, match=r"it is being written by process \d+ on .*wait"):
+        daskclust.load(other)
     model = daskclust.KMeans(2, random_state=0).fit([[0.0], [1.0], [5.0]])
     model.save(target)
     assert daskclust.load(target).cluster_centers_.tolist() == model.cluster_centers_.tolist()
