@@ -182,12 +182,12 @@ def test_is_the_serial_algorithm_with_few_clusters_allowed(seed, delta, most, le
 def test_long_blocks_and_threads_give_the_serial_result(delta):
     # Several segments a block, several groups, founders anywhere.
     x = np.random.default_rng(3).normal(size=(9000, 2)) * 3.0
-    whole = quiet(DPMeans(delta, max_iter=4), x)
-    _, means, _ = serial(x, delta, max_iter=4)
+    whole = quiet(DPMeans(delta, max_iter=2), x)
+    _, means, _ = serial(x, delta, max_iter=2)
     np.testing.assert_allclose(whole.cluster_centers_, means, rtol=1e-9)
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):
-            cut = quiet(DPMeans(delta, max_iter=4), da.from_array(x, chunks=(1300, 2)))
+            cut = quiet(DPMeans(delta, max_iter=2), da.from_array(x, chunks=(1300, 2)))
         np.testing.assert_allclose(cut.cluster_centers_, means, rtol=1e-9)
         np.testing.assert_array_equal(cut.labels_.compute(), whole.labels_)
 

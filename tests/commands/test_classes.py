@@ -283,11 +283,12 @@ def test_a_map_with_two_classes_exchanged_is_not_called_right(
         found[name] = result["agreement_with_truth"]
         assert found[name]["compared_by"] == "name"
         assert "Accuracy, classes compared by name" in (tmp_path / "r.html").read_text()
-    assert found["wrong"]["accuracy"] < 0.4 < 0.6 < found["coded"]["accuracy"]
+    # The third class, nearly half of the pixels, is where it was.
+    assert found["wrong"]["accuracy"] < 0.5 < 0.8 < found["coded"]["accuracy"]
     truth_of = str(tmp_path / "wrong.zarr")
     code, result, err = run("predict", "--model", "m.zarr", "--truth", truth_of)
     assert code == 0, err
-    assert result["agreement_with_truth"]["accuracy"] < 0.4
+    assert result["agreement_with_truth"]["accuracy"] < 0.5
     # Names are those of the labels in Python, too.
     model = daskclust.load(tmp_path / "m.zarr")
     assert legend_of(model).names == NAMES

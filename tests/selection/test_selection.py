@@ -435,7 +435,7 @@ def assert_same_fit(found, alone):
 @pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
 @pytest.mark.parametrize(
     "model",
-    [ScaledKMeans(random_state=0), KMeans(init=init_of_another_fit, random_state=0)],
+    [ScaledKMeans(random_state=0), KMeans(init=init_of_another_fit, n_init=2, random_state=0)],
     ids=["subclass", "init"],
 )
 def test_in_a_grid_of_k_every_fit_is_the_fit_alone(make, model):

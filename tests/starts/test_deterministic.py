@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,19 @@ def test_robin_passes_over_an_outlier_that_maximin_takes(starts):
 # Wherever the data are.
 
 
+@cache
+def fit_whole(dtype, **parameters):
+    """Return the fit of all rows in one, which is the same for every cut."""
+    return KMeans(4, **parameters).fit(X.astype(dtype))
+
+
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "mahalanobis"])
 @given(lengths=row_chunks(300), dtype=st.sampled_from([np.float32, np.float64]))
 def test_chunks_do_not_matter(init, metric, lengths, dtype):
-    x = X.astype(dtype)
-    whole = KMeans(4, init=init, metric=metric, max_iter=3).fit(x)
-    cut = KMeans(4, init=init, metric=metric, max_iter=3).fit(da.from_array(x, (lengths, -1)))
+    whole = fit_whole(dtype, init=init, metric=metric, max_iter=3)
+    rows = da.from_array(X.astype(dtype), (lengths, -1))
+    cut = KMeans(4, init=init, metric=metric, max_iter=3).fit(rows)
     np.testing.assert_array_equal(whole.labels_, cut.labels_.compute())
     np.testing.assert_allclose(whole.cluster_centers_, cut.cluster_centers_, rtol=1e-12)
 
@@ -145,7 +152,7 @@ def test_chunks_do_not_matter(init, metric, lengths, dtype):
 @given(lengths=row_chunks(300))
 def test_the_sample_does_not_depend_on_chunks(init, lengths):
     with dask.config.set({"daskclust.init-rows": 60}):
-        whole = KMeans(4, init=init, max_iter=2, random_state=3).fit(X)
+        whole = fit_whole(X.dtype, init=init, max_iter=2, random_state=3)
         cut = KMeans(4, init=init, max_iter=2, random_state=3).fit(da.from_array(X, (lengths, -1)))
     np.testing.assert_array_equal(whole.labels_, cut.labels_.compute())
 
