@@ -260,7 +260,7 @@ def open_cube(
         With ``"keep"``: share of the bands (or dates) that a pixel must have; one at least.
     chunks : tuple of int, default=None
         Rows and columns of a block; None takes those of the store (its shards, if
-        it has any).  Row numbers depend on it.
+        it has any).  Row numbers depend on the columns, and with them all that is drawn.
     quantization : {"auto", "alphaearth", "tessera"} or None, default="auto"
         What codes of int8 mean.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
         for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth

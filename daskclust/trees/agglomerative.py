@@ -78,7 +78,7 @@ class AgglomerativeClustering(TreeEstimator):
         image.
     random_state : int, RandomState, Generator or None, default=None
         Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
-        Rows of a cube are numbered block by block, so that other blocks of an image are other
+        Rows of a cube are numbered block by block, so that blocks of another width are other
         rows: where there are more of them than prototypes, trees then differ, as by a seed.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.

@@ -150,6 +150,20 @@ def test_cannot_link_of_rows_of_weight_zero(n_prototypes):
     assert adjusted_rand_score(found.predict(X), expected.predict(X)) > 0.99
 
 
+def test_blocks_as_wide_as_the_image_give_the_same_trees_whatever_their_height():
+    values = np.random.default_rng(0).normal(size=(26, 20, 3)).cumsum(axis=0).cumsum(axis=1)
+    values[3:5, 7:] = np.nan
+    found = []
+    for height in (26, 7, 1):
+        cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(height, 20))
+        model = AgglomerativeClustering(
+            5, n_prototypes=40, connectivity="adjacent", random_state=0
+        ).fit(cube)
+        found.append(np.asarray(cube.to_map(model.labels_)))
+    assert_array_equal(found[1], found[0])
+    assert_array_equal(found[2], found[0])
+
+
 def test_only_adjacent_pixels_merge():
     xarray = pytest.importorskip("xarray")
     values = np.zeros((20, 30, 3), np.float32)
