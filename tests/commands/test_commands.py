@@ -159,7 +159,7 @@ def test_every_estimator_is_reached(run: Any, name: str, folder: Path, tmp_path:
     params = registry()[name]().get_params()
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in small.items() if key in params]
     if name == "DBSCAN":  # takes no more bands
-        flags += ["--bad-bands=3-11", "--eps=0.05", "--score=s.zarr"]
+        flags += ["--bad-bands=3-11", "--eps=0.02", "--score=s.zarr"]
     code, out, err = run(f"fit S --estimator {name.lower()} --labels F --output l.zarr", *flags)
     assert code == 0, err
     assert name in out
@@ -167,7 +167,7 @@ def test_every_estimator_is_reached(run: Any, name: str, folder: Path, tmp_path:
     if name == "DBSCAN":
         score = zarr.open_group(tmp_path / "s.zarr", mode="r")["values"][:]
         X = daskclust.open_cube(folder / "scene.zarr", bad_bands=range(3, 12)).samples.compute()
-        near = ((X[:, None] - X) ** 2).sum(axis=2) <= 0.05**2
+        near = ((X[:, None] - X) ** 2).sum(axis=2) <= 0.02**2
         assert_array_equal(np.sort(score[~np.isnan(score)]), np.sort(near.sum(axis=1)))
 
 
