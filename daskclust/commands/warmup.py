@@ -55,6 +55,12 @@ def _fit_all(x: Any, k: int) -> None:
         fit(d.GaussianMixture(2, covariance_type=kind, **common), missing)
     for init in ("maximin", "dkm++", "robin"):
         fit(d.KMeans(k, init=init, **common), x)
+    fit(d.HierarchicalKMeans((2, 2), random_state=0), x)
+    fit(d.SpectralClustering(2, n_prototypes=50, random_state=0), x)
+    fit(d.AgglomerativeClustering(2, random_state=0), x)
+    fit(d.HDBSCAN(random_state=0), x)
+    d.DBSCAN().fit(x[:, :3]).score_samples(x[:, :3])
+    d.deduplicate(x, threshold=0.9, random_state=0)
     ensemble = d.PCKID(2, n_initializations=2, max_components=3, n_init=2, random_state=0)
     fit(ensemble, missing)
 

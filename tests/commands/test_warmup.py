@@ -7,8 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
+
+import daskclust
+from daskclust.commands import warmup
+from daskclust.persistence.models import registry
 
 
 def warm(cache: Path, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -19,6 +25,21 @@ def warm(cache: Path, *flags: str, **environment: str) -> subprocess.CompletedPr
         text=True,
         timeout=900,
     )
+
+
+def test_all_estimators_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of trees and density were not, and the first fit of each waited for its kernels."""
+    kinds = registry()
+    fitted: set[str] = set()
+    for name in kinds:
+        model = MagicMock()
+        model.fit.side_effect = lambda *args, name=name, model=model, **more: (
+            fitted.add(name) or model
+        )
+        monkeypatch.setattr(daskclust, name, MagicMock(return_value=model))
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    warmup._fit_all(x, 3)
+    assert fitted == set(kinds)
 
 
 @pytest.mark.slow
@@ -37,6 +58,9 @@ def test_kernels_are_compiled_once(tmp_path: Path) -> None:
         "import numpy as np, daskclust\n"
         "x = np.random.default_rng(1).normal(size=(500, 7)).astype('float32')\n"
         "daskclust.KMeans(4, random_state=0).fit(x)\n"
+        "daskclust.HDBSCAN().fit(x)\n"
+        "daskclust.DBSCAN().fit(x[:, :3])\n"
+        "daskclust.AgglomerativeClustering(4).fit(x)\n"
         "from daskclust.commands.warmup import _kernels\n"
         "stats = {name: kernel.stats for name, kernel in _kernels().items()}\n"
         "missed = {n: s.cache_misses for n, s in stats.items() if s.cache_misses}\n"
