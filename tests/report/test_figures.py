@@ -51,7 +51,7 @@ def wilson(share, n, z=1.959963984540054):
     return middle - half, middle + half
 
 
-def of_classes(known, labels):
+def of_classes(known, labels, names):
     codes = np.unique(known)
     scores = [
         score(known, labels, labels=codes, average=None)
@@ -59,12 +59,13 @@ def of_classes(known, labels):
     ]
     said = []
     for at, code in enumerate(codes):
-        said += [*figures(str(code)), f"{(known == code).sum()}", f"{(labels == code).sum()}"]
+        head = figures(str(names.get(code, code)))
+        said += [*head, f"{(known == code).sum()}", f"{(labels == code).sum()}"]
         said += [f"{values[at]:.3f}" for values in scores]
     return said
 
 
-def agreement(known, labels):
+def agreement(known, labels, names):
     n, codes, right = len(known), np.unique(known), known == labels
     said = [f"{n}"]
     for code in codes:
@@ -77,7 +78,7 @@ def agreement(known, labels):
     said += [f"{adjusted_rand_score(known, labels):.4f}"]
     said += [f"{normalized_mutual_info_score(known, labels):.4f}"]
     said += [f"{f_pairs:.4f}", f"{right.mean():.4f}", "95", f"{low:.4f}", f"{high:.4f}"]
-    return [*said, f"{cohen_kappa_score(known, labels):.4f}", *of_classes(known, labels)]
+    return [*said, f"{cohen_kappa_score(known, labels):.4f}", *of_classes(known, labels, names)]
 
 
 def check_profiles(found, X, labels, features, spot, nearest=None):
@@ -191,7 +192,7 @@ def test_all_figures_of_a_scene(tmp_path):
         f"{(~right).mean():.1%}",
         "119",
     ]
-    assert found.pop("Agreement with truth") == agreement(known, labels)
+    assert found.pop("Agreement with truth") == agreement(known, labels, NAMES)
     wrong = ["3", "39", "0", "5", "40", "0", "8", "30", "10", "10", "109", "10"]
     assert found.pop("Errors of the map") == wrong
     check_profiles(found, X, labels, ["0", "1"], lambda row: divmod(row + 1, 10))
@@ -239,7 +240,7 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
         assert float(facts[2]) == pytest.approx(inertia, rel=1e-3)
         assert facts[3:5] == [f"{model.n_iter_}", f"{model.history_[-1]['passes']}"]
         assert facts[5:] == [f"{seconds:.1f}", f"{score:.3f}"]
-        assert found.pop("Agreement with truth") == agreement(kind[60:], own[60:])
+        assert found.pop("Agreement with truth") == agreement(kind[60:], own[60:], {})
         check_profiles(found, X, own, ["a", "b"], lambda row: row, away)
         check_rules(parts["Rules"], table[["a", "b"]], own)
         del found["Rules"]
