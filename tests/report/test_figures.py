@@ -257,7 +257,7 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
             near = KNeighborsClassifier(1).fit(scaled[0], known).score(scaled[1], apart.labels)
             forest = RandomForestClassifier(100, random_state=0).fit(x, known)
             said += ["1", f"{near:.3f}", "100", f"{forest.score(z, apart.labels):.3f}"]
-            assert held == said + of_classes(apart.labels, guess)
+            assert held == said + of_classes(apart.labels, guess, {})
         left = {title for title, values in found.items() if values}
         assert left <= {"Configuration", "Table", "Versions"}
     # The page about the clusters alone, by their numbers.
