@@ -28,7 +28,7 @@ DATA_VARIABLE = "DASKCLUST_TEST_DATA"
 collect_ignore_glob = ["*conftest.py"]
 
 # No deadline anywhere: a first call may compile a Numba function or open a store.
-settings.register_profile("default", max_examples=25, deadline=None)
+settings.register_profile("default", max_examples=12, deadline=None)
 # The same examples each time: more of them find what they found the first time.
 settings.register_profile("ci", max_examples=12, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=300, deadline=None)
