@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -241,6 +241,27 @@ def check_count(model: Any, parameter: str, found: int, what: str = "clusters") 
         )
 
 
+class _OfRows:
+    """Stands for a result of rows that a model is without, and says why; of a class, its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: Any, owner: type) -> Self:
+        if model is None:
+            return self
+        if "n_features_in_" not in vars(model):
+            raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
+        predicts = self.name == "labels_" and hasattr(model, "predict")
+        remedy = "Call predict(X)" if predicts else "Fit again"
+        streams = ", and partial_fit makes none" if hasattr(model, "partial_fit") else ""
+        raise AttributeError(
+            f"This {owner.__name__} has no {self.name}. Results as long as the data are not "
+            f"saved, lazy ones neither pickled nor copied{streams}. "
+            f"{remedy}, or compute them where the model was fitted."
+        )
+
+
 class Saveable:
     """Mixin of every estimator, to save, load, pickle and continue it."""
 
@@ -260,6 +281,11 @@ class Saveable:
     _resumes_with: ClassVar[tuple[str, ...]] = ()
     #: Values of parameters that are other names of one.
     _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in cls._of_rows:
+            setattr(cls, name, _OfRows(name))
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Save the fitted model as a Zarr group.
@@ -314,18 +340,3 @@ class Saveable:
         return {
             name: value for name, value in state.items() if not hasattr(value, "__dask_graph__")
         }
-
-    if not TYPE_CHECKING:  # to a type checker, it would allow any name
-
-        def __getattr__(self, name: str) -> Any:
-            """Say why a fitted model is without its results of rows."""
-            if name not in self._of_rows or "n_features_in_" not in vars(self):
-                return super().__getattribute__(name)
-            predicts = name == "labels_" and hasattr(self, "predict")
-            remedy = "Call predict(X)" if predicts else "Fit again"
-            streams = ", and partial_fit makes none" if hasattr(self, "partial_fit") else ""
-            raise AttributeError(
-                f"This {type(self).__name__} has no {name}. Results as long as the data are not "
-                f"saved, lazy ones neither pickled nor copied{streams}. "
-                f"{remedy}, or compute them where the model was fitted."
-            )
