@@ -21,6 +21,7 @@ try:
 except ImportError as error:
     raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
 
+from daskclust.colors import name_of
 from daskclust.cube import Cube, open_cube
 from daskclust.persistence.saveable import class_names_of
 
@@ -140,9 +141,10 @@ class ClusterAccessor:
         names, _ = class_names_of(model)
         if classes is not None and owners is not None:
             # Clusters that are classes are named by them.
-            named = [names.get(c, str(c)) for c in classes.tolist()]
+            codes = classes.tolist()
+            named = [name_of(c, names) if isinstance(c, int) else str(c) for c in codes]
             names = {
-                cluster: named[owner] if owner >= 0 else f"cluster_{cluster}"
+                cluster: named[owner] if owner >= 0 else name_of(cluster, kind="cluster")
                 for cluster, owner in enumerate(owners)
             }
         return cube.label_map(labels, classes=classes, class_names=names or None).to_xarray()

@@ -64,6 +64,7 @@ def test_partial_labels_that_are_text(scene: xarray.DataArray, tmp_path: Path) -
     model = SemiSupervisedKMeans(3, random_state=0)
     found = scene.daskclust.fit_predict(model, as_image)
     assert found.values[10, [5, 20, 35]].tolist() == [2, 0, 1]
+    assert found.attrs["flag_meanings"] == "class_0 class_1 class_2"
     names = np.array(["maize", "water", "wheat"], dtype=object)
     stated = as_image.assign_attrs(flag_values=[0, 1, 2], flag_meanings="maize water wheat")
     for estimator in (SemiSupervisedKMeans(3, random_state=0), LabelSpreading(random_state=0)):
