@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-import sklearn
-
 #: Frames between a user's line and ours: the package's, and scikit-learn's mixins and pipelines.
-_INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, sklearn.__file__))
+#: It is found, not imported: workers have no use for it, and a third of their start would be it.
+_INSIDE = tuple(
+    str(Path(spec.origin).parent) + os.sep
+    for spec in map(find_spec, ("daskclust", "sklearn"))
+    if spec is not None and spec.origin is not None
+)
 
 
 def warn(message: str, category: type[Warning]) -> None:
