@@ -14,6 +14,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, default_client
+from distributed.utils import get_mp_context
 from helpers import spread_by_less
 from hypothesis import settings
 
@@ -49,6 +50,14 @@ _QUIET = {"worker.profile.enabled": "False", "admin.tick.interval": "1s"}
 for _name, _value in _QUIET.items():
     os.environ[f"DASK_DISTRIBUTED__{_name.replace('.', '__').upper()}"] = _value
 dask.config.refresh()
+
+#: What workers of most tests import.
+_IMPORTED = [
+    "distributed",
+    "daskclust.cluster.kmeans",
+    "daskclust.mixture.pckid",
+    "daskclust.prototypes.spectral_clustering",
+]
 
 # A shell's background job ignores Ctrl-C, and hands that on to the commands that tests interrupt.
 if (
@@ -159,6 +168,17 @@ def _no_default_client_after_a_module() -> Iterator[None]:
     dask.config.set(scheduler=None)
     assert left is None, f"a client is left behind: {left}"
     assert chosen is None, f"scheduler={chosen!r} is left in Dask's configuration"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_workers() -> Iterator[None]:
+    """Let workers start from a process that has imported what they need, for half of the time.
+
+    Those that programs start are spawned, as for users; see `spawned` for others.
+    """
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(_IMPORTED)
+        yield
 
 
 @pytest.fixture

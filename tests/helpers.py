@@ -10,10 +10,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ __all__ = [
     "moons",
     "nearly",
     "small_scene",
+    "spawned",
     "spread_by_less",
     "values",
     "within",
@@ -97,6 +100,11 @@ def small_scene(folder: Path) -> np.ndarray:
         random_state=0,
     )
     return group["truth"][:]
+
+
+def spawned() -> AbstractContextManager[Any]:
+    """Let workers import all they need themselves, as they do for users (see conftest.py)."""
+    return dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
 
 
 def spread_by_less(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from dask.distributed import Client, LocalCluster
+from helpers import spawned
 from numpy.testing import assert_array_equal
 
 import daskclust
@@ -365,6 +366,7 @@ def test_workers_hold_no_more_than_their_plan_says(said: Said, tmp_path: Path) -
     words = ("fit", tmp_path / "t", "--estimator", "hierarchical-kmeans", "--n-clusters", 400)
     plan = json.loads(said(*words, "--local", 1, "--dry-run", "--json")[1])
     with (
+        spawned(),  # what a worker imports is counted
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):

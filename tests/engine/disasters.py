@@ -16,7 +16,6 @@ import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
-from distributed.utils import get_mp_context
 from helpers import within
 
 from daskclust.engine import tasks
@@ -170,15 +169,6 @@ def assert_same(found: dict, expected: dict) -> None:
 DEEDS = [sigkill_all, sigkill_one, retire_all, restart, shrink_and_grow]
 
 
-#: What workers of these fits import.
-IMPORTED = [
-    "distributed",
-    "daskclust.cluster.kmeans",
-    "daskclust.mixture.pckid",
-    "daskclust.prototypes.spectral_clustering",
-]
-
-
 class Clusters:
     """Clusters that many fits use one after the other; one that was in a failure is replaced."""
 
@@ -219,19 +209,10 @@ class Clusters:
 
 
 @contextmanager
-def forked() -> Iterator[None]:
-    """Let workers start, again and again, from a process that has imported what they need."""
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(IMPORTED)
-        yield
-
-
-@contextmanager
 def many_clusters() -> Iterator[Clusters]:
-    with forked():
-        kept = Clusters()
-        yield kept
-        kept.close()
+    kept = Clusters()
+    yield kept
+    kept.close()
 
 
 def struck(fit, persist, n_workers, share, deed, clusters, monkeypatch, now: Path) -> dict:

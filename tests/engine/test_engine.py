@@ -20,7 +20,6 @@ import pytest
 import zarr
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from disasters import forked
 from distributed import Client, LocalCluster, get_task_stream, wait
 from helpers import within
 from hypothesis import given
@@ -772,7 +771,6 @@ def kill_a_worker(client: Client) -> None:
 def mortal_client():
     """A cluster of this test's own, whose workers may die."""
     with (
-        forked(),
         dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
         LocalCluster(
             n_workers=2,

@@ -25,7 +25,6 @@ from disasters import (
     alone,
     assert_same,
     finished,
-    forked,
     many_clusters,
     patiently,
     retire_all,
@@ -91,7 +90,7 @@ def fit_spectral(data):
 
 @pytest.fixture(autouse=True)
 def _patiently():
-    with patiently(), forked():
+    with patiently():
         yield
 
 

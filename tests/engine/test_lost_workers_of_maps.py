@@ -14,7 +14,6 @@ from disasters import (
     ENDLESS,
     SLOW,
     Disaster,
-    forked,
     restart,
     retire_all,
     sigkill_all,
@@ -29,12 +28,6 @@ from daskclust.engine import on_notice
 from daskclust.exceptions import ClusterError
 
 DIMS = ("y", "x", "band")
-
-
-@pytest.fixture(autouse=True)
-def _forked():
-    with forked():
-        yield
 
 
 def make_scene() -> np.ndarray:

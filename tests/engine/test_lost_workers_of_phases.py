@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from disasters import ENDLESS, N, P, X, assert_same, patiently, slow, started, state_of
 from distributed import Client
-from helpers import within
+from helpers import spawned, within
 
 import daskclust
 from daskclust.engine import tasks
@@ -139,6 +139,7 @@ def struck(fit, of, kept, phase, n_struck, monkeypatch, tmp_path, *, starts, imp
     before = tasks._wait
     with (
         patiently(),
+        spawned(),
         dask.config.set({"daskclust.persist": kept, "distributed.worker.preload": [str(preload)]}),
         started(2) as cluster,
         Client(cluster) as client,

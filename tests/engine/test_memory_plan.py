@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster, wait
+from helpers import spawned
 
 import daskclust
 from daskclust.engine.dask_surface import worker_infos
@@ -97,6 +98,7 @@ def one_worker(limit: str | int, **shares: float | bool) -> Iterator[Client]:
     settings = {f"distributed.worker.memory.{name}": share for name, share in shares.items()}
     settings |= {"daskclust.persist": False, "daskclust.worker-timeout": "90s"}
     with (
+        spawned(),  # what a worker imports is counted
         dask.config.set(settings),
         LocalCluster(
             n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address=":0"
