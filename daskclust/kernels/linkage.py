@@ -7,7 +7,7 @@ included.  Trees are SciPy's linkage matrices: a row ``(a, b, height, number of 
 Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured again where its
 distances are asked for, and a cluster of several has a row of distances.  Once so many have
 merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
-Which pairs are adjacent takes a bit each.
+Which points are adjacent takes two bits a pair, and fewer distances are kept where they are.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Linkage = Literal["ward", "average", "complete", "single"]
 #: Their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
 _AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
+#: Share of the distances that is kept (all would take ``4 m^2`` bytes): half of them, or as much
+#: less as the bits of adjacency take, ``m^2 / 8`` bytes.
+_ALONE, _BESIDE = 16 / 32, 15 / 32
 
 
 @inner()
@@ -99,25 +102,36 @@ def _keep_row(x: int, y: int, row: Array, kept: Any, width: int, rows: int, aliv
 
 
 @inner()
-def _keep_all(leaves: Any, kept: Any, width: int, rows: int, alive: Array) -> int:
-    """Keep the distances of all that are alive, which fit from now on; return their number."""
+def _make_room(
+    leaves: Any, kept: Any, width: int, rows: int, alive: Array, left: int, most: int
+) -> tuple[int, int]:
+    """Keep all distances as soon as those of all that are left fit; return width and rows.
+
+    Before, where no other row fits, columns of those that are no longer alive are dropped.  Then
+    one does: a row is of two points or more, so that rows take a sixth of the square at most.
+    """
     d, at, owner = kept
-    order = np.array([i for i in owner if alive[i]])
+    before, every = rows, left <= most
+    if rows == width or (not every and _place(width, rows, width - 1) < len(d)):
+        return width, rows
+    order = np.array([i for i in owner[:width] if alive[i]])
+    rows = len(order) if every else int(np.count_nonzero(at[order] < rows))
     row = np.empty(len(at))
     done = 0
     # Rows are read no earlier than they are written over: those that are kept come first.
-    for k in range(len(order)):
-        _row(order[k], leaves, kept, width, rows, alive, row)
+    for k in range(rows):
+        _row(order[k], leaves, kept, width, before, alive, row)
         for i in order[k + 1 :]:
             d[done] = row[i]
             done += 1
     for k in range(len(order)):
         at[order[k]] = k
-    return len(order)
+        owner[k] = order[k]
+    return len(order), rows
 
 
 def _begin(
-    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None
+    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None, share: float
 ) -> tuple[Any, Any, int]:
     """Return what is measured, what is kept of it, and of how many clusters all fits."""
     m = len(points)
@@ -127,12 +141,8 @@ def _begin(
     starts = np.searchsorted(pairs[:, 0], np.arange(m + 1))
     columns = np.ascontiguousarray(np.transpose(points), np.float64)
     leaves = (columns, weights, linkage == "ward", starts, np.ascontiguousarray(pairs[:, 1]))
-    # A merge gives at most one point a row: with all pairs of `most`, and with a row for each of
-    # the others, it is a quarter of the square.
-    most = math.ceil(m / math.sqrt(2.0))
-    rows = m - most
-    d = np.empty(max(most * (most - 1) // 2, rows * (2 * m - rows - 1) // 2))
-    return leaves, (d, np.arange(m), np.arange(m)), most
+    most = 1 + math.ceil(m * math.sqrt(share))
+    return leaves, (np.empty(most * (most - 1) // 2), np.arange(m), np.arange(m)), most
 
 
 @inner()
@@ -163,9 +173,7 @@ def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
     length = 0
     done = 0
     while done < n - 1:
-        if left <= most:
-            width = rows = _keep_all(leaves, kept, width, rows, alive)
-            most = 0
+        width, rows = _make_room(leaves, kept, width, rows, alive, left, most)
         if length == 0:
             for i in range(n):
                 if alive[i]:
@@ -290,56 +298,52 @@ def link(
         columns = np.ascontiguousarray(np.transpose(points), np.float64)
         _spanning_tree(columns, weights, merges)
     else:
-        leaves, kept, most = _begin(points, weights, linkage, cannot_link)
+        leaves, kept, most = _begin(points, weights, linkage, cannot_link, _ALONE)
         done = _chain(leaves, kept, most, LINKAGES.index(linkage), merges)
     merges[:done] = merges[:done][np.argsort(merges[:done, 2], kind="stable")]
     return _as_tree(merges, done, n)
 
 
 @inner()
-def _put_beside(bits: Array, n: int, i: int, j: int) -> None:
-    at = _place(n, i, j)
-    bits[at >> 3] |= 1 << (at & 7)
+def _is_beside(beside: Array, i: int, j: int) -> bool:
+    return (beside[i, j >> 3] >> (j & 7)) & 1 != 0
 
 
 @inner()
-def _beside(bits: Array, n: int, i: int, out: Array) -> None:
-    """Write which points are adjacent to one."""
-    out[i] = False
-    at = i - 1
-    for j in range(i):
-        out[j] = (bits[at >> 3] >> (at & 7)) & 1
-        at += n - j - 2
-    at = _place(n, i, i + 1)
-    for j in range(i + 1, n):
-        out[j] = (bits[at >> 3] >> (at & 7)) & 1
-        at += 1
+def _put_beside(beside: Array, i: int, j: int) -> None:
+    beside[i, j >> 3] |= 1 << (j & 7)
+    beside[j, i >> 3] |= 1 << (i & 7)
 
 
 @compiled()
-def _adjacency(pairs: Array, n: int, bits: Array) -> None:
-    for k in range(len(pairs)):
-        if pairs[k, 0] != pairs[k, 1]:
-            _put_beside(bits, n, pairs[k, 0], pairs[k, 1])
+def _set_adjacent(keys: Array, beside: Array) -> None:
+    for key in keys:
+        i, j = divmod(key, len(beside))
+        if i != j:
+            _put_beside(beside, i, j)
+
+
+def adjacency(keys: Ints, n: int) -> Array:
+    """Return the bits (n, n / 8) of which points are adjacent, by the keys ``a n + b`` of pairs."""
+    beside = np.zeros((n, -(-n // 8)), np.uint8)
+    _set_adjacent(keys, beside)
+    return beside
 
 
 @compiled()
-def _greedy(leaves: Any, kept: Any, most: int, bits: Array, kind: int, merges: Array) -> int:
+def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges: Array) -> int:
     """Merge the nearest two adjacent clusters, again and again."""
     size = leaves[1].copy()
     n = width = len(size)
     rows = 0
     row, row_y = np.empty(n), np.empty(n)
-    beside, beside_y = np.empty(n, np.bool_), np.empty(n, np.bool_)
     alive = np.ones(n, np.bool_)
     near = np.full(n, -1)
     least = np.full(n, np.inf)
     stale = np.ones(n, np.bool_)
     highest = 0.0
     for done in range(n - 1):
-        if n - done <= most:
-            width = rows = _keep_all(leaves, kept, width, rows, alive)
-            most = 0
+        width, rows = _make_room(leaves, kept, width, rows, alive, n - done, most)
         x = -1
         for i in range(n):
             if not alive[i]:
@@ -348,9 +352,8 @@ def _greedy(leaves: Any, kept: Any, most: int, bits: Array, kind: int, merges: A
                 near[i] = -1
                 least[i] = np.inf
                 _row(i, leaves, kept, width, rows, alive, row)
-                _beside(bits, n, i, beside)
                 for j in range(n):
-                    if alive[j] and beside[j] and row[j] < least[i]:
+                    if alive[j] and _is_beside(beside, i, j) and row[j] < least[i]:
                         least[i] = row[j]
                         near[i] = j
                 stale[i] = False
@@ -371,17 +374,14 @@ def _greedy(leaves: Any, kept: Any, most: int, bits: Array, kind: int, merges: A
         merges[done, 1] = y
         merges[done, 2] = highest
         alive[x] = False
-        _beside(bits, n, x, beside)
-        _beside(bits, n, y, beside_y)
         for i in range(n):
             if alive[i] and i != y:
                 row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
-                if beside[i] and not beside_y[i]:
-                    _put_beside(bits, n, i, y)
-                    beside_y[i] = True
+                if _is_beside(beside, x, i):
+                    _put_beside(beside, i, y)
                 if near[i] == x or near[i] == y:
                     stale[i] = True
-                elif beside_y[i] and row[i] < least[i]:
+                elif _is_beside(beside, y, i) and row[i] < least[i]:
                     least[i] = row[i]
                     near[i] = y
         rows = _keep_row(x, y, row, kept, width, rows, alive)
@@ -394,12 +394,12 @@ def link_adjacent(
     points: Floats,
     weights: Floats,
     linkage: Linkage,
-    beside: Ints,
+    beside: Array,
     cannot_link: Ints | None = None,
 ) -> Floats:
     """Return the tree, as `link` does, in which only adjacent clusters merge.
 
-    Clusters are adjacent by any two of their points that are a pair in `beside`, (c, 2).
+    Clusters are adjacent by any two of their points that are; `beside` is written over.
     Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
     merge at infinity.
     """
@@ -407,10 +407,8 @@ def link_adjacent(
     if n < 2:
         return np.empty((0, 4))
     merges = np.empty((n - 1, 3))
-    leaves, kept, most = _begin(points, weights, linkage, cannot_link)
-    bits = np.zeros(n * n // 16 + 1, np.uint8)
-    _adjacency(beside, n, bits)
-    done = _greedy(leaves, kept, most, bits, LINKAGES.index(linkage), merges)
+    leaves, kept, most = _begin(points, weights, linkage, cannot_link, _BESIDE)
+    done = _greedy(leaves, kept, most, beside, LINKAGES.index(linkage), merges)
     return _as_tree(merges, done, n)
 
 

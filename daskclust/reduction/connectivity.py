@@ -36,7 +36,7 @@ class ConnectivityCounts:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """Ask for counts of rows by their `n_near` (2 or more) nearest nodes (k, q) in each space.
+    """Ask for counts of rows by their `n_near` nearest nodes (k, q) in each space; by 1, for none.
 
     A space that follows itself, for another set of nodes, is worked out once. `labels`, of rows
     that are no nodes, are counted to the first `n_prototypes` nodes.

@@ -19,7 +19,7 @@ from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, as_cube, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent
+from daskclust.kernels.linkage import Linkage, adjacency, cut_tree, link, link_adjacent
 from daskclust.persistence.saveable import OF_CLASSES, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
@@ -133,8 +133,8 @@ class AgglomerativeClustering(TreeEstimator):
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
     them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
     m leaves take O(m^2 p) time (0.1 s for 2000 of 8 features) and ``2 m^2`` bytes (a float64 for
-    half of the pairs), O(m p) for single linkage without constraints, and a bit a pair more with
-    ``connectivity``; never anything of length n.
+    half of the pairs), O(m p) for single linkage without constraints; with ``connectivity``, 16
+    bytes for each two leaves that are adjacent, before; never anything of length n.
 
     Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
     10 000 rows need some thousand prototypes; 500 are too few.
@@ -286,11 +286,10 @@ class AgglomerativeClustering(TreeEstimator):
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
-    def _beside(self, read: _Read, leaves: Leaves) -> Ints:
-        m = len(leaves.centers)
-        ask = Connectivity((self._metric,), (leaves.centers,), min(2, m))
+    def _beside(self, read: _Read, leaves: Leaves) -> Array:
+        ask = Connectivity((self._metric,), (leaves.centers,), 1)
         _, (found,) = read.cube.count_neighbors(ask, read.weight)
-        return np.stack(np.divmod(found.keys, m), axis=1)
+        return adjacency(found.keys, len(leaves.centers))
 
     @property
     def n_leaves_(self) -> int:

@@ -14,13 +14,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.metrics import adjusted_rand_score
 
-from daskclust.kernels.linkage import LINKAGES, cut_tree, link, link_adjacent
+from daskclust.kernels.linkage import LINKAGES, adjacency, cut_tree, link, link_adjacent
 
 BY_LINKAGE = pytest.mark.parametrize("name", LINKAGES)
 
 
 def every_pair(n):
-    return np.stack(np.triu_indices(n, 1), axis=1)
+    return adjacency(np.arange(n * n), n)
 
 
 def test_by_hand():
@@ -95,11 +95,11 @@ def test_a_quarter_of_the_square_is_kept(name):
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(n, p)), rng.integers(1, 5, n).astype(float)
     pairs = np.array([[0, 1], [1, 2]])
-    beside = every_pair(n)
+    keys = np.arange(n * n)
     for grow, limit in (
         (lambda: link(X, weights, name), 0 if name == "single" else 2 * n**2),
         (lambda: link(X, weights, name, pairs), 2 * n**2),
-        (lambda: link_adjacent(X, weights, name, beside), 2 * n**2 + n**2 // 16),
+        (lambda: link_adjacent(X, weights, name, adjacency(keys, n)), 2 * n**2),
     ):
         grow()  # compiles
         tracemalloc.start()
@@ -108,15 +108,15 @@ def test_a_quarter_of_the_square_is_kept(name):
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert peak <= limit + 300 * n
+        assert peak <= limit + 170 * n
 
 
 def test_only_neighbors_merge():
     X = np.array([[0.0], [10.0], [0.1]])
-    tree = link_adjacent(X, np.ones(3), "single", np.array([[0, 1], [1, 2]]))
+    tree = link_adjacent(X, np.ones(3), "single", adjacency(np.array([1, 5]), 3))
     # 0 and 2 are near, and meet only by way of 1.
     assert_allclose(tree, [[1, 2, 9.9, 2], [0, 3, 9.9, 3]])
-    apart = np.empty((0, 2), np.int64)
+    apart = adjacency(np.empty(0, np.int64), 3)
     assert np.isinf(link_adjacent(X, np.ones(3), "ward", apart)[:, 2]).all()
 
 
@@ -126,7 +126,8 @@ def test_what_hangs_together_becomes_one(name, seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 60))
     beside = rng.integers(0, n, (int(rng.integers(0, 2 * n)), 2))
-    tree = link_adjacent(rng.normal(size=(n, 2)), np.ones(n), name, beside)
+    near = adjacency(beside @ [n, 1], n)
+    tree = link_adjacent(rng.normal(size=(n, 2)), np.ones(n), name, near)
     edges = coo_array((np.ones(len(beside)), beside.T), (n, n))
     parts, expected = connected_components(edges, directed=False)
     assert parts == 1 + np.isinf(tree[:, 2]).sum()
