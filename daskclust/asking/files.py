@@ -149,15 +149,9 @@ def _pixels_of(path: str) -> list[dict[str, Any]] | None:
         return None
 
 
-def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
-    """Read lines and columns of the questions that have an answer, or of those without one.
-
-    None for files without ``row`` and ``column``.
-    """
-    items = _pixels_of(path)
-    if items is None:
-        return None
-    found = [(item["row"], item["column"]) for item in items if bool(item["class"]) == answered]
+def skipped_pixels(path: str) -> tuple[Ints, Ints]:
+    """Read lines and columns of the questions that have no answer."""
+    found = [(i["row"], i["column"]) for i in _pixels_of(path) or () if not i["class"]]
     lines, columns = np.array(found, np.int64).reshape(-1, 2).T
     return lines, columns
 

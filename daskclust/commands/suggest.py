@@ -149,14 +149,14 @@ def _suggest(
 
 def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
     """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
-    from daskclust.asking.files import read_pixels
+    from daskclust.asking.files import skipped_pixels
     from daskclust.cube.pixels import rows_of_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
     vain = [np.empty(0, np.int64)]
     for part in _cubes.parts_of(options.labels):
-        pixels = read_pixels(_cubes.store_and_variable(part)[0], answered=False)
-        if pixels is not None and len(pixels[0]):
+        pixels = skipped_pixels(_cubes.store_and_variable(part)[0])
+        if len(pixels[0]):
             vain.append(rows_of_pixels(cube, *pixels))
     more = np.setdiff1d(np.concatenate(vain), rows)
     # Among texts it is "-1".

@@ -254,8 +254,7 @@ def add_violations(page: Page, model: Any) -> None:
 _FEATURES, _CLUSTERS = 8, 60
 
 
-def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str:
-    """Return a page about profiles and rules, with the mark of its job."""
+def explained_page(title: str, profiles: Any, rules: Any) -> str:
     page = Page(title)
     page.written("")
     things = _things(profiles)
@@ -268,7 +267,7 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
         facts.append((f"{rules.fidelity:.1%}", f"of the {things} follow the rules"))
     page.facts([*facts, (profiles.worst_auc_error, "error of the AUC at most")])
     add_profiles(page, profiles, rules)
-    return page.html(mark)
+    return page.html()
 
 
 def add_profiles(

@@ -22,16 +22,14 @@ from daskclust.exceptions import DaskclustWarning
 from daskclust.persistence import saveable
 
 
-def legend_of(
-    model: Any, names: Mapping[int, str] | None = None, colors: Mapping[int, str] | None = None
-) -> Legend:
+def legend_of(model: Any, names: Mapping[int, str] | None = None) -> Legend:
     """Return the map values, names and colors of a fitted model's labels.
 
     For a classifier, and for clusters that are classes, the values are the codes of the classes (0,
     1, ... if classes are text). Clusters of the same class share a value. Clusters without a class
     get values above the largest code. For all other estimators the values are the numbers of the
-    clusters; noise, where there may be any, follows them. `names` and `colors` are by class code,
-    or by cluster number if clusters are not classes; the model remembers those that are missing.
+    clusters; noise, where there may be any, follows them. `names` are by class code, or by cluster
+    number if clusters are not classes; the model remembers those that are missing, and colors.
     Classes that were merged share a value.
 
     >>> import numpy as np
@@ -42,9 +40,9 @@ def legend_of(
     >>> legend.encode(model.labels_).tolist(), legend.names
     ([3, 3, 7], ('water', 'wheat'))
     """
-    remembered = saveable.class_names_of(model)
-    names, colors = {**remembered[0], **(names or {})}, {**remembered[1], **(colors or {})}
-    return _merged(_whole_legend_of(model, names, colors), saveable.merged_classes_of(model))
+    remembered, colors = saveable.class_names_of(model)
+    legend = _whole_legend_of(model, {**remembered, **(names or {})}, colors)
+    return _merged(legend, saveable.merged_classes_of(model))
 
 
 def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:

@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust.colors import class_colors
+from daskclust.persistence.saveable import name_classes
 from daskclust.report.summary import legend_of
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -34,7 +35,8 @@ def test_labels_do_not_name_the_clusters_of_constrained_estimators() -> None:
 
 def test_clusters_of_no_class_follow_the_classes() -> None:
     model = daskclust.SemiSupervisedKMeans(3, random_state=0).fit(X, ([0, 2], [9, 4]))
-    legend = legend_of(model, {4: "sea", 9: "ice"}, {9: "#123456"})
+    name_classes(model, {4: "coast", 9: "ice"}, {9: "#123456"})
+    legend = legend_of(model, {4: "sea"})
     assert legend.codes == (4, 9, 10)
     assert legend.names == ("sea", "ice", "cluster_10")
     assert legend.color_by_code == {**class_colors([4, 10]), 9: "#123456"}
