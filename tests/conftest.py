@@ -176,7 +176,9 @@ def _forked_workers() -> Iterator[None]:
 
     Those that programs start are spawned, as for users; see `spawned` for others.
     """
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    # The second is of Dask's scheduler of processes, which starts some for each computation.
+    methods = ("distributed.worker.multiprocessing-method", "multiprocessing.context")
+    with dask.config.set(dict.fromkeys(methods, "forkserver")):
         get_mp_context().set_forkserver_preload(_IMPORTED)
         yield
 

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 from daskclust.kernels.mixtures.densities import Mixtures
 
-__all__ = ["Expectation", "conditional", "expectation"]
+__all__ = ["Expectation", "conditional", "expectation", "posteriors"]
 
 Float = NDArray[np.float64]
 
@@ -45,27 +45,34 @@ def conditional(row: NDArray[Any], mixtures: Mixtures, k: int) -> tuple[Float, F
     return gap, rest
 
 
-def expectation(x: NDArray[Any], weight: Float, mixtures: Mixtures, shift: Float) -> Expectation:
-    """One E-step, by the definitions."""
-    d = len(mixtures.means)
-    x = x.astype(np.float64)
-    scores = np.zeros((d, len(x)))
-    for k in range(d):
-        for i, row in enumerate(x):
-            there = ~np.isnan(row)
-            scores[k, i] = np.log(mixtures.weights[k])
+def posteriors(x: Float, mixtures: Mixtures) -> tuple[Float, Float]:
+    """Shares of the components in each row, and its log-likelihood in each mixture.
+
+    A density at a time, for the rows of which the same is observed.
+    """
+    scores = np.zeros((len(mixtures.means), len(x)))
+    for there in np.unique(~np.isnan(x), axis=0):
+        at = (~np.isnan(x) == there).all(axis=1)
+        for k in range(len(scores)):
+            scores[k, at] = np.log(mixtures.weights[k])
             if there.any():
                 matrix = covariance_of(mixtures, k)[np.ix_(there, there)]
                 density = multivariate_normal(mixtures.means[k][there], matrix)
-                scores[k, i] += density.logpdf(row[there])
-    bounds = mixtures.bounds
-    parts = [scores[a:b] for a, b in pairwise(bounds)]
+                scores[k, at] += density.logpdf(x[np.ix_(at, there)])
+    parts = [scores[a:b] for a, b in pairwise(mixtures.bounds)]
     likelihood = np.array([logsumexp(part, axis=0) for part in parts])
     shares = np.concatenate(
         [np.exp(part - total) for part, total in zip(parts, likelihood, strict=True)]
     )
-    sums = np.zeros((d, mixtures.n_statistics))
-    for k in range(d):
+    return shares, likelihood
+
+
+def expectation(x: NDArray[Any], weight: Float, mixtures: Mixtures, shift: Float) -> Expectation:
+    """One E-step, by the definitions."""
+    x = x.astype(np.float64)
+    shares, likelihood = posteriors(x, mixtures)
+    sums = np.zeros((len(shares), mixtures.n_statistics))
+    for k in range(len(shares)):
         for i, row in enumerate(x):
             w = weight[i] * shares[k, i]
             there = ~np.isnan(row)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from daskclust import PCKID
 from daskclust.kernels.mixtures.densities import Mixtures
-from oracles.mixtures import expectation
+from oracles.mixtures import posteriors
 
 __all__ = ["dense_embedding", "dense_kernel", "members"]
 
@@ -29,11 +29,10 @@ def members(model: PCKID) -> list[Mixtures]:
 
 
 def dense_kernel(model: PCKID, X: Float) -> Float:
-    """Eq. 6: the mean over members of the products of posteriors, a row at a time."""
-    ones, origin = np.ones(len(X)), np.zeros(X.shape[1])
+    """Eq. 6: the mean over members of the products of posteriors."""
     total = np.zeros((len(X), len(X)))
     for mixtures in members(model):
-        shares = expectation(X, ones, mixtures, origin).shares
+        shares, _ = posteriors(X, mixtures)
         total += shares.T @ shares
     return total / len(model._sizes)
 
