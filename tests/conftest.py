@@ -44,6 +44,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Products of small matrices take a third longer by threads that wait for each other, where other
+# tests run beside them.  Processes that xdist and tests start load NumPy after this.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Idle clusters of tests are to cost little: they do not sample their threads each 10 ms, nor look
 # each 20 ms whether their event loops answer.  Programs that tests start read the environment.
 _QUIET = {"worker.profile.enabled": "False", "admin.tick.interval": "1s"}

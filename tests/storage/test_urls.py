@@ -97,7 +97,7 @@ def test_what_is_hidden_and_what_stays(text: str, expected: str | None) -> None:
 )
 def test_long_texts_take_no_longer_than_they_are(part: str) -> None:
     """Such as what is found in a damaged file: 100 kB of one letter took minutes."""
-    text = part * (3 * 10**5 // len(part)) + "://u:hunter2@h"
+    text = part * (10**5 // len(part)) + "://u:hunter2@h"
     assert "hunter2" not in redact(text)
 
 
