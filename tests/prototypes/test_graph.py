@@ -115,21 +115,20 @@ def test_ridge_errors_left_out_are_those_of_refits() -> None:
     deviations = np.sqrt(variances + 0.505e-3)
     for power, factor in product((0.0, 0.5, 1.0), 2.0 ** np.arange(-5, 3)):
         points = given / deviations**power
-        unit = np.median(((points[:, None] - points) ** 2).sum(axis=2)[np.triu_indices(12, 1)])
+        squared = ((points[:, None] - points) ** 2).sum(axis=2)
+        unit = np.median(squared[np.triu_indices(12, 1)])
+        gram = _LEVEL + np.exp(-squared / (factor * unit))
         for ridge in 10.0 ** np.arange(-4, 2):
-            model = ReferenceRidge(
-                alpha=ridge,
-                kernel=lambda a, b, w=factor * unit: _LEVEL + np.exp(-((a - b) ** 2).sum() / w),
-            )
+            model = ReferenceRidge(alpha=ridge, kernel="precomputed")
             error, others = 0.0, np.empty_like(targets)
             for i in range(12):
                 rest = np.arange(12) != i
-                model.fit(points[rest], targets[rest])
-                others[i] = model.predict(points[i : i + 1])[0]
+                model.fit(gram[np.ix_(rest, rest)], targets[rest])
+                others[i] = model.predict(gram[i : i + 1, rest])[0]
                 error += ((others[i] - targets[i]) ** 2).sum()
             if error < best * (1 - 1e-9):
                 best, alone = error, others
-                scores = model.fit(points, targets).predict(points)
+                scores = model.fit(gram, targets).predict(gram)
     assert scores is not None
     assert_allclose(found(given), np.clip(scores, 0, 1), atol=1e-8)
     assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
