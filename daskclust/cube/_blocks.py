@@ -40,11 +40,6 @@ class Scaling:
     std: Floats | None = None
     matrix: Floats | None = None
 
-    def of_bands(self, keep: Bools) -> Scaling:
-        if self.mean is None or self.std is None:
-            return self
-        return replace(self, mean=self.mean[keep], std=self.std[keep])
-
     @property
     def is_by_value(self) -> bool:
         """Whether a sample is made of one stored value alone."""
@@ -547,18 +542,19 @@ class Surveyed:
 
 
 def take_survey(
-    _per_block: Callable[..., Any],
-    source: CubeSource,
-    scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
-    dtype: np.dtype[Any],
+    cube: Any, scale: Literal["none", "standard", "unit", "whitened"] | Scaling
 ) -> Surveyed:
     """Count valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.
 
-    Two numbers a block reach the client; statistics of bands are merged in a tree.
+    No pass where all pixels count, and no scaling is looked for.  Two numbers a block reach the
+    client; statistics of bands are merged in a tree.
     """
-    moments = scale == "standard"
+    source, dtype, moments = cube._source, cube._dtype, scale == "standard"
+    scaling = scale if isinstance(scale, Scaling) else Scaling(scale, dtype)
+    if not moments and source.is_complete and cube._excluded is None:
+        return Surveyed(source.grid.pixels, scaling, np.empty(0, np.intp))
     p = source.n_bands
-    surveys = _per_block(
+    surveys = cube._per_block(
         block_survey,
         sizes=(1,) * source.grid.count,
         width=2 + (4 if moments else 1) * p,
@@ -576,10 +572,11 @@ def take_survey(
     if not present.any():
         present[:] = True  # a scene without data has no band to blame
     empty = np.flatnonzero(~present)
-    if isinstance(scale, Scaling):
-        return Surveyed(counts, scale.of_bands(present), empty)
     if not moments:
-        return Surveyed(counts, Scaling(scale, dtype), empty)
+        if scaling.mean is not None and scaling.std is not None:
+            mean, std = scaling.mean[present], scaling.std[present]
+            scaling = replace(scaling, mean=mean, std=std)
+        return Surveyed(counts, scaling, empty)
     n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
     std = np.sqrt(squares / np.maximum(n, 1.0))
     std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
@@ -775,7 +772,7 @@ def rows_of(
         unlabeled=values,
     )
     (found,) = compute("the reading of labels", lazy)
-    offsets = accumulate(cube.block_counts, initial=0)
+    offsets = accumulate(cube._survey.counts, initial=0)
     rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
     labels = np.concatenate([block[1] for block in found])
     gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))

@@ -31,7 +31,7 @@ from daskclust.cube.smoothing import smooth
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import stamp, stamp_files
+from daskclust.storage.stores import stamp
 
 #: How samples are scaled: by name, or as another cube's.
 Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
@@ -80,7 +80,7 @@ class Cube:
         place: Georeference,
         attributes: Mapping[str, Any],
         dimension_names: tuple[str, str],
-        dtype: np.dtype[Any] | None = None,
+        dtype: np.dtype[Any],
         bands_are_fixed: bool = False,
         files: Sequence[Path] = (),
     ) -> None:
@@ -92,7 +92,7 @@ class Cube:
         self.georeference = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
-        self._dtype = _blocks.sample_dtype(source.dtype) if dtype is None else dtype
+        self._dtype = dtype
         self._bands_are_fixed = bands_are_fixed
         self._files = tuple(files)
         self.blocks = source.grid
@@ -117,6 +117,22 @@ class Cube:
         """Numbers of the bands kept."""
         kept = self._source.bands
         return np.arange(self._source.n_stored) if kept is None else kept
+
+    def described(self) -> dict[str, Any]:
+        """Describe the data as JSON values, to be saved with a model."""
+        source, units = self._source, self.attributes.get("units")
+        bands, names = self.bands.tolist(), self.attributes.get("band_names")
+        if not isinstance(names, list | tuple) or len(names) != source.n_stored:
+            names = None
+        return {
+            "bands": bands,
+            "stored_bands": source.n_stored,
+            "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
+            "band_names": None if names is None else [str(names[at]) for at in bands],
+            "dtype": str(source.dtype),
+            "values": source.meaning.described(),
+            "units": units if isinstance(units, str) else None,
+        }
 
     @property
     def values(self) -> dict[str, Any]:
@@ -180,21 +196,11 @@ class Cube:
         """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # The files read from here on must be the same ones until the end.
         self._stamp = self._stamp_now()
-        if self._scale == "whitened":
-            counted = self._counted("none")
-            scaling = whitened(self, counted)
-            return replace(counted, scaling=scaling)
-        return self._counted(self._scale)
-
-    def _counted(self, scale: Scale) -> _blocks.Surveyed:
-        """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
-        if scale != "standard" and self._source.is_complete and self._excluded is None:
-            scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
-            return _blocks.Surveyed(self.blocks.pixels, scaling, np.empty(0, np.intp))
-        found = _blocks.take_survey(self._per_block, self._source, scale, self._dtype)
+        is_whitened = self._scale == "whitened"
+        found = _blocks.take_survey(self, "none" if is_whitened else self._scale)
         if len(found.empty):
             self._leave_out(found.empty)
-        return found
+        return replace(found, scaling=whitened(self, found)) if is_whitened else found
 
     def _leave_out(self, empty: NDArray[np.intp]) -> None:
         """Go on without bands that hold no data."""
@@ -244,9 +250,8 @@ class Cube:
     count_neighbors = count_graph
 
     def _stamp_now(self) -> str | None:
-        if self._source.array is None:
-            return stamp_files(self._files) if self._files else None
-        return stamp(self._source.array.array)
+        array = self._source.array
+        return stamp(self._files if array is None else array.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from daskclust._warnings import warn
 from daskclust.colors import Legend
 from daskclust.cube.bands import in_nm
 from daskclust.exceptions import PerformanceWarning
-from daskclust.storage.seen import values_of
+from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import decode_fill_value
 
 _COLOR = re.compile("#[0-9a-fA-F]{6}")
@@ -132,7 +132,7 @@ def find_wavelengths(candidates: Iterable[tuple[Any, Any]], n_bands: int) -> Flo
         if getattr(values, "ndim", 1) != 1:
             continue
         if isinstance(values, zarr.Array):
-            values = values_of(values)
+            values = StoredArray(values).read(...)
         found = in_nm(values, units, n_bands)
         if found is not None:
             return found
@@ -311,8 +311,16 @@ class Meaning:
         return {key: part if len(set(part)) > 1 else part[0] for key, part in parts.items()}
 
 
-#: The meaning of numbers that are samples as they are stored.
+#: The meaning of numbers that are samples as they are stored, and attributes that say another.
 PLAIN = Meaning()
+_OF_NUMBERS = {
+    "_Unsigned",
+    "scale_factor",
+    "add_offset",
+    "valid_min",
+    "valid_max",
+    "valid_range",
+}
 
 
 def meaning_of(
@@ -324,6 +332,8 @@ def meaning_of(
     >>> found.scaled(np.array([[1, 2]]), None).tolist(), found.low, found.high
     ([[0.5, 1.0]], 0, None)
     """
+    if attributes.keys().isdisjoint(_OF_NUMBERS):
+        return PLAIN
     said = str(attributes.get("_Unsigned", "")).lower()
     sign = {("true", "i"): "u", ("false", "u"): "i"}.get((said, dtype.kind))
     meant = None if sign is None else np.dtype(f"{dtype.byteorder}{sign}{dtype.itemsize}")
@@ -369,7 +379,7 @@ def _range(
         if len(parts) != 2:
             raise ValueError(f"{title} has valid_range = {both!r}; expected two numbers.")
         ends = parts[0], parts[1]
-    low, high = (None if end is None else _unsigned(decode_fill_value(end), dtype) for end in ends)
+    low, high = (None if end is None else decode_fill_value(end, dtype) for end in ends)
     if low is not None and high is not None and low > high:
         raise ValueError(
             f"{title} has a valid range from {low} to {high}; expected the smaller one first."
@@ -384,7 +394,7 @@ def nodata_values(
     if nodata == "auto":
         stated = (attributes.get(name) for name in NODATA_ATTRIBUTES)
         values = [
-            _unsigned(decode_fill_value(one), dtype)
+            decode_fill_value(one, dtype)
             for value in stated
             if value is not None
             # CF allows several values in missing_value.
@@ -397,13 +407,6 @@ def nodata_values(
     else:
         values = [nodata]
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
-
-
-def _unsigned(value: float, dtype: np.dtype[Any]) -> float:
-    """Read a negative fill value of unsigned numbers as NetCDF means it: by its bits."""
-    if dtype.kind != "u" or not -(2.0 ** (8 * dtype.itemsize - 1)) <= value < 0:
-        return value
-    return int(value) + 2 ** (8 * dtype.itemsize) if value == int(value) else value
 
 
 def _can_hold(dtype: np.dtype[Any], value: float) -> bool:

@@ -106,7 +106,8 @@ def find_cube(
         lazy = seen_alike(source) if isinstance(source, da.Array) else da.from_array(source)
         found = _joined({"array": Described(lazy, "The array")}, dims, files)
     else:
-        if not isinstance(source, Described) and not _is_of_xarray(source):
+        # xarray's objects have `dims`.
+        if not isinstance(source, Described) and not hasattr(source, "dims"):
             source = open_store(source)
         found = _joined(_chosen(source, variable), dims, files)
     array = found.array
@@ -127,22 +128,30 @@ def find_cube(
 # What Zarr and xarray say of an array
 
 
-def _is_of_xarray(item: Any) -> bool:
-    return hasattr(item, "dims") and hasattr(item, "coords")
-
-
-def describe(item: Any, group: Any = None, *, lazy: bool = False) -> Described:
+def describe(
+    item: Any, group: Any = None, arrays: Mapping[str, Any] | None = None, *, lazy: bool = False
+) -> Described:
     """Describe an array of Zarr or xarray, alone or in a group or Dataset.
 
-    With `lazy`, a variable that xarray has not read yet stays unread.
+    `arrays` are those of the group, if they are open.  With `lazy`, a variable that xarray has not
+    read yet stays unread.
     """
     if isinstance(item, zarr.Array):
         title, around = f"The array {item.path!r}", {} if group is None else group.attrs
         names, attributes = dimension_names(item), attributes_of(item)
         mapping = item.attrs.get("grid_mapping")
-        return Described(
-            item, title, names, attributes, around, mapping=mapping, find=partial(_in_group, group)
-        )
+
+        def in_group(name: str) -> Coordinate | None:
+            if arrays is None:
+                found = None if group is None else array_of(group, name)
+            else:
+                found = arrays.get(name)
+            if found is None:
+                return None
+            said = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+            return Coordinate((name,) if found.ndim else (), found, said)
+
+        return Described(item, title, names, attributes, around, mapping=mapping, find=in_group)
     mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
     known = dict(item.coords)
     if mapping not in known:
@@ -169,14 +178,6 @@ def describe(item: Any, group: Any = None, *, lazy: bool = False) -> Described:
     return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
 
 
-def _in_group(group: zarr.Group | None, name: str) -> Coordinate | None:
-    found = None if group is None else array_of(group, name)
-    if found is None:
-        return None
-    attributes = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
-    return Coordinate((name,) if found.ndim else (), found, attributes)
-
-
 # One cube of what was chosen
 
 
@@ -197,20 +198,18 @@ def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Desc
     else:
         one = source if isinstance(source, Described) else describe(source, lazy=True)
         return {one.title: one}
-    names = _names_chosen(where, what, items, variable)
-    return {name: describe(items[name], source, lazy=True) for name in names}
-
-
-def _names_chosen(
-    where: str, what: str, items: Mapping[str, Any], variable: str | Sequence[str] | None
-) -> list[str]:
-    if variable is not None:
+    if variable is None:
+        names: Sequence[str] = _guessed(where, what, items)
+    else:
         several = isinstance(variable, Iterable) and not isinstance(variable, str)
-        wanted: list[str] = [*variable] if several else [variable]  # type: ignore[list-item]
-        for name in wanted:
-            if name not in items:
-                raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
-        return wanted
+        names = [*variable] if several else [variable]  # type: ignore[list-item]
+    for name in names:
+        if name not in items:
+            raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
+    return {name: describe(items[name], source, items, lazy=True) for name in names}
+
+
+def _guessed(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
     cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
         images = [name for name, item in items.items() if item.ndim == 2]
@@ -421,7 +420,8 @@ def open_image(
         raise ValueError(
             f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"
         )
-    found = place.differences(opened.place)
+    # What says nothing of its place lies wherever it is wanted.
+    found = [] if opened.place is NOWHERE else place.differences(opened.place)
     if found:
         raise ValueError(
             f"{name} lies elsewhere than the cube: {'; '.join(found)}. Reproject it to the cube's "
@@ -448,7 +448,7 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
         raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
     if isinstance(image, zarr.Array):
         return _described(describe(image, group), as_dask(image))
-    if _is_of_xarray(image):
+    if hasattr(image, "dims"):
         image = describe(image)
     return _of_labels(name, image) if isinstance(image, Described) else _from_array(name, image)
 

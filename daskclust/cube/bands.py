@@ -213,7 +213,7 @@ def kept_bands(
     if isinstance(bad_bands, str) and bad_bands == "auto":
         for name, good in ((BAD_BANDS, False), ("bbl", True)):
             # ENVI's `bbl` is 1 where a band is good.
-            found = truth_values(attributes.get(name), n_bands)
+            found = truth_values(attributes[name], n_bands) if name in attributes else None
             if found is not None:
                 keep = found == good
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -27,22 +27,18 @@ class BlockGrid:
 
     shape: tuple[int, int]
     block: tuple[int, int]
+    numblocks: tuple[int, int] = field(init=False, repr=False, compare=False)
+    count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        down, across = (-(-n // size) for n, size in zip(self.shape, self.block, strict=True))
+        vars(self).update(numblocks=(down, across), count=down * across)
         if self.count > MOST_CHUNKS:
             raise ValueError(
                 f"An image of {self.shape[0]} x {self.shape[1]} pixels has {self.count} blocks of "
                 f"{self.block[0]} x {self.block[1]}; at most {MOST_CHUNKS} can be handled. Are its "
                 "metadata damaged? If not, pass larger chunks=."
             )
-
-    @property
-    def numblocks(self) -> tuple[int, int]:
-        return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
-
-    @property
-    def count(self) -> int:
-        return self.numblocks[0] * self.numblocks[1]
 
     @property
     def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -72,16 +68,16 @@ def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:
     return pairwise(range(0, grid.count + 1, grid.numblocks[1]))
 
 
-def _as_rows(block: NDArray[Any] | list[NDArray[Any]]) -> NDArray[Any]:
-    if isinstance(block, list):  # of the only chunk down
-        (block,) = block
+def _as_rows(chunks: list[NDArray[Any]]) -> NDArray[Any]:
+    (block,) = chunks  # the only one down
     return block.reshape(-1, *block.shape[2:])
 
 
 def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     """Turn an image, or a cube (y, x, band), into rows of pixels; one chunk a block."""
     if isinstance(image, np.ndarray):
-        parts = [_as_rows(image[grid.region(number)]) for number in range(grid.count)]
+        shape = -1, *image.shape[2:]
+        parts = [image[grid.region(number)].reshape(shape) for number in range(grid.count)]
         chunks = (grid.pixels, *((size,) for size in image.shape[2:]))
         join = np.ma.concatenate if np.ma.isMaskedArray(image) else np.concatenate
         return da.from_array(join(parts), chunks=chunks)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._blocks import CubeSource, Scaling, align, one_object
+from daskclust.cube._blocks import CubeSource, Scaling, Surveyed, align, one_object
 from daskclust.cube.bands import given_names
 from daskclust.cube.formats.vector import points_image
 from daskclust.cube.layout import merged_in_tree
@@ -102,22 +102,24 @@ def take_pixels(
 
 
 def sample_pixels(
-    cube: Any, count: int, seed: int, scaling: Scaling | None = None, n_valid: int | None = None
+    cube: Any, count: int, seed: int, counted: Surveyed | None = None
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
 
     About `count` of them, and of up to 16 384 of these the pixels to the right and below.
+    `counted` is the survey of the cube by default.
     """
+    counted = cube._survey if counted is None else counted
     height, width = cube.blocks.shape
     total = height * width
     # A mostly masked image needs more places for as many pixels.
-    known = max(1, cube.n_valid if n_valid is None else n_valid)
+    known = max(1, sum(counted.counts))
     wanted = draw_numbers(total, -(-count * total // known), seed)
     some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
     right = some[some % width < width - 1]
     below = some[some < total - width]
     places = np.unique(np.concatenate([wanted, right + 1, below + width]))
-    kept, values = take_pixels(cube, places, scaling)
+    kept, values = take_pixels(cube, places, counted.scaling)
     valid = np.append(places[kept], -1)
 
     def at(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
@@ -134,13 +136,12 @@ def sample_pixels(
     return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
 
 
-def whitened(cube: Any, counted: Any) -> Scaling:
+def whitened(cube: Any, counted: Surveyed) -> Scaling:
     """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
-    plain, n_valid = counted.scaling, sum(counted.counts)
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, plain, n_valid)
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, counted)
     with one_blas_thread():
         matrix = noise_whitening(one, other)
-    return Scaling("whitened", plain.dtype, matrix=matrix)
+    return Scaling("whitened", counted.scaling.dtype, matrix=matrix)
 
 
 @dataclass(frozen=True)
@@ -355,11 +356,11 @@ def count_graph(
 
     One task a block, one for each two adjacent blocks, and a tree of merges.
     """
-    grid = cube.blocks
-    starts = tuple(int(n) for n in np.cumsum((0, *cube.block_counts[:-1])))
+    grid, counts = cube.blocks, cube._survey.counts
+    starts = tuple(int(n) for n in np.cumsum((0, *counts[:-1])))
     blocks = cube._per_block(
         _block_counts,
-        *([] if weight is None else [align(weight, cube.block_counts)]),
+        *([] if weight is None else [align(weight, counts)]),
         sizes=(1,) * grid.count,
         dtype=object,
         token="daskclust-graph",
@@ -378,5 +379,5 @@ def count_graph(
         parts.append(of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
     merged = merged_in_tree(da.concatenate(parts), _merge, _FOLD)
     (found,) = compute("the count of neighbors", merged)
-    counts, adjacent = found[0]
-    return counts, adjacent
+    near, adjacent = found[0]
+    return near, adjacent

@@ -7,6 +7,7 @@ neighbors; the sieve merges what blocks know of their regions.  Neither sees how
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -187,7 +188,8 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
         token="daskclust-shares",
     )
     scaling = Scaling("none", cube.sample_scaling.dtype)
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, scaling)
+    counted = replace(cube._survey, scaling=scaling)
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, counted)
     gaps = squared_gaps(np.ascontiguousarray(one), np.ascontiguousarray(other))
     gaps = gaps[~np.isnan(gaps)]
     scale = 2 * float(np.median(gaps)) if len(gaps) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -341,12 +342,13 @@ def _bind_cluster(
 
 def _arrived(client: Any, futures: list[Any]) -> None:
     """Wait until a cluster holds some chunks; those of the user that failed are tried again."""
-    for pause in (*Retries.configured().pauses(), None):
+    retries = Retries.configured()
+    for number in itertools.count(1):
         failed = arrive(client, "the reading of the data", futures)
         if not failed:
             return
-        error = failed[0].exception()
-        if pause is None or not is_passing(error):
+        pause = retries.pause(number)
+        if pause is None or not is_passing(failed[0].exception()):
             failed[0].result()
         time.sleep(pause or 0.0)
         client.retry(failed)

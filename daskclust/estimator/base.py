@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows, working_dtype
-from daskclust.estimator.fitting import fit
+from daskclust.estimator.fitting import FitPredict, fit
 from daskclust.estimator.inputs import (
     Data,
     check_block,
@@ -174,32 +174,6 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
         "or less.",
         ConvergenceWarning,
     )
-
-
-class FitPredict:
-    """``fit_predict`` of all clusterers; scikit-learn's takes no labels."""
-
-    fit: Callable[..., Any]
-
-    def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features: none."""
-
-    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Fit and return ``labels_``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : optional
-            Labels, if ``fit`` of the estimator takes some.
-        **params
-            Other arguments of ``fit``, such as ``sample_weight``.
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-        """
-        return self.fit(X, y, **params).labels_
 
 
 class BaseClusterer(

@@ -176,6 +176,8 @@ class OpenData:
     rows: Rows
     survey: Any
     seeds: tuple[int, ...]
+    weight: Any
+    cube: Any
 
 
 class DataAlone:
@@ -218,6 +220,32 @@ class Fittable(Protocol):
         """Set the attributes, and warn of what is amiss."""
 
 
+class FitPredict:
+    """``fit_predict`` of all clusterers; scikit-learn's takes no labels."""
+
+    fit: Callable[..., Any]
+
+    def _check_features(self, n_features: int) -> None:
+        """Check the parameters that depend on the number of features: none."""
+
+    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit and return ``labels_``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : optional
+            Labels, if ``fit`` of the estimator takes some.
+        **params
+            Other arguments of ``fit``, such as ``sample_weight``.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+        """
+        return self.fit(X, y, **params).labels_
+
+
 def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     """Fit an estimator to data; it is unchanged where anything is raised."""
     with _draft(estimator) as draft:
@@ -227,8 +255,10 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
         if "y" in given:
             given["y"], opened = labels_for(X, given["y"])
         _fit(draft, data, given)
-        if opened is not None and not opened.by_name and clusters_are_classes(draft):
-            name_classes(draft, opened.meanings, opened.colors)
+        if opened is not None and not opened.by_name:
+            names, colors = opened.meanings, opened.colors
+            if (names or colors) and clusters_are_classes(draft):
+                name_classes(draft, names, colors)
     return estimator
 
 
@@ -308,7 +338,7 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
                 'metric="cosine" a row of zeros has weight 0: it has no direction.'
             )
     first.check(survey)
-    return OpenData(data.X, rows, survey, first.seeds)
+    return OpenData(data.X, rows, survey, first.seeds, data.weight, data.cube)
 
 
 def open_checkpoint(

@@ -22,7 +22,7 @@ from daskclust.engine import Rows, compute, is_dask, open_rows, read_again, unwr
 from daskclust.exceptions import ConstraintError, MissingValuesWarning, PrecisionWarning
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.survey import find_gaps
-from daskclust.persistence.saveable import check_same_data, described
+from daskclust.persistence.saveable import check_same_data
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, PartialSurvey
 
@@ -154,6 +154,9 @@ class Scene(Protocol):
     because looking for them would read the image.
     """
 
+    def described(self) -> dict[str, Any]:
+        """Return what is saved with a model."""
+
     def scaled_as(self, scaling: Any) -> Any: ...
 
     def open_map(self, name: str, image: Any) -> Any:
@@ -169,10 +172,6 @@ class Scene(Protocol):
 
     def count_neighbors(self, connectivity: Any, weight: Any = None) -> Any:
         """Count near nodes, and nodes of adjacent pixels; one pass."""
-
-
-def as_cube(X: Any) -> Any:
-    return X if isinstance(X, Scene) else None
 
 
 def fetched(values: Any, name: str) -> Any:
@@ -315,7 +314,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 value = getattr(known.sample_scaling, of)
                 if value is not None:
                     setattr(estimator, name, value)
-            setattr(estimator, _SCENE, described(known))
+            setattr(estimator, _SCENE, known.described())
             X = known.samples
     elif isinstance(X, Scene):
         X = cube_of_fit(estimator, X).samples
@@ -409,12 +408,16 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 
 @dataclass
 class Data:
-    """Checked data, opened once, and what an estimator records of X (`origin`, by attribute)."""
+    """Checked data, opened once, and what an estimator records of X (`origin`, by attribute).
+
+    `cube` is the scene whose samples are X, if there is one.
+    """
 
     X: Any
     weight: Any = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     opened: Rows | None = None
+    cube: Any = None
 
     @property
     def rows(self) -> Rows:
@@ -424,7 +427,7 @@ class Data:
         return self.opened
 
     def through(self, rows: Rows) -> Data:
-        return Data(self.X, self.weight, self.origin, rows)
+        return replace(self, opened=rows)
 
     @property
     def n_rows(self) -> float:
@@ -443,10 +446,11 @@ def check_enough_rows(data: Data, count: int, of: str = "clusters") -> None:
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
     """Check what is known without a look at the values; tell the estimator of the features."""
     estimator = BaseEstimator() if estimator is None else estimator
+    cube = X if isinstance(X, Scene) else None
     X = check_rows(estimator, X, reset=True)
     known = vars(estimator)
     origin = {name: known[name] for name in ORIGIN if name in known}
-    return Data(X, check_weight(sample_weight, X), origin)
+    return Data(X, check_weight(sample_weight, X), origin, cube=cube)
 
 
 #: Steps between numbers near the mean, as a share of the spread, that are too coarse.

@@ -71,11 +71,7 @@ class PartialLabels(RowLabels):
         return sha.hexdigest()
 
 
-def _none(values: NDArray[Any]) -> Bools:
-    if values.dtype.kind in "iu":
-        return values == _NONE
-    if values.dtype.kind in "US":
-        return values.astype(str) == _NONE_TEXT
+def _none(values: NDArray[np.object_]) -> Bools:
     pandas = sys.modules.get("pandas")
     if pandas is not None:
         # Its NA is neither equal nor unequal to anything.  It cannot be here without pandas.
@@ -124,7 +120,13 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
         values = values.astype(np.int64)
     elif kind not in "iuUSO":
         raise ConstraintError(f"y has dtype {values.dtype}; expected integers or text.")
-    places = np.flatnonzero(~_none(values))
+    if kind == "O":
+        none = _none(values)
+    elif kind in "US":
+        none = values.astype(str) == _NONE_TEXT
+    else:
+        none = values == _NONE
+    places = np.flatnonzero(~none)
     labels = values[places]
     if kind in "USO" and np.any(labels == (b"" if kind == "S" else "")):
         raise ConstraintError(

@@ -23,7 +23,7 @@ from daskclust.engine import (
     unwrap,
 )
 from daskclust.estimator.base import center_space, label_function
-from daskclust.estimator.inputs import as_cube, check_rows, is_partial
+from daskclust.estimator.inputs import Scene, check_rows, is_partial
 from daskclust.persistence.saveable import class_names_of, clusters_are_classes, merged_classes_of
 from daskclust.reduction import Reduction
 from daskclust.reduction.label_profiles import LabelsOfRows, Place
@@ -283,7 +283,7 @@ def open_labeled(
             f"model is a {type(model).__name__}, which does not predict; expected a fitted model "
             "that does. Of labels, as of DBSCAN's labels_, use profiles(None, X, labels)."
         )
-    cube = as_cube(X)
+    cube: Any = X if isinstance(X, Scene) else None
     features = None if features is None else list(features)
     wavelengths, values_are = None, None
     if cube is not None:

@@ -17,9 +17,10 @@ from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import Rows, open_rows
-from daskclust.estimator.base import CheckedRows, FitPredict, map_new_rows
+from daskclust.estimator.base import CheckedRows, map_new_rows
 from daskclust.estimator.fitting import (
     FirstPass,
+    FitPredict,
     OpenData,
     best_restart,
     draw_seeds,

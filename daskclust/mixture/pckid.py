@@ -19,8 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
-from daskclust.estimator.base import CheckedRows, FitPredict, map_new_rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
+from daskclust.estimator.base import CheckedRows, map_new_rows
+from daskclust.estimator.fitting import (
+    FirstPass,
+    FitPredict,
+    OpenData,
+    draw_seeds,
+    fit,
+    open_checkpoint,
+)
 from daskclust.estimator.inputs import (
     Data,
     check_block,

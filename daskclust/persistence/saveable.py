@@ -74,28 +74,8 @@ ENTRIES: Mapping[str, Entry] = {
 }
 
 
-def described(cube: Any) -> dict[str, Any]:
-    """Describe the data of a cube as JSON values, to be saved with a model."""
-    named = cube.wavelengths
-    units = cube.attributes.get("units")
-    stored = cube.stored
-    names = cube.attributes.get("band_names")
-    if not isinstance(names, list | tuple) or len(names) != stored.shape[2]:
-        names = None
-    bands = cube.bands.tolist()
-    return {
-        "bands": bands,
-        "stored_bands": int(stored.shape[2]),
-        "wavelengths": None if named is None else named.tolist(),
-        "band_names": None if names is None else [str(names[at]) for at in bands],
-        "dtype": str(stored.dtype),
-        "values": cube.values,
-        "units": units if isinstance(units, str) else None,
-    }
-
-
 def scene_of(model: Any) -> dict[str, Any] | None:
-    """Return what :func:`described` said of the cube that a model was fitted to, if any."""
+    """Return what the cube that a model was fitted to said of itself, if there was one."""
     return getattr(model, _SCENE, None)
 
 
@@ -164,7 +144,7 @@ def check_same_data(model: Any, cube: Any) -> None:
     theirs = scene_of(model)
     if theirs is None:
         return
-    mine = described(cube)
+    mine = cube.described()
     for one, other, who, whom in ((mine, theirs, "cube", "model"), (theirs, mine, "model", "cube")):
         if one["values"] and not other["values"] and np.dtype(other["dtype"]).kind in "iu":
             raise ValueError(

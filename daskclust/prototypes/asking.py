@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, open_rows
-from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_of_fit
+from daskclust.estimator.inputs import Scene, check_rows, check_values, cube_of_fit
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior, margins, sharpened
@@ -286,7 +286,7 @@ class Cells:
 
 def open_for_questions(X: Any, model: LabelSpreading | None) -> QuestionData:
     """Open data, as a model takes them if there is one; no pass but to count rows."""
-    cube = as_cube(X)
+    cube: Any = X if isinstance(X, Scene) else None
     if model is None:
         data = check_rows(BaseEstimator(), X, reset=True)
     else:

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
-from daskclust.estimator.base import FitPredict, map_new_rows
-from daskclust.estimator.fitting import FirstPass, draw_seeds
+from daskclust.estimator.base import map_new_rows
+from daskclust.estimator.fitting import FirstPass, FitPredict, draw_seeds
 from daskclust.estimator.inputs import Data, check_integer, check_partial_survey
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain

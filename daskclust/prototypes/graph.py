@@ -5,7 +5,6 @@ With k nodes each function costs O(k^3) time and a few matrices of ``8 k^2`` byt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,15 +41,12 @@ class Spreader:
         system[np.diag_indices_from(system)] += 1.0
         self.factors = lu_factor(system, overwrite_a=True)
 
-    def __call__(self, seeds: Floats) -> Floats:
-        found: Floats = np.maximum(lu_solve(self.factors, seeds), 0.0)
-        return found
-
-    def of_all(self, seeds: Sequence[Floats]) -> list[Floats]:
+    def __call__(self, *seeds: Floats) -> list[Floats]:
+        """Return what labels of several kinds become, each by itself."""
         if not seeds:
             return []
-        widths = [one.shape[1] for one in seeds]
-        return np.hsplit(self(np.hstack(seeds)), np.cumsum(widths)[:-1])
+        found = np.maximum(lu_solve(self.factors, np.hstack(seeds)), 0.0)
+        return np.hsplit(found, np.cumsum([one.shape[1] for one in seeds])[:-1])
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:

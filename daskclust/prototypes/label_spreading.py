@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -19,7 +19,6 @@ from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import (
     Data,
     Views,
-    as_cube,
     check_integer,
     check_real,
     fetched,
@@ -44,7 +43,6 @@ from daskclust.prototypes.spreading import (
     Mixture,
     SpreadingProblem,
     advice,
-    named,
     spread_labels,
     with_references,
 )
@@ -64,15 +62,6 @@ def count_sets(n_prototypes: int) -> int:
     (6, 2, 1)
     """
     return int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS))
-
-
-class _Read(NamedTuple):
-    """Arguments of ``fit`` besides X."""
-
-    labels: PartialLabels
-    cube: Any
-    weight: Any
-    views: tuple[str, ...]
 
 
 class LabelSpreading(ClassifierMixin, BasePrototypes):
@@ -288,10 +277,10 @@ tuple of str, default="auto"
         -------
         self
         """
-        return fit(self, X, sample_weight, y=y, cube=as_cube(X))
+        return fit(self, X, sample_weight, y=y)
 
-    def _read(self, data: Data, y: Any = None, cube: Any = None) -> _Read:
-        views = check_views(self.views, is_cube=cube is not None)
+    def _read(self, data: Data, y: Any = None) -> tuple[PartialLabels, tuple[str, ...]]:
+        views = check_views(self.views, is_cube=data.cube is not None)
         if y is None:
             raise ConstraintError(
                 "LabelSpreading requires y to be passed, but the target y is None. Give labels "
@@ -308,17 +297,20 @@ tuple of str, default="auto"
                 "y has no label; expected at least one row with a class. Use SpectralClustering "
                 "or KMeans where there are no labels."
             )
-        return _Read(labels, cube, data.weight, views)
+        return labels, views
 
-    def _problem(self, data: OpenData, read: _Read) -> SpreadingProblem:
-        places = None if read.cube is None else read.cube.places_of_rows
-        plan = plan_labels(read.labels, int(self.n_prototypes), data.seeds[0], places)
+    def _problem(
+        self, data: OpenData, read: tuple[PartialLabels, tuple[str, ...]]
+    ) -> SpreadingProblem:
+        labels, views = read
+        places = None if data.cube is None else data.cube.places_of_rows
+        plan = plan_labels(labels, int(self.n_prototypes), data.seeds[0], places)
         x, weight = take_rows(data.rows, plan.rows)
         plan, x, weight = plan.present(x, weight)
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
-        n_classes = len(read.labels.classes)
+        n_classes = len(labels.classes)
         n_prototypes = count_prototypes(int(self.n_prototypes), data.rows.n_rows)
-        used = views_of_gaps(self.views, read.views, data.survey, joined=False)
+        used = views_of_gaps(self.views, views, data.survey, joined=False)
         if self.classifier is not None and takes_gaps(used):
             classifier = as_classifier(self.classifier, 0, data.rows.n_features)
             if not takes_missing(classifier):
@@ -330,8 +322,8 @@ tuple of str, default="auto"
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
-            cube=read.cube,
-            weight=read.weight,
+            cube=data.cube,
+            weight=data.weight,
             views=used,
             n_sets=count_sets(n_prototypes),
             n_prototypes=n_prototypes,
@@ -340,8 +332,8 @@ tuple of str, default="auto"
             seed=data.seeds[0],
             extra=nodes.x,
             labels=plan.others,
-            known={"labels": read.labels.digest()},
-            plan=replace(plan, x=x, weights=one_hot, labels=read.labels),
+            known={"labels": labels.digest()},
+            plan=replace(plan, x=x, weights=one_hot, labels=labels),
             nodes_of=nodes,
             seeds=nodes.sums(one_hot[plan.is_node]),
         )
@@ -361,8 +353,10 @@ tuple of str, default="auto"
             lesson = Lesson(problem.plan, classifier, problem.seed)
         folds = () if lesson is None else lesson.folds
         found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
-        posterior = with_references(found.posterior, problem.plan)
-        posterior, said = self._mix(posterior, found.without, lesson)
+        posteriors = [found.posterior, *found.without]
+        if problem.plan.others is not None:
+            posteriors = with_references(posteriors, problem.plan)
+        posterior, said = self._mix(posteriors[0], posteriors[1:], lesson)
         stored = store_posterior(posterior)
         for name in STORED_POSTERIOR:
             # Leftovers of an earlier fit are not this model's.
@@ -378,7 +372,10 @@ tuple of str, default="auto"
             neighbor_share=posterior.neighbor_share,
             **said,
         )
-        self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)
+        missed = np.reshape(found.missed_rows, (len(problem.views), problem.n_sets))
+        # Where cells are cut otherwise, what hung by a thread is reached.
+        if missed.min(axis=1).any():
+            self._warn_of_unreached(problem.views, found.missed_nodes, missed)
         self.labels_ = map_rows(
             data.X,
             CheckedRows(
@@ -396,7 +393,7 @@ tuple of str, default="auto"
         self._fitted, learned, mixture = None, None, Mixture()
         if lesson is not None:
             self._fitted, learned = lesson.teach()
-            mixture = lesson.weigh(posterior, without, self._fitted)
+            mixture = lesson.weigh(without, self._fitted)
             if isinstance(learned, Both):
                 self._fitted.linear_share_ = mixture.linear_share
                 learned = replace(learned, linear_share=mixture.linear_share)
@@ -405,27 +402,21 @@ tuple of str, default="auto"
         mixed = replace(posterior, classifier=learned, weights=(spread, other))
         if lesson is None:
             return mixed, {}
-        name = named(mixture.linear_share) if isinstance(learned, Both) else "the classifier"
+        several = isinstance(learned, Both)
         return mixed, {
             "mixing_weights": mixture.weights.tolist(),
             "left_out_log_loss": mixture.losses,
-            "advice": advice(mixture, name, lesson.n_labels, lesson.n_taught),
+            "advice": advice(mixture, several, lesson.n_labels, lesson.n_taught),
         }
 
-    def _warn_of_unreached(
-        self, problem: SpreadingProblem, nodes: list[int], rows: list[float]
-    ) -> None:
+    def _warn_of_unreached(self, views: tuple[str, ...], nodes: list[int], missed: Floats) -> None:
         """Warn of what hangs together with no label in any set of a view."""
-        # Where cells are cut otherwise, what hung by a thread is reached.
-        sets = np.reshape(rows, (len(problem.views), problem.n_sets))
-        least = sets.min(axis=1)
-        if not least.any():
-            return
-        view = int(np.argmax(least))
-        worst = view * problem.n_sets + int(np.argmin(sets[view]))
+        view = int(np.argmax(missed.min(axis=1)))
+        number = int(np.argmin(missed[view]))
+        worst = view * missed.shape[1] + number
         warn(
             f"No label reaches {nodes[worst]} of {self.history_[-1]['nodes'][worst]} nodes in "
-            f"view {problem.views[view]!r} (about {rows[worst]:.0f} rows): they are not connected "
+            f"view {views[view]!r} (about {missed[view, number]:.0f} rows): they are not connected "
             "with any labeled row. These rows are decided by their distance to the labeled ones "
             "alone; look at their margin, or label some of them.",
             ConstraintWarning,

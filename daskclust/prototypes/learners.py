@@ -525,8 +525,10 @@ class Linear:
         return cls(weights, offsets, columns, n_classes)
 
     def predict_proba(self, X: Array) -> Floats:
-        own = softmax(np.asarray(X, np.float64) @ self.weights.T + self.offsets, axis=1)
-        return _placed(own, self.columns, self.n_classes)
+        found = np.zeros((len(X), self.n_classes))
+        scores = np.asarray(X, np.float64) @ self.weights.T + self.offsets
+        found[:, self.columns] = softmax(scores, axis=1)
+        return found
 
     def check(self) -> None:
         """Raise ValueError where two functions are of one class."""
@@ -545,18 +547,16 @@ class Both:
     high: Floats
     linear_share: float
 
-    def parts(self, X: Array) -> tuple[Floats, Floats]:
-        """Return the probabilities of the trees, and of the linear functions."""
-        return self.trees.predict_proba(X), self._by_linear(X)
-
     def predict_proba(self, X: Array) -> Floats:
         if self.linear_share == 0:
             return self.trees.predict_proba(X)
         if self.linear_share == 1:
-            return self._by_linear(X)
-        return mixed((1 - self.linear_share, self.linear_share), *self.parts(X))
+            return self.by_linear(X)
+        by_trees, weights = self.trees.predict_proba(X), (1 - self.linear_share, self.linear_share)
+        return mixed(weights, by_trees, self.by_linear(X))
 
-    def _by_linear(self, X: Array) -> Floats:
+    def by_linear(self, X: Array) -> Floats:
+        """Return the probabilities of the linear functions."""
         found = np.empty((len(X), self.linear.n_classes))
         with one_blas_thread():
             for start in range(0, len(X), _SLICE):
@@ -589,14 +589,9 @@ class Foreign:
                 f"classifier={self.classifier!r} gives {found[row]} as the probabilities of the "
                 f"row {X[row]}; expected numbers. Scale the features, or use 'trees'."
             )
-        return _placed(found, self.columns, self.n_classes)
-
-
-def _placed(own: Floats, columns: Ints, n_classes: int) -> Floats:
-    """Put the columns of the classes that a classifier knows in their places."""
-    found = np.zeros((len(own), n_classes))
-    found[:, columns] = own
-    return found
+        placed = np.zeros((len(X), self.n_classes))
+        placed[:, self.columns] = found
+        return placed
 
 
 @dataclass(frozen=True)

@@ -156,37 +156,32 @@ class Posterior:
 
         Rows that are labeled themselves, with the numbers `own`, do not vote for themselves.
         """
-        n_classes = self.spaces[0].graphs[0].shares.shape[1]
-        out = np.empty((len(x), n_classes))
+        out = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
+        # Of a row without any value nothing is known: all classes alike.
+        unknown = np.isnan(x).all(axis=1)
         with one_blas_thread():
             for start in range(0, len(x), _SLICE):
                 part = slice(start, start + _SLICE)
-                out[part] = self._slice(x[part], None if own is None else own[part])
+                for one in self.spaces:
+                    z = one.space(x[part])
+                    found = one.graph(z, self.n_neighbors)
+                    if self.neighbor_share > 0:
+                        voted = one.neighbors(z, None if own is None else own[part])
+                        known = voted.sum(axis=1, keepdims=True) > 0
+                        share = np.where(known, self.neighbor_share, 0.0)
+                        found = (1 - share) * found + share * voted
+                    out[part] += found
+        out[unknown] = 0.0
+        out = shares(np.round(out / len(self.spaces), _DIGITS))
         if self.classifier is None or self.weights == (1.0, 0.0):
             return out
         found = mixed(self.weights, out, self.classifier.predict_proba(x))
-        # Of a row without any value nothing is known.
-        unknown = np.isnan(x).all(axis=1)
         found[unknown] = out[unknown]
         return shares(np.round(found, _DIGITS))
 
     def margin(self, x: Array) -> Floats:
         """Return the probabilities of the best classes less those of the second best, (n,)."""
         return margins(self(x))
-
-    def _slice(self, x: Array, own: Ints | None) -> Floats:
-        total = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
-        for one in self.spaces:
-            z = one.space(x)
-            found = one.graph(z, self.n_neighbors)
-            if self.neighbor_share > 0:
-                voted = one.neighbors(z, own)
-                share = np.where(voted.sum(axis=1, keepdims=True) > 0, self.neighbor_share, 0.0)
-                found = (1 - share) * found + share * voted
-            total += found
-        # Of a row without any value nothing is known: all classes alike.
-        total[np.isnan(x).all(axis=1)] = 0.0
-        return shares(np.round(total / len(self.spaces), _DIGITS))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.base import CheckedRows, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import Data, Views, as_cube, check_enough_rows, check_integer
+from daskclust.estimator.inputs import Data, Views, check_enough_rows, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
@@ -197,8 +197,6 @@ class _Read(NamedTuple):
 
     labels: PartialLabels
     constraints: PairwiseConstraints
-    cube: Any
-    weight: Any
     views: tuple[str, ...]
 
 
@@ -387,7 +385,6 @@ tuple of str, default="auto"
             cannot_link=cannot_link,
             must_link_weight=must_link_weight,
             cannot_link_weight=cannot_link_weight,
-            cube=as_cube(X),
         )
 
     def _read(
@@ -398,17 +395,16 @@ tuple of str, default="auto"
         cannot_link: Any = None,
         must_link_weight: Any = None,
         cannot_link_weight: Any = None,
-        cube: Any = None,
     ) -> _Read:
         check_enough_rows(data, self.n_clusters)
-        views = check_views(self.views, is_cube=cube is not None)
+        views = check_views(self.views, is_cube=data.cube is not None)
         labels = read_labels(y, data.n_rows)
         given = (must_link, cannot_link, must_link_weight, cannot_link_weight)
         constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), *given)
         PairwiseConstraints.from_fit_arguments(
             int(data.n_rows), *given, (labels.rows, labels.codes)
         ).warn_of_contradictions()
-        return _Read(labels, constraints, cube, data.weight, views)
+        return _Read(labels, constraints, views)
 
     def _problem(self, data: OpenData, read: _Read) -> _Problem:
         seed = data.seeds[0]
@@ -418,8 +414,8 @@ tuple of str, default="auto"
         n_prototypes = int(self.n_prototypes)
         return _Problem(
             rows=data.rows,
-            cube=read.cube,
-            weight=read.weight,
+            cube=data.cube,
+            weight=data.weight,
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
             n_prototypes=count_prototypes(n_prototypes, data.rows.n_rows, 3 * int(self.n_clusters)),

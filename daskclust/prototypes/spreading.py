@@ -130,7 +130,7 @@ class Lesson:
         labels = self._x[kept], self._codes[kept], self._weight[kept]
         return teach(self._classifier, *labels, self._classes, like)
 
-    def weigh(self, posterior: Posterior, without: Sequence[Posterior], fitted: Any) -> Mixture:
+    def weigh(self, without: Sequence[Posterior], fitted: Any) -> Mixture:
         """Weigh all parts by what they say of each fold, taught by the labels of the others.
 
         ``without`` are posteriors by these labels, ``fitted`` the classifier of all labels.
@@ -140,13 +140,15 @@ class Lesson:
         linear_share = p / (n + p)
         if not self.folds:
             return Mixture(linear_share=linear_share)
-        found = []
+        found: list[tuple[Floats, ...]] = []
         for fold, one in zip(self.folds, without, strict=True):
             x = self.points.x[fold.points]
-            spread = as_beside(one, posterior)(x, np.flatnonzero(fold.points))
+            spread = one(x, np.flatnonzero(fold.points))
             learned = self.teach(fold, fitted)[1]
-            both = isinstance(learned, Both)
-            found.append((spread, *(learned.parts(x) if both else [learned.predict_proba(x)])))
+            if isinstance(learned, Both):
+                found.append((spread, learned.trees.predict_proba(x), learned.by_linear(x)))
+            else:
+                found.append((spread, learned.predict_proba(x)))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])
         weight = self.points.weight[left_out]
         weight = weight / weight.mean()
@@ -230,18 +232,16 @@ def mix(
     )
 
 
-def named(linear_share: float) -> str:
-    """Name the parts of trees and linear functions that have a say."""
-    if linear_share < _NO_SAY:
-        return "trees"
-    return "linear functions" if linear_share > 1 - _NO_SAY else "trees and linear functions"
+def advice(mixture: Mixture, several: bool, n_labels: int, n_taught: int) -> str:
+    """Say which part knows more, and which rows to label next.
 
-
-def advice(mixture: Mixture, name: str, n_labels: int, n_taught: int) -> str:
-    """Say which part knows more, and which rows to label next."""
+    ``several``: the classifier is trees and linear functions, as far as these have a say.
+    """
     spread, other = mixture.weights.tolist()
+    name = "trees and linear functions" if several else "the classifier"
+    if several and not _NO_SAY <= mixture.linear_share <= 1 - _NO_SAY:
+        name = "trees" if mixture.linear_share < _NO_SAY else "linear functions"
     losses, upper = mixture.losses, name[0].upper() + name[1:]
-    several = name != "the classifier"
     know, add, were = ("know", "add", "were") if several else ("knows", "adds", "was")
     if np.isnan(losses["mixture"]):
         return (
@@ -287,17 +287,6 @@ def weighed(given: Floats, totals: Floats) -> Floats:
     mean = totals.mean(axis=-1, keepdims=True)
     least = np.maximum(totals, _RARE * mean)
     return np.divide(given, least, out=np.zeros_like(given), where=totals > 0)
-
-
-def spread_left_out(reached: Floats, loops: Floats, seeds: Floats, totals: Floats) -> Floats:
-    """Shares of the classes at each labeled node, by the labels of the other nodes.
-
-    ``reached`` (m, c) is what reaches the nodes of all labels, ``loops`` (m,) what comes back to a
-    node of its own label, ``seeds`` the weights of the labels.
-    """
-    others = np.maximum(reached - loops[:, None] * seeds, 0.0)
-    # Without the node itself, its class has fewer labels to be shared by.
-    return shares(weighed(others, totals - seeds))
 
 
 def balanced_loss(found: Floats, seeds: Floats) -> float:
@@ -428,13 +417,6 @@ def _graph(counts: GraphCounts) -> Floats:
     return graph
 
 
-def _given(counted: Floats, seeds: Floats, n_prototypes: int) -> Floats:
-    """Labels at all nodes."""
-    if not counted.size:
-        counted = np.zeros((n_prototypes, seeds.shape[1]))
-    return np.concatenate([counted, seeds])
-
-
 def _travel(
     counts: GraphCounts,
     seeds: Floats,
@@ -442,26 +424,30 @@ def _travel(
     alpha: float,
     without: Sequence[tuple[Floats, Floats]],
 ) -> _Travelled:
-    graph = _graph(counts)
-    given = _given(counts.classes, seeds, n_prototypes)
+    graph, nothing = _graph(counts), np.zeros((n_prototypes, seeds.shape[1]))
+    # Labels at all nodes.
+    given, *rests = (
+        np.concatenate([counted if counted.size else nothing, own])
+        for counted, own in [(counts.classes, seeds), *without]
+    )
     lost = unreached(graph, given.sum(axis=1) > 0)
     own = np.eye(len(graph), len(seeds), -n_prototypes)
     spread = Spreader(graph, alpha)
-    reached, back = spread.of_all([given, own])
+    reached, back = spread(given, own)
+    # What comes back to each labeled node of its own label.
     loops = np.diag(back[n_prototypes:])
 
     def travelled(given: Floats, reached: Floats, seeds: Floats) -> tuple[Floats, Floats]:
         totals, kept = given.sum(axis=0), seeds.sum(axis=1) > 0
-        scores = reached[n_prototypes:][kept]
-        # Nodes that no label reaches have no scores: even shares.
-        return shares(weighed(reached, totals)), spread_left_out(
-            scores, loops[kept], seeds[kept], totals
-        )
+        own = seeds[kept]
+        others = np.maximum(reached[n_prototypes:][kept] - loops[kept][:, None] * own, 0.0)
+        # Nodes that no label reaches have no scores: even shares.  Without the node itself, its
+        # class has fewer labels to be shared by.
+        return shares(weighed(reached, totals)), shares(weighed(others, totals - own))
 
     found, left_out = travelled(given, reached, seeds)
     found[lost] = 1.0 / found.shape[1]
-    rests = [_given(*one, n_prototypes) for one in without]
-    others = zip(rests, spread.of_all(rests), (known for _, known in without), strict=True)
+    others = zip(rests, spread(*rests), (known for _, known in without), strict=True)
     without_fold = [travelled(*one) for one in others]
     rows = float(counts.near[lost].sum() / 2)
     return _Travelled(found, lost, rows, left_out, without_fold)
@@ -480,7 +466,7 @@ def settle(
         known = labels.sum(axis=1) > 0
         given.append(own.copy())
         given[-1][len(own) - len(labels) :][known] = shares(labels[known])
-    return [shares(one) for one in (travels(given[0]), *travels.of_all(given[1:]))]
+    return [shares(one) for one in (*travels(given[0]), *travels(*given[1:]))]
 
 
 @one_blas_thread()
@@ -568,30 +554,25 @@ def spread_labels(
     )
 
 
-def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:
-    """Let the nearest labeled rows vote, where there are more labels than nodes."""
-    if plan.others is None:
-        return posterior
+def with_references(posteriors: Sequence[Posterior], plan: LabelPlan) -> list[Posterior]:
+    """Let the nearest labeled rows vote, for where there are more labels than nodes.
+
+    In posteriors without a fold they vote as in the first one, that of all labels.
+    """
     rows = RowNodes(plan.x, plan.weights.sum(axis=1))
     known = shares(rows.sums(plan.weights))
-    spaces = []
-    for one in posterior.spaces:
+    found = []
+    for one in posteriors[0].spaces:
         first = one.graphs[0]
-        own = References.build(one.space(rows.x), known, first.nodes[: first.n_prototypes])
-        spaces.append(replace(one, references=own))
-    posterior = replace(posterior, spaces=tuple(spaces))
-    share = _choose_share(posterior, rows, known, rows.node[plan.is_node])
-    return replace(posterior, neighbor_share=share)
-
-
-def as_beside(fold: Posterior, posterior: Posterior) -> Posterior:
-    """Let the nearest labeled rows vote in a fold as in the posterior of all labels."""
-    pairs = zip(fold.spaces, posterior.spaces, strict=True)
-    return replace(
-        fold,
-        spaces=tuple(replace(one, references=whole.references) for one, whole in pairs),
-        neighbor_share=posterior.neighbor_share,
-    )
+        prototypes = first.nodes[: first.n_prototypes]
+        found.append(References.build(one.space(rows.x), known, prototypes))
+    beside = []
+    for posterior in posteriors:
+        pairs = zip(posterior.spaces, found, strict=True)
+        spaces = tuple(replace(one, references=own) for one, own in pairs)
+        beside.append(replace(posterior, spaces=spaces))
+    share = _choose_share(beside[0], rows, known, rows.node[plan.is_node])
+    return [replace(posterior, neighbor_share=share) for posterior in beside]
 
 
 def _choose_share(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import zip_longest
@@ -149,15 +149,6 @@ class PrototypeState:
                 found[f"{name}_sizes"] = np.array([len(c.keys) for c in counts])
         return replace(self, **found)
 
-    def pairs(self, name: str) -> list[PairCounts]:
-        """Return the counts of each space; none of adjacent pixels in a table."""
-        keys, counts, sizes = (
-            getattr(self, f"{name}_{part}") for part in ("keys", "counts", "sizes")
-        )
-        if keys is None:
-            return []
-        return list(map(PairCounts, split(keys, sizes), split(counts, sizes)))
-
 
 def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
     """Cut an array of several spaces into that of each."""
@@ -303,12 +294,16 @@ class PrototypeProblem:
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
         """Yield the counts of each space as matrices, one space at a time."""
         assert state.classes is not None
-        of_spaces = zip_longest(
-            state.sizes,
-            state.pairs("near"),
-            state.pairs("adjacent"),
-            split(state.classes, state.sizes),
-        )
-        for size, near, adjacent, classes in of_spaces:
+        pairs: list[Iterable[PairCounts]] = []
+        for keys, counts, sizes in (
+            (state.near_keys, state.near_counts, state.near_sizes),
+            (state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes),
+        ):
+            if keys is None or counts is None or sizes is None:
+                pairs.append(())  # of adjacent pixels in a table
+            else:
+                pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
+        classes_of = split(state.classes, state.sizes)
+        for size, near, adjacent, classes in zip_longest(state.sizes, *pairs, classes_of):
             k = int(size) + len(self.extra)
             yield GraphCounts(near.matrix(k), adjacent and adjacent.matrix(k), classes)

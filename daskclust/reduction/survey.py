@@ -6,9 +6,9 @@ the very same way, so that data without any give the same to the last bit.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -179,7 +179,7 @@ def pick_rows(
     return out
 
 
-@lru_cache
+@functools.lru_cache
 def _fields_of(
     p: int, picks: tuple[int, int], n_classes: int, hashed: bool, missing: bool
 ) -> Mapping[str, Field]:
@@ -329,8 +329,7 @@ class PartialSurvey(Survey):
         return self.n_incomplete > 0
 
 
-def _partial_fields(state: SurveyRequest) -> Mapping[str, Field]:
-    return _fields(state, missing=True)
+_partial_fields = functools.partial(_fields, missing=True)
 
 
 def _partial_block(rows: RowBlock, state: SurveyRequest) -> Partial:
@@ -340,7 +339,7 @@ def _partial_block(rows: RowBlock, state: SurveyRequest) -> Partial:
         for at, run in zip(rows.slices(), rows.runs, strict=True)
     ]
     parts = [_partial_chunk(chunk, state) for chunk in chunks]
-    return reduce(lambda a, b: PARTIAL_SURVEY.combine(a, b, state), parts)
+    return functools.reduce(lambda a, b: PARTIAL_SURVEY.combine(a, b, state), parts)
 
 
 def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:

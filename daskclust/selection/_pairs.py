@@ -156,7 +156,7 @@ class _Asked:
             members = self.places[self.members(component)]
             np.add.at(seeds[:, column], members, 1.0 / len(members))
         graph = normalized(self.cells.table.near.matrix(k))
-        return shares(Spreader(graph, _ALPHA)(seeds))
+        return shares(Spreader(graph, _ALPHA)(seeds)[0])
 
 
 def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:

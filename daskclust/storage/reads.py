@@ -141,35 +141,36 @@ class Retries:
         timeout = None if patience is None else float(parse_timedelta(patience))
         return cls(count, backoff, timeout)
 
-    def pauses(self) -> Iterable[float]:
-        return (min(_LONGEST, self.backoff * 2.0**i) for i in range(self.count))
+    def pause(self, number: int) -> float | None:
+        """Return the seconds before a further try, counted from 1; None where there is none."""
+        if number > self.count:
+            return None
+        return min(_LONGEST, self.backoff * 2.0 ** (number - 1))
 
 
 #: For what is no read, or is tried again elsewhere.
 NEVER_AGAIN = Retries()
 
 
-def _places(value: Any, depth: int = 12) -> Iterable[tuple[str, str | None]]:
-    """Yield what a task reads, for messages, and the name of the file, if it is one."""
-    store = getattr(value, "store", None)
+def _places(value: Any, depth: int = 12) -> Iterable[tuple[Callable[[], str], str | None]]:
+    """Yield what a task reads, to be said in messages, and the name of the file, if it is one."""
+    store, kind = getattr(value, "store", None), type(value).__module__.partition(".")[0]
     if store is not None and hasattr(value, "shape"):
-        name = getattr(value, "path", "")
-        place = redact(store)
-        yield f"{place}/{name}" if name else place, None
+        yield lambda: f"{redact(store)}/{getattr(value, 'path', '')}".rstrip("/"), None
     elif _is_open_file(value):
-        yield redact(value.path), value.path
-    elif (file := file_of_xarray(value)) is not None:
-        yield repr(redact(file)), file
+        yield lambda: redact(value.path), value.path
+    elif kind in ("xarray", "rioxarray") and (file := file_of_xarray(value)) is not None:
+        yield lambda: repr(redact(file)), file
     elif depth and isinstance(value, Mapping):
         if isinstance(value.get("piece"), tuple):
             # Of Dask's Parquet: a file, and the numbers of its row groups.
-            yield _piece(*value["piece"]), str(value["piece"][0])
+            yield lambda: _piece(*value["piece"]), str(value["piece"][0])
         for item in value.values():
             yield from _places(item, depth - 1)
     elif depth and isinstance(value, list | tuple):
         if len(value) > 2 and _is_open_file(value[0]):
             # Of Dask's CSV: a file, the first byte, and how many.
-            yield f"{redact(value[0].path)!r} from byte {value[1]}", value[0].path
+            yield lambda: f"{redact(value[0].path)!r} from byte {value[1]}", value[0].path
         for item in value:
             yield from _places(item, depth - 1)
     elif depth:
@@ -198,7 +199,7 @@ def _what(key: Any, graph: Mapping[Any, Any]) -> str:
     name, *index = key if isinstance(key, tuple) else (key,)
     place, _ = next(iter(_places(graph)), (None, None))
     chunk = f"chunk {tuple(index)} of {name!r}" if index else repr(name)
-    return chunk if place is None else f"{chunk} of {place}"
+    return chunk if place is None else f"{chunk} of {place()}"
 
 
 def reason_of(error: BaseException) -> str:
@@ -223,7 +224,6 @@ class Tries:
         done: str = "read",
     ) -> None:
         self._retries, self._what, self._failed, self._done = retries, what, failed, done
-        self._pauses = iter(retries.pauses())
         self._began = self._tried = time.monotonic()
         self._count = self._unanswered = 0
 
@@ -238,7 +238,7 @@ class Tries:
         self._count += 1
         limit = self._retries.timeout
         self._unanswered += limit is not None and now - self._tried > _ABOUT * limit
-        pause = next(self._pauses, None)
+        pause = self._retries.pause(self._count)
         if pause is not None and self._unanswered < 2:
             self._tried = now + pause
             return pause

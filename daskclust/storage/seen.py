@@ -21,9 +21,11 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache
+from contextlib import suppress
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import prod
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +92,15 @@ _DECODERS: dict[type, _Decoder] = {
 }
 
 
-def _folder(store: Any) -> str | None:
-    """Return the folder of a store on this machine; None for any other store."""
-    if type(store) is zarr.storage.LocalStore:
-        return str(store.root)
-    if type(store) is zarr.storage.FsspecStore:
-        # The form that `dask.array.from_zarr` gives a path.
-        files = getattr(store.fs, "sync_fs", store.fs)
-        return str(store.path) if type(files) is LocalFileSystem else None
-    return None
-
-
 def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
     """Return the folder of an array's files, what one of them holds, and how many there may be."""
-    root = _folder(array.store)
+    store, root = array.store, None
+    if type(store) is zarr.storage.LocalStore:
+        root = str(store.root)
+    elif type(store) is zarr.storage.FsspecStore:
+        # The form that `dask.array.from_zarr` gives a path.
+        files = getattr(store.fs, "sync_fs", store.fs)
+        root = str(store.path) if type(files) is LocalFileSystem else None
     try:
         sizes = tuple(int(size) for size in array.shards or array.chunks)
     except (NotImplementedError, TypeError):  # no regular grid
@@ -177,12 +174,18 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
     return np.fromiter((key(place) in found for place in places), bool, int(np.prod(counts)))
 
 
-def chunk_files(array: zarr.Array, numbers: Iterable[int]) -> list[str]:
-    """Return the files of chunks (or shards) by their numbers in grid order; local ones only."""
+def _some_files(array: zarr.Array, among: NDArray[np.intp] | None = None) -> list[str]:
+    """Return some files of chunks (or shards): of these, or all, by their numbers in grid order.
+
+    Local ones only; the first and the last are among them.
+    """
     grid = _grid(array)
     if grid is None:
         return []
     folder, _, counts = grid
+    n = prod(counts) if among is None else len(among)
+    numbers = np.linspace(0, n - 1, min(n, _SAMPLED)).astype(np.intp)
+    numbers = numbers if among is None else among[numbers]
     places = (tuple(map(int, np.unravel_index(at, counts))) if counts else () for at in numbers)
     return [os.path.join(folder, array.metadata.encode_chunk_key(place)) for place in places]
 
@@ -198,17 +201,11 @@ def chunk_times(array: zarr.Array, selection: Any) -> Iterator[tuple[int, str, i
         yield int(np.ravel_multi_index(place, counts)) if place else 0, file, _time_of(file)
 
 
-def _stamp(file: str) -> tuple[int, int] | None:
+def _time_of(file: str) -> int | None:
     try:
-        found = os.stat(file)
+        return os.stat(file).st_mtime_ns
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
-
-
-def _time_of(file: str) -> int | None:
-    found = _stamp(file)
-    return None if found is None else found[1]
 
 
 def _read_file(name: str, latest: int) -> Bytes:
@@ -331,11 +328,6 @@ _PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
-def _spread(count: int) -> NDArray[np.intp]:
-    """Return some of `count` numbers, the first and the last among them."""
-    return np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.intp)
-
-
 def metadata_digest(array: zarr.Array) -> str | None:
     """Return a digest of an array's metadata, without attributes of Zarr v2, or None."""
     names = [f"{array.path}/{name}".lstrip("/") for name in _METADATA[array.metadata.zarr_format]]
@@ -385,8 +377,12 @@ class SeenFiles:
         _stamps[self._key] = stamped
 
     def _stamped(self) -> dict[str, tuple[int, int]]:
-        found = ((path, _stamp(path)) for path in self._found)
-        return {path: stamp for path, stamp in found if stamp is not None}
+        stamped = {}
+        for path in self._found:
+            with suppress(OSError):
+                found = os.stat(path)
+                stamped[path] = found.st_size, found.st_mtime_ns
+        return stamped
 
     def check(self, *, whole: bool = True) -> None:
         """Raise where this process sees other files; without `whole`, it may lack some."""
@@ -461,16 +457,15 @@ class StoredArray:
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
         self._opened = time.time_ns()
-        grid = _grid(array)
-        some = [] if grid is None else chunk_files(array, _spread(prod(grid[2])))
-        if any((_time_of(file) or 0) > self._opened for file in some):
+        if any((_time_of(file) or 0) > self._opened for file in _some_files(array)):
             # The clock of the file system is ahead: its times say nothing.
             self._opened = sys.maxsize
         self._pickled: bytes
         #: In a process that it travelled to: which chunks the client saw, packed.
         self._listed: bytes | None = None
-        archive = getattr(array.store, "path", "")
-        self._files = SeenFiles([archive] if type(array.store) is zarr.storage.ZipStore else [])
+        self._files: SeenFiles | None = None
+        if type(array.store) is zarr.storage.ZipStore:
+            self._files = SeenFiles([array.store.path])
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"array", "_list", "_sample"}
@@ -482,7 +477,8 @@ class StoredArray:
     @cached_property
     def array(self) -> zarr.Array:
         """The array, opened by the first task of a process that asks for it."""
-        self._files.check(whole=False)
+        if self._files is not None:
+            self._files.check(whole=False)
         found: zarr.Array = pickle.loads(self._pickled)
         return found
 
@@ -502,12 +498,12 @@ class StoredArray:
         return packed if len(packed) <= _MOST_PACKED else None
 
     @cached_property
-    def _sample(self) -> SeenFiles:
-        """Some files of the chunks, as the client sees them, or the archive."""
+    def _sample(self) -> SeenFiles | None:
+        """Some files of the chunks, as the client sees them, or the archive; None elsewhere."""
         if self._list is None or self._listed is not None:
             return self._files
         found = np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(self._list), np.uint8)))
-        return SeenFiles(chunk_files(self.array, found[_spread(len(found))]))
+        return SeenFiles(_some_files(self.array, found))
 
     def _seen_chunks(self) -> NDArray[np.uint8] | None:
         if self._listed is None:
@@ -516,7 +512,8 @@ class StoredArray:
 
     def compare_chunks(self) -> str | None:
         """Say which chunks this process lacks of those that the client has; a list of files."""
-        self._files.check(whole=False)
+        if self._files is not None:
+            self._files.check(whole=False)
         theirs = self._seen_chunks()
         mine = None if theirs is None else stored_chunks(self.array)
         if mine is None or theirs is None:
@@ -542,10 +539,11 @@ class StoredArray:
         store = redact(self.array.store)
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
-    def check(self, *, again: bool = False) -> None:
+    def check(self, *, again: bool = False) -> int:
+        """Raise where this process sees another array; return how new (ns) its files may be."""
         mark = self.key, self._opened
         if self.digest is None or (not again and mark in _seen):
-            return
+            return _seen.get(mark, sys.maxsize)
         try:
             found = metadata_digest(self.array)
         except FileNotFoundError:
@@ -556,7 +554,7 @@ class StoredArray:
                 travelled = "_pickled" in self.__dict__
                 is_new = travelled and (_time_of(self._first_file) or 0) > self._opened
                 _seen[mark] = time.time_ns() if is_new else self._opened
-            return
+            return _seen[mark]
         _seen.pop(mark, None)
         verb = "does not see" if found is None else "sees another array at"
         raise unseen(repr(self.name), verb=verb)
@@ -566,8 +564,8 @@ class StoredArray:
         """The archive, or the file of the metadata in a local folder."""
         if type(self.store) is zarr.storage.ZipStore:
             return str(self.store.path)
-        folder = _folder(self.store) or ""
-        return os.path.join(folder, self.path, _METADATA[self.array.metadata.zarr_format][0])
+        folder = (_grid(self.array) or ("",))[0]
+        return os.path.join(folder, _METADATA[self.array.metadata.zarr_format][0])
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
@@ -589,10 +587,10 @@ class StoredArray:
         return f"{self.name!r} at [{', '.join(shown)}]"
 
     def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
-        self.check()
+        latest = self.check()
         # What is absent may be so for the client.
-        self._files.check(whole=False)
-        latest = self._latest()
+        if self._files is not None:
+            self._files.check(whole=False)
         try:
             found = read_chunks(self.array, selection, out, latest)
             if found is not None:
@@ -618,20 +616,16 @@ class StoredArray:
             self.check_chunks(selection)
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
+        is_fill = np.isnan if fill != fill else partial(eq, fill)
         # The first value alone spares most reads a look at all.
-        if values.size and _same(values.flat[0], fill) and _same(values, fill).all():
+        if values.size and is_fill(values.flat[0]) and is_fill(values).all():
             # The answer of a store that is gone since.
             self.check(again=True)
         return values
 
-    def _latest(self) -> int:
-        """Time (ns) of the newest file that may be one of those that were opened."""
-        return _seen.get((self.key, self._opened), sys.maxsize)
-
     def check_chunks(self, selection: Any) -> None:
         """Raise where Zarr has read other chunks than the client opened, or filled absent ones."""
-        self.check()
-        latest = self._latest()
+        latest = self.check()
         if type(self.store) is zarr.storage.ZipStore:
             if (_time_of(self._first_file) or 0) > latest:
                 raise _replaced(self._first_file)
@@ -718,13 +712,9 @@ def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
             yield from arrays_in(item, depth - 1)
 
 
-def _same(values: Any, fill: Any) -> Any:
-    return np.isnan(values) if fill != fill else values == fill
-
-
 def values_of(array: Any) -> NDArray[Any]:
     """Read a whole small array; one in Zarr with the tries and errors of those in tasks."""
-    return StoredArray(array)[...] if isinstance(array, zarr.Array) else np.asarray(array[...])
+    return StoredArray(array).read(...) if isinstance(array, zarr.Array) else np.asarray(array[...])
 
 
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:

@@ -10,7 +10,15 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -299,26 +307,25 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
 @contextmanager
 def opening_errors(store: Any) -> Iterator[None]:
     """Let errors of opening a store say which one, and what to do; never its credentials."""
-    shown = redact(store)
     try:
         yield
     except FileNotFoundError as error:  # zarr's message names neither what nor where
         raise FileNotFoundError(
-            f"{shown!r} holds neither a Zarr group nor a Zarr array at its top; "
+            f"{redact(store)!r} holds neither a Zarr group nor a Zarr array at its top; "
             "give the folder that contains zarr.json, .zgroup or .zarray."
         ) from error
     except BadZipFile as error:
         raise ValueError(
-            f"{shown!r} is no whole zip file: {redact(error)}. Copy or download it again."
+            f"{redact(store)!r} is no whole zip file: {redact(error)}. Copy or download it again."
         ) from error
-    except ImportError as error:
-        if local_path(store) is not None:
+    except (ImportError, ValueError) as error:
+        is_local, is_import = local_path(store) is not None, isinstance(error, ImportError)
+        if is_local and is_import:
             raise
-        raise ImportError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
-    except ValueError as error:
-        if local_path(store) is None and not isinstance(error, JSONDecodeError):
-            raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
-        raise _damaged(shown, error) from error
+        if is_local or isinstance(error, JSONDecodeError):
+            raise _damaged(store, error) from error
+        kind = ImportError if is_import else ValueError
+        raise kind(f"{redact(store)!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
     except (
         TypeError,
         AttributeError,
@@ -332,12 +339,12 @@ def opening_errors(store: Any) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise _damaged(shown, error) from error
+        raise _damaged(store, error) from error
 
 
-def _damaged(shown: str, error: Exception) -> ValueError:
+def _damaged(store: Any, error: Exception) -> ValueError:
     return ValueError(
-        f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "
+        f"{redact(store)!r} cannot be opened: its metadata are damaged, or of a format that this "
         f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
     )
 
@@ -368,23 +375,20 @@ def _check_attributes(node: zarr.Group | zarr.Array) -> None:
         raise TypeError(f"the attributes of {node.path!r} are a {type(found).__name__}")
 
 
-def stamp(array: zarr.Array) -> str | None:
-    """Return a digest of the names, sizes and times of the local files that hold an array, if any.
+def stamp(files: zarr.Array | Sequence[Path]) -> str | None:
+    """Return a digest of names, sizes and times of local files, as of those that hold an array.
 
-    The cost is one look at each file, about 100 000 a second.
+    None without any.  The cost is one look at each file, about 100 000 a second.
     """
-    store = underlying(array.store)
-    if isinstance(store, zarr.storage.ZipStore):
-        files = [Path(store.path)]
-    elif isinstance(store, zarr.storage.LocalStore):
-        folder = Path(store.root) / array.path
-        files = sorted(Path(top) / name for top, _, names in os.walk(folder) for name in names)
-    else:
+    if isinstance(files, zarr.Array):
+        store = underlying(files.store)
+        if isinstance(store, zarr.storage.LocalStore):
+            walked = os.walk(Path(store.root) / files.path)
+            files = sorted(Path(top) / name for top, _, names in walked for name in names)
+        else:
+            files = [Path(store.path)] if isinstance(store, zarr.storage.ZipStore) else []
+    if not files:
         return None
-    return stamp_files(files)
-
-
-def stamp_files(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -402,24 +406,27 @@ def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
     return int(value)
 
 
-def decode_fill_value(value: Any) -> float | int:
-    """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray)."""
+def decode_fill_value(value: Any, dtype: np.dtype[Any] | None = None) -> float | int:
+    """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray).
+
+    A negative one of an unsigned `dtype` is read as NetCDF means it: by its bits.
+    """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    if isinstance(value, bool | int | float):
-        return value
+    found = value if isinstance(value, bool | int | float) else None
     if isinstance(value, str):
         try:
-            return float(value)
+            found = float(value)
         except ValueError:
-            pass
-        try:
-            return float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
-        except (binascii.Error, struct.error):
-            pass
-    raise ValueError(
-        f"The nodata attribute {value!r} is neither a number, nor 'NaN', nor a base64-encoded "
-        "float; pass nodata= with the value, or nodata=None."
-    )
+            with contextlib.suppress(binascii.Error, struct.error):
+                found = float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
+    if found is None:
+        raise ValueError(
+            f"The nodata attribute {value!r} is neither a number, nor 'NaN', nor a base64-encoded "
+            "float; pass nodata= with the value, or nodata=None."
+        )
+    bits = 8 * dtype.itemsize if dtype is not None and dtype.kind == "u" else 0
+    is_signed = bits and -(2.0 ** (bits - 1)) <= found < 0 and found == int(found)
+    return int(found) + 2**bits if is_signed else found

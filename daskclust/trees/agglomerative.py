@@ -16,7 +16,7 @@ from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
 from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube, check_enough_rows, check_integer, check_real
+from daskclust.estimator.inputs import Data, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, adjacency, cut_tree, link, link_adjacent
@@ -39,14 +39,6 @@ class Cut(NamedTuple):
     n_clusters: int
     height: float
     smallest: float
-
-
-class _Read(NamedTuple):
-    """Arguments of ``fit`` besides X."""
-
-    cannot_link: Ints
-    cube: Any
-    weight: Any
 
 
 class AgglomerativeClustering(TreeEstimator):
@@ -217,31 +209,29 @@ class AgglomerativeClustering(TreeEstimator):
         -------
         self
         """
-        return fit(self, X, sample_weight, cannot_link=cannot_link, cube=as_cube(X))
+        return fit(self, X, sample_weight, cannot_link=cannot_link)
 
-    def _read(self, data: Data, cannot_link: Any = None, cube: Any = None) -> _Read:
+    def _read(self, data: Data, cannot_link: Any = None) -> Ints:
         check_enough_rows(data, self.n_clusters or 0)
         if data.n_rows < 2:
             raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
-        if self.connectivity is not None and cube is None:
+        if self.connectivity is not None and data.cube is None:
             raise ValueError(
                 f"connectivity={self.connectivity!r} asks which pixels lie side by side; X is no "
                 "cube. Use daskclust.open_cube, or connectivity=None."
             )
-        pairs = check_pairs(cannot_link, "cannot_link", int(data.n_rows))
-        return _Read(pairs, cube, data.weight)
+        return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
 
-    def _problem(self, data: OpenData, read: _Read) -> LeavesProblem:
-        own = np.unique(read.cannot_link).astype(np.int64)
-        if read.weight is not None and len(own):
+    def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
+        own = np.unique(read).astype(np.int64)
+        if data.weight is not None and len(own):
             own = own[data.rows.take(own)[1] > 0.0]  # a row that is absent is no leaf
         if data.rows.n_rows > self.n_prototypes < len(own):
             raise ConstraintError(
                 f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "
                 f"n_prototypes={self.n_prototypes}. Raise n_prototypes, or give fewer pairs."
             )
-        pairs = read.cannot_link.tolist()
-        return self._find_leaves(data, self._space(data), own, read, cannot_link=pairs)
+        return self._find_leaves(data, self._space(data), own, read, cannot_link=read.tolist())
 
     def _space(self, data: OpenData) -> Metric:
         if self.views == "angle":
@@ -262,10 +252,10 @@ class AgglomerativeClustering(TreeEstimator):
     ) -> None:
         leaves, own = problem.leaves(state), problem.rows_of_leaves(state)
         self._keep(problem, leaves, history)
-        pairs = _between_leaves(problem.read.cannot_link, own)
+        pairs = _between_leaves(problem.read, own)
         grow = link
         if self.connectivity is not None:
-            grow = partial(link_adjacent, beside=self._beside(problem.read, leaves))
+            grow = partial(link_adjacent, beside=self._beside(data, leaves))
         self.linkage_ = grow(leaves.centers, leaves.weights, self.linkage, cannot_link=pairs)
         self._row_leaves = self._map(
             data.X, None, np.int32, "leaves", data.rows.lengths, (own[0], own[1].astype(np.int32))
@@ -286,9 +276,9 @@ class AgglomerativeClustering(TreeEstimator):
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
-    def _beside(self, read: _Read, leaves: Leaves) -> Array:
+    def _beside(self, data: OpenData, leaves: Leaves) -> Array:
         ask = Connectivity((self._metric,), (leaves.centers,), 1)
-        _, (found,) = read.cube.count_neighbors(ask, read.weight)
+        _, (found,) = data.cube.count_neighbors(ask, data.weight)
         return adjacency(found.keys, len(leaves.centers))
 
     @property

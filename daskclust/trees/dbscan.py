@@ -23,8 +23,15 @@ from daskclust._warnings import warn
 from daskclust.config import check_choice
 from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.engine.dask_surface import hold_for_futures
-from daskclust.estimator.base import FitPredict
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, draw_seeds, fit
+from daskclust.estimator.fitting import (
+    DataAlone,
+    FirstPass,
+    FitPredict,
+    OpenData,
+    Step,
+    draw_seeds,
+    fit,
+)
 from daskclust.estimator.inputs import Data, check_integer, check_real, check_rows
 from daskclust.exceptions import StoreError
 from daskclust.kernels.density_cells import (

@@ -243,8 +243,7 @@ PARTS: dict[str, dict[tuple[Any, str], Any]] = {
         (spreading, "settle"): lambda graph, found, seeds, rest=(): [found, *(a for a, _ in rest)]
     },
     "the nearest labeled rows": {
-        (label_spreading, "with_references"): lambda posterior, plan: posterior,
-        (spreading, "as_beside"): lambda fold, posterior: fold,
+        (label_spreading, "with_references"): lambda posteriors, plan: posteriors,
     },
     "trees": {},
 }

@@ -188,8 +188,9 @@ def test_errors_that_last_are_raised_at_once(error):
 
 
 def test_waits_double_and_end():
-    assert list(Retries(4, 0.1).pauses()) == pytest.approx([0.1, 0.2, 0.4, 0.8])
-    assert max(Retries(20, 1.0).pauses()) == 30.0
+    pauses = [Retries(4, 0.1).pause(number) for number in range(1, 6)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, None])
+    assert Retries(20, 1.0).pause(20) == 30.0
 
 
 def test_an_error_takes_its_cause_to_another_process():

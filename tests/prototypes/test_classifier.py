@@ -456,7 +456,7 @@ def test_trees_and_linear_functions_are_one_classifier(tmp_path: Path) -> None:
     model.classifier_.linear_share_ = share
     assert_allclose(both.fill, np.nanmean(X[rows], axis=0))
     filled = np.where(np.isnan(X), both.fill, X)
-    by_trees, by_linear = both.parts(X)
+    by_trees, by_linear = both.trees.predict_proba(X), both.by_linear(X)
     assert_array_equal(by_linear, both.linear.predict_proba(np.clip(filled, both.low, both.high)))
     logs = (1 - share) * np.log(np.maximum(by_trees, 1e-3))
     logs += share * np.log(np.maximum(by_linear, 1e-3))
@@ -484,7 +484,7 @@ def test_weights_of_labeled_rows_are_repetitions_in_the_linear_part() -> None:
         np.arange(2),
     )[1]
     assert_allclose(weighted.fill, repeated.fill)
-    assert_allclose(weighted.parts(X)[1], repeated.parts(X)[1], atol=1e-3)
+    assert_allclose(weighted.by_linear(X), repeated.by_linear(X), atol=1e-3)
 
 
 @pytest.mark.parametrize(("skill", "trust"), [(-0.3, 0.0), (0.25, 0.25), (0.5, 1.0), (0.9, 1.0)])
@@ -535,13 +535,13 @@ def test_labels_left_out_have_no_say_in_how_sharp_the_others_are(
     X, truth = moons()
     rows, labels = some(truth, 40)
     powers = []
-    weigh = spreading.Lesson.weigh
+    mix = LabelSpreading._mix
 
-    def kept(lesson: Any, posterior: Any, without: Any, fitted: Any) -> Any:
+    def kept(model: Any, posterior: Any, without: Any, lesson: Any) -> Any:
         powers.append([one.spaces[0].balance.spread_power for one in (posterior, *without)])
-        return weigh(lesson, posterior, without, fitted)
+        return mix(model, posterior, without, lesson)
 
-    monkeypatch.setattr(spreading.Lesson, "weigh", kept)
+    monkeypatch.setattr(LabelSpreading, "_mix", kept)
     monkeypatch.setattr(
         spreading.Lesson, "_deal", lambda lesson, seed: np.arange(len(lesson.known)) % 4
     )
@@ -599,7 +599,7 @@ def test_without_different_rows_in_a_class_there_is_no_discriminant() -> None:
     _, learned = teach(
         as_classifier("trees", 0, 5), alike, np.arange(6) // 3, np.ones(6), np.arange(2)
     )
-    assert_allclose(learned.parts(alike)[1], 0.5, atol=1e-6)
+    assert_allclose(learned.by_linear(alike), 0.5, atol=1e-6)
     classifier = as_classifier("trees", 0, 5)
     truth = np.arange(2)
     # One row a class, or two: none or few can be left out, and the regression stays.
@@ -617,11 +617,11 @@ def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
     fitted, learned = teach(as_classifier("trees", 0, 3), x, codes, np.ones(40), np.arange(2))
     far, near = np.array([[3.0, 0, 0]]), np.array([[3.0, 0, 0]])
     far[0, 2], near[0, 2] = -50, -0.5e-3
-    assert_array_equal(learned.parts(far)[1], learned.parts(near)[1])
+    assert_array_equal(learned.by_linear(far), learned.by_linear(near))
     assert_allclose(learned.linear.predict_proba(far)[0, 0], 1)
-    assert learned.parts(far)[1][0, 0] < 0.8
+    assert learned.by_linear(far)[0, 0] < 0.8
     inside = np.array([[0.5, 0.5, 1.4e-3]])
-    assert_array_equal(learned.parts(inside)[1], learned.linear.predict_proba(inside))
+    assert_array_equal(learned.by_linear(inside), learned.linear.predict_proba(inside))
     for rows in (far, near, inside):
         assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
 
@@ -634,7 +634,7 @@ def test_few_rows_are_told_apart_by_the_discriminant_where_they_agree() -> None:
         fitted, one = teach(
             as_classifier("trees", 0, 60), X[:n], truth[:n], np.ones(n), np.arange(2)
         )
-        return fitted, np.mean(one.parts(others[0])[1].argmax(axis=1) == others[1])
+        return fitted, np.mean(one.by_linear(others[0]).argmax(axis=1) == others[1])
 
     few, right = learned(20)
     assert few.discriminant_

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 from daskclust.prototypes.asking import first_pairs, squared_to_nearest
 from daskclust.prototypes.learners import squared_distances
 from daskclust.prototypes.posterior import sharpened
-from daskclust.prototypes.spreading import ridge_share, spread_left_out, weighed
+from daskclust.prototypes.spreading import _travel, ridge_share, weighed
+from daskclust.prototypes.state import GraphCounts
 
 
 def test_squares_of_shares() -> None:
@@ -21,9 +22,11 @@ def test_a_rare_class_counts_for_less() -> None:
 
 
 def test_a_label_left_out_is_told_by_the_others() -> None:
-    reached = np.array([[1.0, 0.5], [0.5, 1.0]])
-    found = spread_left_out(reached, np.ones(2), np.eye(2), np.ones(2))
-    assert found.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    pair = GraphCounts(1 - np.eye(2), None, np.empty((0, 0)))
+    found = _travel(pair, np.eye(2), 0, 0.5, [])
+    # Each node has two thirds of its own label; alone it would be the other's.
+    assert_allclose(found.shares, [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])
+    assert found.left_out.tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_the_ridge_weighs_what_its_losses_say() -> None:

@@ -85,39 +85,6 @@ def _search_scored(
             found = _insert(indices, distances, i, found, c, d)
 
 
-class _Scores:
-    """``|c|^2 - 2 z c`` of rows and centers, moved to the mean of the centers and scaled."""
-
-    def __init__(self, centers: Floats) -> None:
-        self.shift = centers.mean(axis=0)
-        moved = centers - self.shift
-        # By a power of 2, which rounds nothing: products are neither too large nor too small.
-        self.scale = float(np.ldexp(1.0, -max(int(np.frexp(np.abs(moved).max())[1]), _SMALL)))
-        moved *= self.scale
-        squares = (moved * moved).sum(axis=1)
-        self.length = float(np.sqrt(squares.max()))
-        self.squares = squares.astype(np.float32)
-        self.turned = np.ascontiguousarray(-2.0 * moved.T, dtype=np.float32)
-
-    def __call__(self, x: Array, out: NDArray[np.float32]) -> Floats:
-        """Score rows into ``out``; return by how much neighbors may seem apart that tie.
-
-        A product of q terms is off by q units of single precision, its factors and the sum
-        by a few more; a direct distance by q units of double precision, or by what is
-        smaller than any number.  Both sides of a comparison may be off.
-        """
-        z = (x - self.shift) * self.scale
-        length, far, terms = np.sqrt((z * z).sum(axis=1)), self.length, z.shape[1] + 4
-        slack = _SINGLE * (length + far) * far + _DOUBLE * (length + far) ** 2
-        slack = 5 * terms * (slack + _TINY * self.scale * self.scale)
-        sure = (length * (far + 1) + far**2 < _LARGE) & ((length + far) / self.scale < _FAR)
-        slack[~sure] = np.inf
-        np.matmul(z.astype(np.float32), self.turned, out=out)
-        out += self.squares
-        found: Floats = slack
-        return found
-
-
 def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
     """Return the ``count`` nearest centers of each row, nearest first, and squared distances."""
     if not 1 <= count <= len(centers):
@@ -129,16 +96,34 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
     if len(centers) < _SCORED:
         _search(x, centers, indices, distances)
         return indices, distances
-    near = np.empty(len(centers), np.int32)
+    near, terms = np.empty(len(centers), np.int32), centers.shape[1] + 4
     scores = np.empty((min(_SLAB, len(x)), len(centers)), np.float32)
     # What is not finite is left to the distances.
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        score = _Scores(centers)
+        # Scores are ``|c|^2 - 2 z c``, of what is moved to the mean of the centers, and scaled by
+        # a power of 2, which rounds nothing: products are neither too large nor too small.
+        shift = centers.mean(axis=0)
+        moved = centers - shift
+        scale = float(np.ldexp(1.0, -max(int(np.frexp(np.abs(moved).max())[1]), _SMALL)))
+        moved *= scale
+        squares = (moved * moved).sum(axis=1)
+        far, squares = float(np.sqrt(squares.max())), squares.astype(np.float32)
+        turned = np.ascontiguousarray(-2.0 * moved.T, dtype=np.float32)
         for start in range(0, len(x), _SLAB):
-            rows = x[start : start + _SLAB]
-            own = slice(start, start + len(rows))
-            slack = score(rows, scores[: len(rows)])
-            _search_scored(rows, centers, scores, slack, near, indices[own], distances[own])
+            own = slice(start, start + _SLAB)
+            z = (x[own] - shift) * scale
+            length, found = np.sqrt((z * z).sum(axis=1)), scores[: len(z)]
+            # By how much neighbors that tie may seem apart.  A product of q terms is off by q units
+            # of single precision, its factors and the sum by a few more; a direct distance by q
+            # units of double precision, or by what is smaller than any number.  Both sides of a
+            # comparison may be off.
+            slack = _SINGLE * (length + far) * far + _DOUBLE * (length + far) ** 2
+            slack = 5 * terms * (slack + _TINY * scale * scale)
+            sure = (length * (far + 1) + far**2 < _LARGE) & ((length + far) / scale < _FAR)
+            slack[~sure] = np.inf
+            np.matmul(z.astype(np.float32), turned, out=found)
+            found += squares
+            _search_scored(x[own], centers, scores, slack, near, indices[own], distances[own])
     return indices, distances
 
 
