@@ -227,12 +227,12 @@ def test_any_chunks_give_the_same_labels(lengths, weighted, groups):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "mahalanobis"])
 def test_tiny_chunks_grouped_in_any_number_of_tasks_give_the_same_bits(metric):
-    chunked = da.from_array(X[:600], chunks=((7,) * 85 + (5,), (P,)))
+    chunked = da.from_array(X[:300], chunks=((7,) * 42 + (6,), (P,)))
     found = []
     for n_workers in (1, 2, 5):
         with dask.config.set(scheduler="sync", num_workers=n_workers):
             model = KMeans(K, random_state=1, metric=metric)
-            found.append(digest(model.fit(chunked.map_blocks(copy), sample_weight=WEIGHT[:600])))
+            found.append(digest(model.fit(chunked.map_blocks(copy), sample_weight=WEIGHT[:300])))
     assert found[0] == found[1] == found[2]
 
 

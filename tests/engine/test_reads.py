@@ -20,7 +20,7 @@ import daskclust
 from daskclust.exceptions import ReadError, StoreError
 from daskclust.storage.reads import Retries, is_passing, read
 
-N, P, ROWS = 4000, 4, 100
+N, P, ROWS = 4000, 4, 200
 X = np.random.default_rng(0).normal(size=(N, P)) + np.arange(N)[:, None] % 3 * 4.0
 
 
@@ -44,7 +44,7 @@ class FailingStore(LocalStore):
 
 
 class OftenFailing(FailingStore):
-    every = 50
+    every = 25
 
 
 class LosingOne(FailingStore):
