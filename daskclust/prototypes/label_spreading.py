@@ -72,8 +72,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     each row connects its two nearest nodes [1]_, and in images each pair of adjacent pixels
     connects the nodes nearest to them.  Labels are spread along this graph [2]_, and the result
     is combined at the nodes with a kernel ridge regression on the labeled rows.  The weight of
-    the regression (within bounds), how far axes of small variance are stretched for it, and how
-    sharp both probabilities are, are chosen by leaving out each label once.  The combined
+    the regression (within bounds), that of each of its kernels, for which axes of small variance
+    are stretched more or less, and how sharp both probabilities are, are chosen by leaving out
+    each label once.  The combined
     probabilities are spread along the graph again, a short way, so that neighbors that agree
     prevail.  A row gets the class probabilities of its nearest nodes; the better the regression
     predicts the labels left out, the more of its own value at the row is added.  Up to six sets of

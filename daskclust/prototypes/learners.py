@@ -8,9 +8,10 @@ a model needs no pickle and predicts the same bits wherever it is.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +46,11 @@ _LEVEL = 0.75
 #: Powers of the deviation along the axes by which these are divided: of 0 the space is as it is, of
 #: 1 all axes count alike.  A variance below that share of the mean is taken to be noise.
 _POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
-#: Errors that differ by less, relatively, are the same: the first pair counts.
+#: Errors that differ by less, relatively, are the same: the first ridge counts.
 _RELATIVE_GAIN = 1e-9
+#: Mean squared errors below are not told apart; kernels that are so much less likely than the best
+#: one are left out.
+_LEAST_ERROR, _NO_SHARE = 1e-12, 0.01
 
 
 def squared_distances(a: Array, b: Array) -> Floats:
@@ -56,25 +60,38 @@ def squared_distances(a: Array, b: Array) -> Floats:
     return found
 
 
+class Tried(NamedTuple):
+    """A kernel with its ridge, and its share among several."""
+
+    width: float
+    axes: Floats
+    ridge: float
+    share: float = 1.0
+
+
 @dataclass(frozen=True)
 class KernelRidge:
     """Scores of classes as sums of Gaussian bumps ``level + exp(-d^2 / width)`` of points.
 
-    Distances are measured after the axes of the space are stretched, each by its factor.
+    Of m kernels, each with a width and with factors that stretch the axes of the space before
+    distances are measured; ``weights`` (m, l, c) are those of the bumps, times the share of each.
     """
 
     points: Floats
-    width: float
+    widths: Floats
     weights: Floats
     axes: Floats
     level: float = _LEVEL
-    ridge: float = 0.0
 
     def __call__(self, z: Floats) -> Floats:
         """Scores of rows, in [0, 1]: the same far from every labeled row."""
-        distances = squared_distances(z * self.axes, self.points * self.axes)
-        scores: Floats = _bumps(distances, self.width) @ self.weights
-        scores += self.level * self.weights.sum(axis=0)
+        scores = np.zeros((len(z), self.weights.shape[2]))
+        before: float | Floats = np.nan
+        for width, weights, axes in zip(self.widths, self.weights, self.axes, strict=True):
+            if (axes != before).any():
+                before, distances = axes, squared_distances(z * axes, self.points * axes)
+            scores += _bumps(distances.copy(), width) @ weights
+        scores += self.level * self.weights.sum(axis=(0, 1))
         return np.clip(scores, 0.0, 1.0, out=scores)
 
 
@@ -84,38 +101,45 @@ def _bumps(distances: Floats, width: float) -> Floats:
     return np.exp(distances, out=distances)
 
 
-def fit_again(
-    chosen: KernelRidge, points: Floats, targets: Floats, weight: Floats
+def fit_ridge(
+    kernels: Sequence[Tried], points: Floats, targets: Floats, weight: Floats
 ) -> tuple[KernelRidge, Floats]:
-    """Fit to other points, with the width and the ridge of an earlier fit; O(m^3).
+    """Fit scores to labeled points, different from each other; O(m^3) for each kernel.
 
     Also return scores of each point without it.
     """
-    root, own = np.sqrt(weight / weight.mean())[:, None], points * chosen.axes
-    kernel = _bumps(squared_distances(own, own), chosen.width) + chosen.level
-    system = root * kernel * root.T
-    system[np.diag_indices_from(system)] += chosen.ridge
-    inverse = cho_solve(cho_factor(system), np.eye(len(system)))
-    solved = inverse @ (root * targets)
-    left_out = solved / np.diag(inverse)[:, None]
-    fitted = replace(chosen, points=points, weights=root * solved)
+    root = np.sqrt(weight / weight.mean())[:, None]
+    weights, left_out = [], np.zeros_like(targets)
+    for width, axes, ridge, share in kernels:
+        own = points * axes
+        kernel = _bumps(squared_distances(own, own), width) + _LEVEL
+        system = root * kernel * root.T
+        system[np.diag_indices_from(system)] += ridge
+        inverse = cho_solve(cho_factor(system), np.eye(len(system)))
+        solved = inverse @ (root * targets)
+        weights.append(share * root * solved)
+        left_out += share * solved / np.diag(inverse)[:, None]
+    widths, axes = (np.array([one[i] for one in kernels]) for i in (0, 1))
+    fitted = KernelRidge(points, widths, np.array(weights), axes)
     return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
 
 
-def fit_ridge(
+def choose_kernels(
     points: Floats, targets: Floats, weight: Floats, variances: Floats
-) -> tuple[KernelRidge, Floats]:
-    """Fit scores to labeled points, different from each other; also return scores without each.
+) -> list[Tried]:
+    """Choose kernels and ridges by the squared error on points left out; O(m^3).
 
     ``variances`` are those of all rows along the axes: what tells classes apart may lie along one
-    of small variance.  The power that stretches the axes, the width and the ridge are those of the
-    least squared error on points left out, which one decomposition a width gives in closed form.
-    O(m^3), for 8 widths for each of 3 powers.
+    of small variance.  A kernel, of one width and one power that stretches the axes, has its best
+    ridge, and a share as its error is likely: few points hardly tell kernels apart, and the best
+    of many errors would be so by chance; of many points, few kernels are left.  One decomposition
+    a kernel gives the errors of all ridges.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
     noise = _NOISE * variances.mean() or 1.0
-    best: tuple[float, KernelRidge, Floats] | None = None
-    for power in _POWERS:
+    tried, errors = [], []
+    # Where variances are alike, so are the powers.
+    for power in _POWERS if np.ptp(variances) > 0 else _POWERS[:1]:
         axes = (variances + noise) ** (-power / 2)
         own = points * axes
         distances = squared_distances(own, own)
@@ -126,17 +150,21 @@ def fit_ridge(
             kernel = _bumps(distances.copy(), width) + _LEVEL
             values, vectors = eigh(root * kernel * root.T)
             turned, squares = vectors.T @ (root * targets), vectors**2
+            best = np.inf
             for ridge in _RIDGES.tolist():
                 inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
-                solved = vectors @ (inverse[:, None] * turned)
-                left_out = solved / (squares @ inverse)[:, None]
+                left_out = vectors @ (inverse[:, None] * turned) / (squares @ inverse)[:, None]
                 error = float((left_out**2).mean())
-                if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
-                    found = KernelRidge(points, width, root * solved, axes, ridge=ridge)
-                    best = error, found, left_out
-    assert best is not None
-    _, fitted, left_out = best
-    return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
+                if error < best * (1 - _RELATIVE_GAIN):
+                    best, found = error, Tried(width, axes, ridge)
+            tried.append(found)
+            errors.append(best)
+    sizes = np.maximum(errors, _LEAST_ERROR)
+    # Gaussian errors of two classes a point: of more, the classes do not err on their own.
+    likely = (sizes / sizes.min()) ** -len(points)
+    likely[likely < _NO_SHARE] = 0.0
+    shares = (likely / likely.sum()).tolist()
+    return [one._replace(share=share) for one, share in zip(tried, shares, strict=True) if share]
 
 
 #: Labeled neighbors that vote, and cells in which they are looked for.

@@ -211,11 +211,12 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_settled_shares": Stored("t c", low=0),
     "_n_prototypes": Stored("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
-    "_ridge_widths": Stored("v", low=0),
-    "_ridge_weights": Stored("v l c"),
-    # Models of earlier versions have none.
+    "_ridge_widths": Stored("kernels", low=0),
+    "_ridge_weights": Stored("kernels l c"),
+    # Models of earlier versions have none of these, and one kernel a view.
     "_ridge_level": Number(low=0, optional=True),
-    "_ridge_axes": Stored("v q", low=0, optional=True),
+    "_ridge_axes": Stored("kernels q", low=0, optional=True),
+    "_ridge_kernels": Stored("v", kind="i", low=1, optional=True),
     "_reference_points": Stored("v r q", optional=True),
     "_reference_shares": Stored("r c", low=0, optional=True),
     "_ridge_share": Number(low=0),
@@ -237,10 +238,11 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
         "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
         "_n_labeled": len(graphs[0].nodes) - graphs[0].n_prototypes,
-        "_ridge_widths": np.array([one.ridge.width for one in spaces]),
-        "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
+        "_ridge_widths": np.concatenate([one.ridge.widths for one in spaces]),
+        "_ridge_weights": np.concatenate([one.ridge.weights for one in spaces]),
         "_ridge_level": spaces[0].ridge.level,
-        "_ridge_axes": np.stack([one.ridge.axes for one in spaces]),
+        "_ridge_axes": np.concatenate([one.ridge.axes for one in spaces]),
+        "_ridge_kernels": np.array([len(one.ridge.widths) for one in spaces]),
         "_ridge_share": balance.ridge_share,
         "_spread_power": balance.spread_power,
         "_ridge_power": balance.ridge_power,
@@ -259,11 +261,13 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
 def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> None:
     """Raise ValueError where the attributes of a loaded model contradict each other."""
     sizes, n_labeled = stored["_n_prototypes"].tolist(), stored["_n_labeled"]
+    n_kernels = sum(stored.get("_ridge_kernels", np.ones(n_views, int)).tolist())
     # Python integers: those of NumPy wrap around.
     n_nodes, found = sum(sizes) + len(sizes) * n_labeled, len(stored["_nodes"])
     for name, value, wanted in (
         ("nodes", found, n_nodes),
         ("graphs beyond those of whole views", len(sizes) % n_views, 0),
+        ("kernels of its ridges", len(stored["_ridge_widths"]), n_kernels),
         ("labeled nodes with ridge weights", stored["_ridge_weights"].shape[1], n_labeled),
         ("classes with shares", stored["_node_shares"].shape[1], n_classes),
         ("weights of spread labels and a classifier", len(stored["mixing_weights_"]), 2),
@@ -291,15 +295,19 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
     n_sets = len(graphs) // len(own)
     balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
     points, known = stored.get("_reference_points"), stored.get("_reference_shares")
-    spaces, axes = [], stored.get("_ridge_axes")
+    every = stored["_ridge_widths"], stored["_ridge_weights"]
+    stretched = stored.get("_ridge_axes", np.ones((len(every[0]), stored["_nodes"].shape[1])))
+    kernels = stored.get("_ridge_kernels", np.ones(len(own), int))
+    widths, weights, axes = (split(one, kernels) for one in (*every, stretched))
+    spaces = []
     for v, one in enumerate(own):
         sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
         nodes, size = sets[0].nodes, sets[0].n_prototypes
         ridge = KernelRidge(
             nodes[size:],
-            float(stored["_ridge_widths"][v]),
-            stored["_ridge_weights"][v],
-            np.ones(nodes.shape[1]) if axes is None else axes[v],
+            widths[v],
+            weights[v],
+            axes[v],
             stored.get("_ridge_level", 0.0),
         )
         references = None

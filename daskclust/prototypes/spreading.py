@@ -24,7 +24,7 @@ from daskclust.prototypes.learners import (
     KernelRidge,
     References,
     best_share,
-    fit_again,
+    choose_kernels,
     fit_ridge,
     mixed,
     shares,
@@ -498,14 +498,16 @@ def spread_labels(
     labeled = [nodes[first][sizes[first] :] for first in firsts]
     known, weight = shares(seeds), problem.nodes_of.weight
     prototypes = split(state.prototypes, np.add.reduceat(state.sizes, firsts))
-    fitted = [
-        fit_ridge(own, known, weight, around.var(axis=0))
+    kernels = [
+        choose_kernels(own, known, weight, around.var(axis=0))
         for own, around in zip(labeled, prototypes, strict=True)
     ]
+    pairs = list(zip(kernels, labeled, strict=True))
+    fitted = [fit_ridge(some, own, known, weight) for some, own in pairs]
     # A ridge for each fold, in each space.
     again = [
-        [fit_again(ridge, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]
-        for own, (ridge, _) in zip(labeled, fitted, strict=True)
+        [fit_ridge(some, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]
+        for some, own in pairs
     ]
 
     def joined_by(left_out: Sequence[Floats], ridges: Sequence[_Fitted], seeds: Floats) -> Balance:

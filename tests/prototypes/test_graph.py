@@ -9,13 +9,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
+from daskclust._types import Floats
 from daskclust.kernels.projection import noise_whitening
 from daskclust.prototypes.graph import Spreader, embed, normalized, propagate_pairs, unreached
 from daskclust.prototypes.learners import (
     _LEVEL,
+    KernelRidge,
     References,
     best_share,
-    fit_again,
+    choose_kernels,
     fit_ridge,
     near_weights,
 )
@@ -105,12 +107,23 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
     assert_allclose(bent, (1 + carried) * before, atol=1e-12)
 
 
-def test_ridge_errors_left_out_are_those_of_refits() -> None:
+def _fitted_ridge(
+    points: Floats, targets: Floats, variances: Floats | None = None, weight: Floats | None = None
+) -> tuple[KernelRidge, Floats]:
+    """A ridge of the kernels that are chosen by the same points."""
+    weight = np.ones(len(points)) if weight is None else weight
+    variances = np.ones(points.shape[1]) if variances is None else variances
+    kernels = choose_kernels(points, targets, weight, variances)
+    assert sum(one.share for one in kernels) == pytest.approx(1.0)
+    return fit_ridge(kernels, points, targets, weight)
+
+
+def test_kernels_count_by_the_likelihood_of_errors_of_refits() -> None:
     rng = np.random.default_rng(0)
     given, targets = rng.normal(size=(12, 2)) * [1.0, 0.1], np.eye(3)[rng.integers(0, 3, 12)]
     variances = np.array([1.0, 0.01])
-    found, left_out = fit_ridge(given, targets, np.ones(12), variances)
-    best, scores, alone = np.inf, None, targets
+    found, left_out = _fitted_ridge(given, targets, variances)
+    tried: list[tuple[float, Floats, Floats]] = []
     # The noise is a thousandth of the mean variance.
     deviations = np.sqrt(variances + 0.505e-3)
     for power, factor in product((0.0, 0.5, 1.0), 2.0 ** np.arange(-5, 3)):
@@ -118,20 +131,36 @@ def test_ridge_errors_left_out_are_those_of_refits() -> None:
         squared = ((points[:, None] - points) ** 2).sum(axis=2)
         unit = np.median(squared[np.triu_indices(12, 1)])
         gram = _LEVEL + np.exp(-squared / (factor * unit))
+        ridges: list[tuple[float, Floats, Floats]] = []
         for ridge in 10.0 ** np.arange(-4, 2):
             model = ReferenceRidge(alpha=ridge, kernel="precomputed")
-            error, others = 0.0, np.empty_like(targets)
+            others = np.empty_like(targets)
             for i in range(12):
                 rest = np.arange(12) != i
                 model.fit(gram[np.ix_(rest, rest)], targets[rest])
                 others[i] = model.predict(gram[i : i + 1, rest])[0]
-                error += ((others[i] - targets[i]) ** 2).sum()
-            if error < best * (1 - 1e-9):
-                best, alone = error, others
-                scores = model.fit(gram, targets).predict(gram)
-    assert scores is not None
+            error = ((others - targets) ** 2).sum()
+            ridges.append((error, others, model.fit(gram, targets).predict(gram)))
+        tried.append(min(ridges, key=lambda one: one[0]))
+    likely = np.array([error for error, _, _ in tried]) ** -12.0
+    likely[likely < 0.01 * likely.max()] = 0.0
+    assert len(found.widths) == np.count_nonzero(likely) > 3
+    alone, scores = (np.average([one[i] for one in tried], 0, likely) for i in (1, 2))
     assert_allclose(found(given), np.clip(scores, 0, 1), atol=1e-8)
     assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
+
+
+def test_few_labels_leave_many_kernels_and_many_one_power() -> None:
+    rng = np.random.default_rng(0)
+    codes, variances = np.arange(200) % 2, np.array([1.0, 1.0, 1e-4])
+    points = rng.normal(size=(200, 3)) * np.sqrt(variances)
+    points[:, 2] += (2 * codes - 1) / 100
+    few, many = (
+        choose_kernels(points[:n], np.eye(2)[codes[:n]], np.ones(n), variances) for n in (6, 200)
+    )
+    assert len({one.axes.tobytes() for one in few}) == 3
+    assert len({one.axes.tobytes() for one in many}) == 1
+    assert len(many) < 5 < len(few)
 
 
 def test_axes_of_small_variance_are_stretched_where_they_tell_classes_apart() -> None:
@@ -139,19 +168,19 @@ def test_axes_of_small_variance_are_stretched_where_they_tell_classes_apart() ->
     codes, variances = np.arange(60) % 2, np.array([1.0, 1.0, 1e-4])
     points = rng.normal(size=(60, 3)) * np.sqrt(variances)
     points[:, 2] = (2 * codes - 1) * rng.uniform(0.5, 1.5, 60) / 100
-    found, left_out = fit_ridge(points[:20], np.eye(2)[codes[:20]], np.ones(20), variances)
-    assert found.axes[2] > 9 * found.axes[0]
+    found, left_out = _fitted_ridge(points[:20], np.eye(2)[codes[:20]], variances)
+    assert (found.axes[:, 2] > 9 * found.axes[:, 0]).all()
     assert (left_out.argmax(axis=1) == codes[:20]).mean() > 0.9
     assert (found(points[20:]).argmax(axis=1) == codes[20:]).mean() > 0.9
     # Where variances are alike, the space stays as it is.
-    assert fit_ridge(points, np.eye(2)[codes], np.ones(60), np.ones(3))[0].axes.tolist() == [1] * 3
+    assert (_fitted_ridge(points, np.eye(2)[codes])[0].axes == 1).all()
 
 
 def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
     points = np.array([[0.0], [1.0], [3.0]])
     targets = np.eye(2)[[0, 1, 1]]
-    found, _ = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]), np.ones(1))
-    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3), np.ones(1))[0](points))
+    found, _ = _fitted_ridge(points, targets, weight=np.array([2.0, 2.0, 2.0]))
+    assert_allclose(found(points), _fitted_ridge(points, targets)[0](points))
 
 
 def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
@@ -179,12 +208,12 @@ def test_the_ridge_leans_but_is_never_alone() -> None:
 
 
 def test_far_from_all_labels_the_ridge_names_the_class_that_is_spread_out() -> None:
-    found, _ = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2), np.ones(1))
+    found, _ = _fitted_ridge(np.array([[0.0], [1.0]]), np.eye(2))
     one, other = found(np.array([[1e6]]))[0]
     assert one == pytest.approx(other)
     dense, wide = np.linspace(-0.1, 0.1, 6), np.array([-9.0, -5.0, -2.0, 2.0, 5.0, 9.0])
     points = np.concatenate([dense, wide])[:, None]
-    found, _ = fit_ridge(points, np.eye(2)[np.repeat([0, 1], 6)], np.ones(12), np.ones(1))
+    found, _ = _fitted_ridge(points, np.eye(2)[np.repeat([0, 1], 6)])
     dense_far, wide_far = found(np.array([[-1e3], [1e3], [40.0]])).T
     assert (wide_far > 0.7).all()
     assert (dense_far < 0.3).all()
@@ -342,16 +371,6 @@ def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
         assert_allclose(settle(near / 40, whole.shares, seeds, [(alone.shares, rest)])[1], again)
 
 
-def test_a_ridge_fitted_again_is_the_same() -> None:
-    rng = np.random.default_rng(0)
-    points, targets = rng.normal(size=(20, 3)), np.eye(2)[rng.integers(0, 2, 20)]
-    weight = rng.uniform(0.5, 2.0, 20)
-    found, left_out = fit_ridge(points, targets, weight, np.array([1.0, 0.3, 0.1]))
-    again, left_out_again = fit_again(found, points, targets, weight)
-    assert_allclose(again.weights, found.weights, rtol=1e-6, atol=1e-9)
-    assert_allclose(left_out_again, left_out, rtol=1e-6, atol=1e-9)
-
-
 def test_what_is_known_settles_by_hand() -> None:
     edge = np.array([[0.0, 1.0], [1.0, 0.0]])
     given = np.array([[0.4, 0.6], [0.5, 0.5]])
@@ -380,7 +399,7 @@ def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
     space = find_views(["raw"], SampleRows(x, np.ones(2)))
     nodes = space(x)
     graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2))
-    ridge, _ = fit_ridge(nodes, np.eye(2), np.ones(2), np.ones(1))
+    ridge, _ = _fitted_ridge(nodes, np.eye(2))
     one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
     own = Balance(ridge_share)(graph.shares, ridge(nodes))
     assert_allclose(one.graph(nodes, 1), (1 - lean) * np.eye(2) + lean * own)
