@@ -140,7 +140,7 @@ def test_threads(data_dir: Path, lazy: bool) -> None:
 
 def test_processes(data_dir: Path) -> None:
     with (
-        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool,
         dask.config.set(scheduler="processes", pool=pool),
     ):
         for case, want, blocks in few_cases(data_dir):

@@ -108,7 +108,7 @@ def _no_reads():
 @pytest.fixture(scope="module")
 def pool():
     """Two processes that stay, for the processes scheduler."""
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("forkserver")) as executor:
         yield executor
 
 
