@@ -11,11 +11,9 @@ from pathlib import Path
 
 #: Frames between a user's line and ours: the package's, and scikit-learn's mixins and pipelines.
 #: It is found, not imported: workers have no use for it, and a third of their start would be it.
-_INSIDE = tuple(
-    str(Path(spec.origin).parent) + os.sep
-    for spec in map(find_spec, ("daskclust", "sklearn"))
-    if spec is not None and spec.origin is not None
-)
+_SKLEARN = find_spec("sklearn")
+_FILES = (__file__, (_SKLEARN and _SKLEARN.origin) or __file__)
+_INSIDE = tuple(str(Path(file).parent) + os.sep for file in _FILES)
 
 
 def warn(message: str, category: type[Warning]) -> None:
