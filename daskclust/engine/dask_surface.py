@@ -74,7 +74,10 @@ class Packed:
         # Packs what pickle alone does not, such as a file that h5py has opened.
         from distributed.protocol.pickle import dumps
 
-        data, found = self._data, [pickle.PickleBuffer(buffer) for buffer in self._buffers]
+        # As arrays: Python before 3.12.7 crashes where it collects a memoryview that lends its
+        # memory (python/cpython#77894), and a scheduler's tasks are collected.
+        arrays: list[Any] = [np.asarray(buffer) for buffer in self._buffers]
+        data, found = self._data, [pickle.PickleBuffer(array) for array in arrays]
         if self._function is not None:
             data = dumps(self._function, buffer_callback=found.append)
         # Large arrays travel beside, as they would by themselves.

@@ -176,6 +176,19 @@ def test_a_packed_function_travels_twice_before_it_is_unpacked(protocol: int) ->
     np.testing.assert_array_equal(packed(1), VALUES + 1)
 
 
+def test_a_packed_function_lends_no_memory_of_memoryviews() -> None:
+    """Else Python 3.11 crashes where it collects them (python/cpython#77894)."""
+    arrived = memoryview(VALUES.tobytes())
+    beside: list[memoryview] = []
+    pickle.dumps(
+        Packed(None, b"", arrived, memoryview(b"")),
+        5,
+        buffer_callback=lambda buffer: beside.append(memoryview(buffer)),
+    )
+    assert [bytes(buffer) for buffer in beside] == [VALUES.tobytes(), b""]
+    arrived.release()  # a BufferError, if it is lent
+
+
 class Opened:
     """A file that is opened where it arrives, as those of h5py are."""
 
