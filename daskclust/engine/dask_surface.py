@@ -76,7 +76,7 @@ class Packed:
 
         # As arrays: Python before 3.12.7 crashes where it collects a memoryview that lends its
         # memory (python/cpython#77894), and a scheduler's tasks are collected.
-        arrays: list[Any] = [np.asarray(buffer) for buffer in self._buffers]
+        arrays: list[Any] = [np.asarray(memoryview(buffer)) for buffer in self._buffers]
         data, found = self._data, [pickle.PickleBuffer(array) for array in arrays]
         if self._function is not None:
             data = dumps(self._function, buffer_callback=found.append)
