@@ -309,12 +309,16 @@ class RankedTrees(ExtraTreesClassifier):
         return self
 
 
-def _shrunk(z: Floats, weight: Floats) -> Floats:
-    """Covariance of rows, drawn to its diagonal as far as Ledoit and Wolf (2004) choose."""
+def _shrunk(z: Floats, weight: Floats, least: Floats) -> Floats:
+    """Covariance of rows, drawn to its diagonal as far as Ledoit and Wolf (2004) choose.
+
+    Deviations of at most `least` (features,) are of rounding, and count as none.
+    """
     n, p = weight.sum(), z.shape[1]
     apart = z - weight @ z / n
     scale = np.sqrt(weight @ apart**2 / n)
-    apart /= np.where(scale > 0, scale, 1.0)
+    scale[scale <= least] = 0.0
+    apart = np.divide(apart, scale, out=np.zeros_like(apart), where=scale > 0)
     found: Floats = (weight * apart.T) @ apart / n
     mean = np.trace(found) / p
     distance = ((found - mean * np.eye(p)) ** 2).sum()
@@ -333,14 +337,15 @@ def discriminant(x: Floats, codes: Ints, weight: Floats) -> tuple[Floats, Floats
     """
     center = weight @ x / weight.sum()
     _, lengths, axes = svd(np.sqrt(weight)[:, None] * (x - center), full_matrices=False)
-    axes = axes[lengths > _FLAT * lengths[0]]
+    long = lengths > _FLAT * lengths[0]
+    axes, least = axes[long], _FLAT * lengths[long] / np.sqrt(weight.sum())
     if not len(axes):
         return None
     z = (x - center) @ axes.T
     own = [(z[codes == c], weight[codes == c]) for c in range(codes.max() + 1)]
     priors = np.array([w.sum() for _, w in own]) / weight.sum()
     means = np.array([w @ rows / w.sum() for rows, w in own])
-    within = sum(prior * _shrunk(*one) for prior, one in zip(priors, own, strict=True))
+    within = sum(prior * _shrunk(*one, least) for prior, one in zip(priors, own, strict=True))
     try:
         solved = cho_solve(cho_factor(within), means.T).T
     except LinAlgError:
