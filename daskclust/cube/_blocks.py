@@ -522,12 +522,6 @@ def _holds(dtype: np.dtype[Any], value: int) -> bool:
 _FOLD = 256
 
 
-def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 where it holds what is stored exactly, else float64."""
-    small = stored.itemsize <= (4 if stored.kind == "f" else 2)
-    return np.dtype(np.float32 if small else np.float64)
-
-
 @dataclass(frozen=True)
 class Surveyed:
     """The results of one pass over a cube.

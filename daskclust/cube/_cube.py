@@ -30,7 +30,7 @@ from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, wh
 from daskclust.cube.smoothing import smooth
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
-from daskclust.storage.seen import as_dask
+from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import stamp
 
 #: How samples are scaled: by name, or as another cube's.
@@ -82,7 +82,7 @@ class Cube:
         dimension_names: tuple[str, str],
         dtype: np.dtype[Any],
         bands_are_fixed: bool = False,
-        files: Sequence[Path] = (),
+        held_in: StoredArray | Sequence[Path] = (),
     ) -> None:
         self._source = source
         self._pixels = None if pixels is None else read_again(pixels)
@@ -94,7 +94,8 @@ class Cube:
         self.dimension_names = dimension_names
         self._dtype = dtype
         self._bands_are_fixed = bands_are_fixed
-        self._files = tuple(files)
+        # What is written to where the values change.
+        self._held_in = held_in
         self.blocks = source.grid
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
@@ -195,7 +196,7 @@ class Cube:
     def _survey(self) -> _blocks.Surveyed:
         """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # The files read from here on must be the same ones until the end.
-        self._stamp = self._stamp_now()
+        self._stamp = stamp(self._held_in)
         is_whitened = self._scale == "whitened"
         found = _blocks.take_survey(self, "none" if is_whitened else self._scale)
         if len(found.empty):
@@ -248,10 +249,6 @@ class Cube:
     sample_pixels = sample_pixels
     places_of_rows = places_of_rows
     count_neighbors = count_graph
-
-    def _stamp_now(self) -> str | None:
-        array = self._source.array
-        return stamp(self._files if array is None else array.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
@@ -356,7 +353,7 @@ class Cube:
 
     def _check_unchanged(self) -> None:
         """Raise where the cube is no longer what its labels were made of."""
-        if self._stamp != self._stamp_now():
+        if self._stamp != stamp(self._held_in):
             raise ValueError(
                 "The store of the cube was written to since it was read first, so labels may "
                 "belong to other values; expected a store that stays as it is. Nothing was "

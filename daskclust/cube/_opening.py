@@ -16,7 +16,7 @@ from daskclust._types import Array
 from daskclust._warnings import warn
 from daskclust.config import check_choice, without_mask
 from daskclust.cube import _metadata
-from daskclust.cube._blocks import CubeSource, Scaling, sample_dtype
+from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Described, Georeference
 from daskclust.cube._sources import Found, are_features, as_lazy, find_cube, open_image, open_path
@@ -378,10 +378,12 @@ def open_cube(
     )
     if centers is not None and kept is not None:
         centers = centers[kept]
-    samples = sample_dtype(dtype)
     if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
         # Decoded by xarray: the same samples as from the stored numbers.
-        samples = sample_dtype(found.encoded)
+        dtype = found.encoded
+    # float32 where it holds what is stored exactly.
+    is_small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    samples = np.dtype(np.float32 if is_small else np.float64)
     return Cube(
         source,
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
@@ -393,7 +395,7 @@ def open_cube(
         dimension_names=names,
         dtype=samples,
         bands_are_fixed=bands is not None,
-        files=found.files,
+        held_in=source.array or found.files,
     )
 
 

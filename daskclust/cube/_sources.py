@@ -435,8 +435,15 @@ def are_features(image: Any) -> bool:
     return isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table")
 
 
+#: Value of pixels hidden by a mask, which no class has.
+_HIDDEN = int(np.iinfo(np.int64).min)
+
+
 def read_image(name: str, image: Any, variable: str | None = None) -> Image:
-    """Open an image of any size; see :func:`open_image`."""
+    """Open an image of any size; see :func:`open_image`.
+
+    What the mask of a NumPy array hides is no label, and excluded by a mask.
+    """
     if isinstance(image, Image):
         return image
     if isinstance(image, str | os.PathLike):
@@ -450,15 +457,8 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
         return _described(describe(image, group), as_dask(image))
     if hasattr(image, "dims"):
         image = describe(image)
-    return _of_labels(name, image) if isinstance(image, Described) else _from_array(name, image)
-
-
-#: Value of pixels hidden by a mask, which no class has.
-_HIDDEN = int(np.iinfo(np.int64).min)
-
-
-def _from_array(name: str, image: Any) -> Image:
-    """Read an array; what a NumPy mask hides is no label, and excluded by a mask."""
+    if isinstance(image, Described):
+        return _of_labels(name, image)
     values = seen_alike(image) if isinstance(image, da.Array) else np.asanyarray(image)
     masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
     if not masked:

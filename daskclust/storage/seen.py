@@ -190,17 +190,6 @@ def _some_files(array: zarr.Array, among: NDArray[np.intp] | None = None) -> lis
     return [os.path.join(folder, array.metadata.encode_chunk_key(place)) for place in places]
 
 
-def chunk_times(array: zarr.Array, selection: Any) -> Iterator[tuple[int, str, int | None]]:
-    """Yield number, file and time (ns) of the chunks of a part; None where there is no file."""
-    grid, wanted = _grid(array), _ranges(selection, array.shape)
-    if grid is None or wanted is None:
-        return
-    folder, sizes, counts = grid
-    for place in _touched(wanted, sizes):
-        file = os.path.join(folder, array.metadata.encode_chunk_key(place))
-        yield int(np.ravel_multi_index(place, counts)) if place else 0, file, _time_of(file)
-
-
 def _time_of(file: str) -> int | None:
     try:
         return os.stat(file).st_mtime_ns
@@ -630,11 +619,17 @@ class StoredArray:
             if (_time_of(self._first_file) or 0) > latest:
                 raise _replaced(self._first_file)
             return
+        grid, wanted = _grid(self.array), _ranges(selection, self.shape)
+        if grid is None or wanted is None:
+            return
+        folder, sizes, counts = grid
         seen: NDArray[np.uint8] | None = None
-        for number, file, changed in chunk_times(self.array, selection):
+        for place in _touched(wanted, sizes):
+            file = os.path.join(folder, self.array.metadata.encode_chunk_key(place))
+            changed = _time_of(file)
             if changed is None:
                 seen = self._seen_chunks() if seen is None else seen
-                if seen is not None and seen[number]:
+                if seen is not None and seen[np.ravel_multi_index(place, counts) if place else 0]:
                     raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
                 # It may have been there: then its folder has changed since.
                 file = str(next(one for one in Path(file).parents if one.exists()))

@@ -37,6 +37,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, Zip
 
 from daskclust.exceptions import ReadError
 from daskclust.storage.reads import Retries, Tries, unwritten
+from daskclust.storage.seen import StoredArray
 from daskclust.storage.surface import create, creates
 from daskclust.storage.urls import redact
 
@@ -375,12 +376,12 @@ def _check_attributes(node: zarr.Group | zarr.Array) -> None:
         raise TypeError(f"the attributes of {node.path!r} are a {type(found).__name__}")
 
 
-def stamp(files: zarr.Array | Sequence[Path]) -> str | None:
+def stamp(files: StoredArray | Sequence[Path]) -> str | None:
     """Return a digest of names, sizes and times of local files, as of those that hold an array.
 
     None without any.  The cost is one look at each file, about 100 000 a second.
     """
-    if isinstance(files, zarr.Array):
+    if isinstance(files, StoredArray):
         store = underlying(files.store)
         if isinstance(store, zarr.storage.LocalStore):
             walked = os.walk(Path(store.root) / files.path)
