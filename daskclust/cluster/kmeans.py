@@ -568,7 +568,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             tolerance,
             metric,
             shift,
-            missing=survey.misses_values,
+            missing=survey.n_incomplete > 0,
         )
         drawn = isinstance(self.init, str) and self.init == "k-means||"
         nested = self.algorithm == "nested"
@@ -592,7 +592,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=shift,
-            missing=data.survey.misses_values,
+            missing=data.survey.n_incomplete > 0,
         )
 
     def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:

@@ -297,7 +297,7 @@ callable, default="ss-k-means||"
             shift=survey.mean,
             classes=classes,
             clamped=classes if self.clamp else None,
-            missing=survey.misses_values,
+            missing=survey.n_incomplete > 0,
         )
 
     def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
@@ -316,7 +316,7 @@ callable, default="ss-k-means||"
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
             fixed=fixed,
-            missing=data.survey.misses_values,
+            missing=data.survey.n_incomplete > 0,
         )
 
     def _finish(

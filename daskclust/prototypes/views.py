@@ -13,7 +13,7 @@ kernel of standardized rows, whose posteriors need no value filled in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -216,26 +216,6 @@ def _scale(x: Array, spread: Floats) -> Floats:
     return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
 
 
-def _view(name: str, sample: SampleRows, gap: GapView | None) -> tuple[bool, Floats, Floats]:
-    if gap is not None:
-        # Rows that are filled in have features of different units, coordinates have not.
-        sample = replace(sample, x=gap(sample.x), neighbors=None)
-        name = "standard" if gap.basis is None else "raw"
-    if name in ("raw", "standard"):
-        mean, scatter = _moments(sample.x, sample.weight, unit=False)
-        if name == "raw":
-            return False, mean, _components(scatter, mean)
-        scale = _scale(sample.x, np.sqrt(np.diag(scatter)))
-        return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale, 0 * mean)
-    mean, scatter = _moments(sample.x, sample.weight, unit=True)
-    if name == "angle":
-        return True, mean, _components(scatter, mean)
-    assert sample.neighbors is not None
-    one, other = sample.neighbors
-    whitening = noise_whitening(one, other)
-    return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
-
-
 def find_views(
     names: Sequence[str], sample: SampleRows, gaps: Sequence[GapView | None] = ()
 ) -> Space:
@@ -243,22 +223,33 @@ def find_views(
 
     With one BLAS thread: so the sums are the same with however many cores.
     """
+    units, centers, matrices = [], [], []
     with one_blas_thread():
-        found = [
-            _view(name, sample, gap)
-            for name, gap in zip(names, gaps or (None,) * len(names), strict=True)
-        ]
-    width = max(matrix.shape[1] for _, _, matrix in found)
+        for name, gap in zip(names, gaps or (None,) * len(names), strict=True):
+            x, unit = sample.x, name in ("angle", "whitened")
+            if gap is not None:
+                # Rows that are filled in have features of different units, coordinates have not.
+                x, name = gap(x), "standard" if gap.basis is None else "raw"
+            mean, scatter = _moments(x, sample.weight, unit)
+            if name == "standard":
+                scale = _scale(x, np.sqrt(np.diag(scatter)))[:, None]
+                matrix = scale * _components(scatter * scale * scale.T, 0 * mean)
+            elif name == "whitened":
+                assert sample.neighbors is not None
+                white = noise_whitening(*sample.neighbors)
+                matrix = white @ _components(white @ scatter @ white, white @ mean)
+            else:
+                matrix = _components(scatter, mean)
+            units.append(unit)
+            centers.append(mean)
+            matrices.append(matrix)
+    width = max(matrix.shape[1] for matrix in matrices)
     # Kernels may have more coordinates than there are features.
-    p = max(len(center) for _, center, _ in found)
-    matrices = [
-        np.pad(matrix, ((0, p - len(matrix)), (0, width - matrix.shape[1])))
-        for _, _, matrix in found
-    ]
+    p = max(map(len, centers))
     return Space(
-        np.array([unit for unit, _, _ in found]),
-        np.stack([np.pad(center, (0, p - len(center))) for _, center, _ in found]),
-        np.stack(matrices),
+        np.array(units),
+        np.stack([np.pad(center, (0, p - len(center))) for center in centers]),
+        np.stack([np.pad(m, ((0, p - len(m)), (0, width - m.shape[1]))) for m in matrices]),
         tuple(gaps),
     )
 
@@ -276,7 +267,7 @@ def views_of_gaps(
 
     ``names`` are the ``views`` asked for, of complete rows; ``joined``: side by side, in one space.
     """
-    if not survey.misses_values:
+    if not survey.n_incomplete:
         return names
     if isinstance(views, str) and views == "auto":
         return _JOINED if joined else GAP_VIEWS

@@ -8,7 +8,7 @@ repetition, and inputs are never written to.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -171,18 +171,17 @@ class Field:
     shape: tuple[int | None, ...]
     merge: Merge | str = "sum"
     dtype: Any = np.float64
+    #: How two arrays of this field merge.
+    rule: Merge = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.merge, str) and self.merge not in MERGES:
+        rule = MERGES.get(self.merge) if isinstance(self.merge, str) else self.merge
+        if rule is None:
             raise ValueError(
                 f"merge={self.merge!r} stands for no merge; expected a Merge or one of "
                 f"{sorted(MERGES)}."
             )
-
-    @property
-    def rule(self) -> Merge:
-        """How two arrays of this field merge."""
-        return MERGES[self.merge] if isinstance(self.merge, str) else self.merge
+        vars(self).update(rule=rule)
 
     @property
     def is_fixed(self) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,9 +144,8 @@ class Survey:
     any. `first_bad`: row and column of the first NaN or infinity. `bad_weight_row`: first row whose
     weight is NaN, negative, or neither 0 nor between :data:`LIGHTEST` and :data:`HEAVIEST`. `picks`
     (n_seeds, n_picks): the drawn rows, ``row == -1`` for none. `hash`, where it was asked for.
+    `n_incomplete`: rows that miss values, where they may.
     """
-
-    misses_values: ClassVar[bool] = False
 
     weight: float
     mean: Floats
@@ -160,6 +159,7 @@ class Survey:
     picks: Array
     classes: ClassStatistics
     hash: int | None
+    n_incomplete: int = field(default=0, kw_only=True)
 
 
 def pick_rows(
@@ -318,15 +318,10 @@ class PartialSurvey(Survey):
     """
 
     observed: Floats
-    n_incomplete: int
     n_unobserved: int
     first_unobserved: int | None
     informed: float
     n_informed: int
-
-    @property
-    def misses_values(self) -> bool:  # type: ignore[override]
-        return self.n_incomplete > 0
 
 
 _partial_fields = functools.partial(_fields, missing=True)

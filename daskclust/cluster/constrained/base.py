@@ -148,7 +148,7 @@ class ConstrainedClusterer(BaseClusterer):
             data.survey.mean,
             int(self.max_iter) * rule.max_rounds,
             int(self.max_iter),
-            data.survey.misses_values,
+            data.survey.n_incomplete > 0,
         )
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
@@ -175,7 +175,7 @@ class ConstrainedClusterer(BaseClusterer):
             init_rounds=_ROUNDS,
             shift=data.survey.mean,
             fixed=known,
-            missing=data.survey.misses_values,
+            missing=data.survey.n_incomplete > 0,
         )
 
     @property
