@@ -5,6 +5,7 @@ With k nodes each function costs O(k^3) time and a few matrices of ``8 k^2`` byt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,23 +31,21 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
-class Spreader:
-    """Lets labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
+def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) -> list[Floats]:
+    """Let labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
 
-    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.
+    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.  Returned
+    is what the labels of all groups become, each by itself.  Those of a group are solved for
+    together: the last bits do not depend on other groups.
     """
-
-    def __init__(self, similarity: Floats, alpha: float) -> None:
-        system = -alpha * similarity
-        system[np.diag_indices_from(system)] += 1.0
-        self.factors = lu_factor(system, overwrite_a=True)
-
-    def __call__(self, *seeds: Floats) -> list[Floats]:
-        """Return what labels of several kinds become, each by itself."""
-        if not seeds:
-            return []
-        found = np.maximum(lu_solve(self.factors, np.hstack(seeds)), 0.0)
-        return np.hsplit(found, np.cumsum([one.shape[1] for one in seeds])[:-1])
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    factors = lu_factor(system, overwrite_a=True)
+    found: list[Floats] = []
+    for seeds in filter(len, groups):
+        both = np.maximum(lu_solve(factors, np.hstack(seeds)), 0.0)
+        found += np.hsplit(both, np.cumsum([one.shape[1] for one in seeds])[:-1])
+    return found
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:
@@ -94,7 +93,7 @@ def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
     ``alpha`` is how far constraints travel.  Returned are similarities in [0, 1], not normalized:
     nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
     """
-    factors = Spreader(similarity, alpha).factors
+    factors = lu_factor(np.eye(len(similarity)) - alpha * similarity)
     carried = lu_solve(factors, lu_solve(factors, pairs).T).T
     peak = np.abs(carried).max()
     if peak > 0:

@@ -333,7 +333,7 @@ tuple of str, default="auto"
             seed=data.seeds[0],
             extra=nodes.x,
             labels=plan.others,
-            known={"labels": labels.digest()},
+            known=lambda: {"labels": labels.digest()},
             plan=replace(plan, x=x, weights=one_hot, labels=labels),
             nodes_of=nodes,
             seeds=nodes.sums(one_hot[plan.is_node]),

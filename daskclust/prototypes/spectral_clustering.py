@@ -424,7 +424,7 @@ tuple of str, default="auto"
             seed=seed,
             extra=pairs.nodes.x,
             labels=pairs.plan.others,
-            known={"constraints": [read.constraints.digest(), read.labels.digest()]},
+            known=lambda: {"constraints": [read.constraints.digest(), read.labels.digest()]},
             pairs=pairs,
         )
 

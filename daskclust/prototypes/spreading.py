@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
-from daskclust.prototypes.graph import Spreader, normalized, unreached
+from daskclust.prototypes.graph import normalized, spread_seeds, unreached
 from daskclust.prototypes.labeled import LabelPlan, RowNodes, chosen
 from daskclust.prototypes.learners import (
     Both,
@@ -432,8 +432,7 @@ def _travel(
     )
     lost = unreached(graph, given.sum(axis=1) > 0)
     own = np.eye(len(graph), len(seeds), -n_prototypes)
-    spread = Spreader(graph, alpha)
-    reached, back = spread(given, own)
+    reached, back, *further = spread_seeds(graph, alpha, (given, own), rests)
     # What comes back to each labeled node of its own label.
     loops = np.diag(back[n_prototypes:])
 
@@ -447,7 +446,7 @@ def _travel(
 
     found, left_out = travelled(given, reached, seeds)
     found[lost] = 1.0 / found.shape[1]
-    others = zip(rests, spread(*rests), (known for _, known in without), strict=True)
+    others = zip(rests, further, (known for _, known in without), strict=True)
     without_fold = [travelled(*one) for one in others]
     rows = float(counts.near[lost].sum() / 2)
     return _Travelled(found, lost, rows, left_out, without_fold)
@@ -461,12 +460,12 @@ def settle(
     ``seeds`` (m, c) are weights of the classes at the last nodes, whose labels are known; 0 where
     not.  Returned are shares by all labels, and without each fold.
     """
-    travels, given = Spreader(graph, _SETTLING), []
+    given = []
     for own, labels in [(found, seeds), *without]:
         known = labels.sum(axis=1) > 0
         given.append(own.copy())
         given[-1][len(own) - len(labels) :][known] = shares(labels[known])
-    return [shares(one) for one in (*travels(given[0]), *travels(*given[1:]))]
+    return [shares(one) for one in spread_seeds(graph, _SETTLING, given[:1], given[1:])]
 
 
 @one_blas_thread()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -170,7 +170,7 @@ class PrototypeProblem:
 
     ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
     prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
-    ``labels`` labeled rows that are not; ``known`` is what a checkpoint belongs to.
+    ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.
     """
 
     rows: Rows
@@ -185,7 +185,7 @@ class PrototypeProblem:
     seed: int
     extra: Array
     labels: RowLabels | None = None
-    known: Mapping[str, Any] = field(default_factory=dict)
+    known: Callable[[], Mapping[str, Any]] = dict
 
     kind = PrototypeState
     max_iter = 1
@@ -224,7 +224,7 @@ class PrototypeProblem:
         return self.__dict__["_gaps"]
 
     def identity(self) -> Mapping[str, Any]:
-        return {"views used": list(self.views), **self.known}
+        return {"views used": list(self.views), **self.known()}
 
     def begin(self) -> PrototypeState:
         """Draw the sample, and find views and prototypes; one pass."""

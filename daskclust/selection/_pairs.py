@@ -23,7 +23,7 @@ from daskclust.prototypes.asking import (
     open_for_questions,
     spread_out,
 )
-from daskclust.prototypes.graph import Spreader, normalized
+from daskclust.prototypes.graph import normalized, spread_seeds
 from daskclust.prototypes.posterior import shares
 
 #: How far neighborhoods reach along the graph.
@@ -156,7 +156,7 @@ class _Asked:
             members = self.places[self.members(component)]
             np.add.at(seeds[:, column], members, 1.0 / len(members))
         graph = normalized(self.cells.table.near.matrix(k))
-        return shares(Spreader(graph, _ALPHA)(seeds)[0])
+        return shares(spread_seeds(graph, _ALPHA, [seeds])[0])
 
 
 def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:

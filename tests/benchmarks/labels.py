@@ -47,7 +47,7 @@ import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.prototypes import label_spreading, spreading
-from daskclust.prototypes.graph import Spreader, normalized
+from daskclust.prototypes.graph import normalized, spread_seeds
 from daskclust.prototypes.posterior import Balance, margins
 from daskclust.prototypes.spectral_clustering import cluster_nodes
 
@@ -414,7 +414,7 @@ def client(k: int = 2000) -> dict[str, float]:
     wanted = np.zeros((k, k))
     wanted[:50, :50] = 1
     tasks = {
-        "spreading": lambda: Spreader(normalized(counts), 0.9)(np.hstack([seeds, np.eye(k, 100)])),
+        "spreading": lambda: spread_seeds(normalized(counts), 0.9, [seeds, np.eye(k, 100)]),
         "clusters": lambda: cluster_nodes(counts, 5, 10, 0),
         "clusters, pairs": lambda: cluster_nodes(counts, 5, 10, 0, wanted),
     }

@@ -11,7 +11,7 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
 from daskclust._types import Floats
 from daskclust.kernels.projection import noise_whitening
-from daskclust.prototypes.graph import Spreader, embed, normalized, propagate_pairs, unreached
+from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread_seeds, unreached
 from daskclust.prototypes.learners import (
     _LEVEL,
     KernelRidge,
@@ -67,10 +67,10 @@ def test_labels_travel_along_a_path_by_the_series() -> None:
     series, term = np.zeros((4, 2)), seeds
     for _ in range(400):
         series, term = series + term, 0.9 * path @ term
-    (found,) = Spreader(path, 0.9)(seeds)
+    (found,) = spread_seeds(path, 0.9, [seeds])
     assert_allclose(found, series, rtol=1e-10)
     assert found[1, 0] > found[1, 1]
-    assert_allclose(Spreader(path, 0.0)(seeds)[0], seeds)
+    assert_allclose(spread_seeds(path, 0.0, [seeds])[0], seeds)
 
 
 def test_nodes_that_no_label_reaches_are_found() -> None:
@@ -195,7 +195,7 @@ def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
         for i in range(5):
             rest = np.concatenate([counted * bool(classes.size), seeds])
             rest[3 + i] = 0.0
-            again = shares(Spreader(graph, 0.9)(rest / rest.sum(axis=0))[0])
+            again = shares(spread_seeds(graph, 0.9, [rest / rest.sum(axis=0)])[0])
             assert_allclose(found[i], again[3 + i])
 
 
