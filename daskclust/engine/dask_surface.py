@@ -40,7 +40,6 @@ __all__ = [
     "needed",
     "on_top_of",
     "only_slices",
-    "optimized",
     "renamed",
     "scheduler_of",
     "sending_once",
@@ -112,15 +111,15 @@ def itself(value: T) -> T:
     return value
 
 
-def graph_of(array: Any) -> tuple[dict[Key, Any], list[Key]]:
-    """Return the whole graph of an array as one mapping, and the keys of its chunks, in order."""
+def graph_of(array: Any, *, optimized: bool = False) -> tuple[dict[Key, Any], list[Key]]:
+    """Return the whole graph of an array as one mapping, and the keys of its chunks, in order.
+
+    Chains of tasks are fused in an `optimized` one.
+    """
+    if optimized:
+        # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
+        array = array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
     return dict(array.__dask_graph__()), list(flatten(array.__dask_keys__()))
-
-
-def optimized(array: Any) -> Any:
-    """Return the array with its graph optimized, chains of tasks fused."""
-    # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
-    return array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
 
 
 def needed(

@@ -30,7 +30,6 @@ from daskclust.engine.dask_surface import (
     is_future,
     needed,
     only_slices,
-    optimized,
     renamed,
     task,
     value_of,
@@ -100,7 +99,7 @@ def graph_behind(array: Any) -> ArrayGraph:
     if any(is_future(value) for value in graph.values()):
         # Optimizing would drop what the cluster holds.
         return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
-    graph, keys = graph_of(optimized(array))
+    graph, keys = graph_of(array, optimized=True)
     graph, inputs, leaves = needed(graph, keys)
     stored = [key for key in leaves if isinstance(_held(graph[key]), zarr.Array)]
     for key in _only_sliced(graph, inputs, stored):

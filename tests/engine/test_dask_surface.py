@@ -43,18 +43,18 @@ def test_keys_are_those_of_the_chunks_in_order():
 
 
 def test_a_graph_computes_its_chunks():
-    graph, keys = surface.graph_of(surface.optimized(chain()))
-    assert set(keys) <= set(graph), "optimized() and graph_of() no longer agree"
+    graph, keys = surface.graph_of(chain(), optimized=True)
+    assert set(keys) <= set(graph), "graph and keys no longer agree: graph_of()"
     found = np.concatenate(dask.get(graph, keys))
     np.testing.assert_array_equal(found, chain().compute(scheduler="sync"))
 
 
 def test_optimizing_fuses_a_chain_into_a_task_a_chunk():
-    graph, inputs, leaves = surface.needed(*surface.graph_of(surface.optimized(chain())))
+    graph, inputs, leaves = surface.needed(*surface.graph_of(chain(), optimized=True))
     # Besides, a key may stand for another.
     tasks = [k for k in graph if k not in leaves and not inputs[k]]
-    assert len(tasks) == 3, "chains are no longer fused: optimized() or needed()"
-    assert all(set(inputs[k]) <= set(tasks) for k in graph), "more than aliases: optimized()"
+    assert len(tasks) == 3, "chains are no longer fused: graph_of() or needed()"
+    assert all(set(inputs[k]) <= set(tasks) for k in graph), "more than aliases: graph_of()"
 
 
 def test_what_is_not_needed_is_left_out():
@@ -126,7 +126,7 @@ def test_a_graph_under_other_names_computes_the_same():
     moved = surface.renamed(graph, names)
     assert set(moved) == set(names.values()), "convert_legacy_graph: renamed()"
     assert dask.get(moved, [("x", 3), ("x", 1)]) == (2, 1), "substitute: renamed()"
-    graph, keys = surface.graph_of(surface.optimized(chain()))
+    graph, keys = surface.graph_of(chain(), optimized=True)
     names = {key: ("moved", number) for number, key in enumerate(graph)}
     found = dask.get(surface.renamed(graph, names), [names[key] for key in keys])
     np.testing.assert_array_equal(np.concatenate(found), chain().compute(scheduler="sync"))

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 import daskclust
 from daskclust.engine import read_again
 from daskclust.engine.computing import map_rows
-from daskclust.engine.dask_surface import graph_of, needed, optimized
+from daskclust.engine.dask_surface import graph_of, needed
 
 BANDS = [np.arange(12.0) + 100 * band for band in range(3)]
 
@@ -38,8 +38,8 @@ def first(x: np.ndarray, start: int) -> np.ndarray:
 def inputs_of_keys(arrays: Sequence[da.Array]) -> dict[object, set[frozenset]]:
     """Return what each key refers to, in all graphs that Dask would send for these arrays."""
     found: dict[object, set[frozenset]] = {}
-    for array in map(optimized, arrays):
-        _, inputs, _ = needed(*graph_of(array))
+    for array in arrays:
+        _, inputs, _ = needed(*graph_of(array, optimized=True))
         for key, refers_to in inputs.items():
             found.setdefault(key, set()).add(frozenset(refers_to))
     return found
