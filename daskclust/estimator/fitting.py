@@ -24,7 +24,6 @@ from daskclust.estimator.inputs import (
     ORIGIN,
     Data,
     check_data,
-    check_partial_survey,
     check_same_features,
     check_survey,
     check_values,
@@ -326,7 +325,7 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
     """Make the first pass, as ``missing`` wants it."""
     first = estimator._first_pass(data, read)
     if is_partial(estimator):
-        first = replace(first, reduction=PARTIAL_SURVEY, check=check_partial_survey)
+        first = replace(first, reduction=PARTIAL_SURVEY)
     rows = data.rows if first.transform is None else data.rows.transformed(first.transform)
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)

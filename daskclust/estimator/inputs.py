@@ -510,8 +510,13 @@ def check_values(survey: Survey) -> None:
         )
 
 
-def check_survey(survey: Survey) -> None:
-    """Raise for what no fit can use, columns without any value included."""
+def check_survey(
+    survey: Survey, said: str | None = "they are left out, and their label is -1"
+) -> None:
+    """Raise for what no fit can use, columns without any value included.
+
+    Warn of rows without any value, of which something is `said`.
+    """
     check_values(survey)
     if survey.weight <= 0:
         raise ValueError("All sample weights are zero; at least one must be positive.")
@@ -523,6 +528,12 @@ def check_survey(survey: Survey) -> None:
             raise ValueError(
                 f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
                 f"{empty.tolist()}."
+            )
+        if survey.n_unobserved and said is not None:
+            warn(
+                f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
+                f"{survey.first_unobserved}: {said}.",
+                MissingValuesWarning,
             )
     # Means are rounded to steps, which may no longer be small beside the spread.
     mean, spread = survey.mean, float(np.sqrt(survey.variance.sum()))
@@ -555,16 +566,3 @@ def check_block(x: Array, start: int, *, missing: bool) -> None:
     if missing:
         raise ValueError(infinite_message(start + row, column))
     raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
-
-
-def check_partial_survey(
-    survey: PartialSurvey, said: str = "they are left out, and their label is -1"
-) -> None:
-    """Raise for what no fit can use; warn of rows without any value, of which something is said."""
-    check_survey(survey)
-    if survey.n_unobserved:
-        warn(
-            f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
-            f"{survey.first_unobserved}: {said}.",
-            MissingValuesWarning,
-        )

@@ -18,7 +18,7 @@ from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
 
 def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
-    check_survey(survey)
+    check_survey(survey, None)
     if survey.n_informed < n_components:
         raise ValueError(
             f"n_samples={survey.n_informed} should be >= {name}={n_components}: so many rows have "

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust.estimator.base import map_new_rows
 from daskclust.estimator.fitting import FirstPass, FitPredict, draw_seeds
-from daskclust.estimator.inputs import Data, check_integer, check_partial_survey
+from daskclust.estimator.inputs import Data, check_integer, check_survey
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.posterior import Nearness
@@ -70,7 +70,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         first = FirstPass(draw_seeds(self.random_state, 1))
         if not takes_gaps(self.views):
             return first
-        check = partial(check_partial_survey, said=_UNOBSERVED)
+        check = partial(check_survey, said=_UNOBSERVED)
         return replace(first, reduction=PARTIAL_SURVEY, check=check)
 
     def _keep(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, is_classifier
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,7 +29,7 @@ from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain
 from daskclust.prototypes.base import BasePrototypes
 from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
-from daskclust.prototypes.learners import Both, as_classifier, check_classifier, takes_missing
+from daskclust.prototypes.learners import Both, as_classifier, takes_missing
 from daskclust.prototypes.posterior import (
     STORED_POSTERIOR,
     MostProbable,
@@ -258,9 +258,23 @@ tuple of str, default="auto"
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
-        check_classifier(self.classifier)
         if self.alpha == 1:
             raise ValueError("alpha == 1, must be < 1: with 1 the spreading has no end.")
+        one = self.classifier
+        if one is None or (isinstance(one, str) and one == "trees"):
+            return
+        known = not isinstance(one, str | type) and hasattr(one, "__sklearn_tags__")
+        if not (known and is_classifier(one)):
+            raise ValueError(
+                f"classifier={one!r} is no classifier that is known; expected 'trees', a "
+                "classifier of scikit-learn (an object, not its class), or None."
+            )
+        if not hasattr(one, "predict_proba"):
+            raise ValueError(
+                f"classifier={one!r} has no predict_proba, which the mixture with the spread "
+                "labels needs; use 'trees', or wrap it: "
+                "sklearn.calibration.CalibratedClassifierCV(...)."
+            )
 
     def fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
         """Let labels travel.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, svd
 from scipy.special import softmax
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -674,24 +674,6 @@ _BOTH_KEPT = Fields(
 CLASSIFIER: Entry = _Kept(
     {Trees: _TREES_KEPT, Linear: _LINEAR_KEPT, Both: _BOTH_KEPT}, optional=True
 )
-
-
-def check_classifier(classifier: Any) -> None:
-    """Raise ValueError unless it is ``"trees"``, None, or has what a classifier needs."""
-    if classifier is None or (isinstance(classifier, str) and classifier == "trees"):
-        return
-    known = not isinstance(classifier, str | type) and hasattr(classifier, "__sklearn_tags__")
-    if not (known and is_classifier(classifier)):
-        raise ValueError(
-            f"classifier={classifier!r} is no classifier that is known; expected 'trees', a "
-            "classifier of scikit-learn (an object, not its class), or None."
-        )
-    if not hasattr(classifier, "predict_proba"):
-        raise ValueError(
-            f"classifier={classifier!r} has no predict_proba, which the mixture with the spread "
-            "labels needs; use 'trees', or wrap it: "
-            "sklearn.calibration.CalibratedClassifierCV(...)."
-        )
 
 
 def as_classifier(classifier: Any, seed: int, n_features: int) -> Any:

@@ -239,37 +239,6 @@ def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Flo
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
 
 
-def found_in_any(partial: Partial) -> dict[str, Any]:
-    """Return the attributes of a :class:`Survey` that every first pass finds alike."""
-    sums, moments = partial["class_sums"][0], partial["class_moments"]
-    p = moments.shape[-1]
-    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
-    sums, masses, weight = sums[:, :p], sums[:, p:-1], sums[:, -1]
-    complete = bool((masses == weight[:, None]).all())
-    observed = masses if masses.shape[1] else weight[:, None]
-    bad, weightless = partial["bad"][0], int(partial["bad_weight"])
-    first = int(partial["first_weightless"])
-    # The number of the column, from 1; negative for NaN.
-    code = int(bad["x"][0])
-    return {
-        "classes": ClassStatistics(
-            weight=weight,
-            mean=np.divide(sums, observed, out=np.zeros_like(sums), where=observed > 0),
-            scatter=moments[2].sum(axis=1),
-            first_weightless=None if first == NO_ROW else first,
-            masses=None if complete else masses,
-        ),
-        "low": partial["low"],
-        "high": partial["high"],
-        "idle": partial["idle"],
-        "first_bad": None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
-        "bad_is_nan": code < 0,
-        "bad_weight_row": None if weightless == NO_ROW else weightless,
-        "picks": partial["picks"],
-        "hash": int(partial["hash"][0]) if "hash" in partial else None,
-    }
-
-
 def _fields(state: SurveyRequest, missing: bool = False) -> Mapping[str, Field]:
     n_classes = 0 if state.labels is None else state.labels.n_classes
     picks = len(state.seeds), state.n_picks
@@ -295,18 +264,6 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     if state.n_picks:
         draw_picks(partial, rows, state, np.ones(len(x)) if weight is None else weight)
     return partial
-
-
-def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
-    sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
-    total = float(sums[-1])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums[:-1] / total
-        variance = squares / weight
-    return Survey(weight=total, mean=mean, variance=variance, **found_in_any(partial))
-
-
-SURVEY = Reduction("survey", _fields, _block, _finalize)
 
 
 @dataclass(frozen=True)
@@ -368,26 +325,57 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     return partial
 
 
-def _partial_finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
-    p = state.n_features
+def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
+    p, with_gaps = state.n_features, "rows" in partial
+    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
     sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
-    observed, total = sums[p : 2 * p], float(sums[2 * p])
-    first = int(partial["first_unobserved"])
+    observed, total = (sums[p : 2 * p], sums[2 * p]) if with_gaps else (sums[p:], sums[p])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean, variance = sums[:p] / observed, squares / weight
+    class_sums, masses, mass = np.split(partial["class_sums"][0], [p, -1], axis=1)
+    of_values = masses if with_gaps else mass
+    bad, weightless = partial["bad"][0], int(partial["bad_weight"])
+    first = int(partial["first_weightless"])
+    # The number of the column, from 1; negative for NaN.
+    code = int(bad["x"][0])
+    found: dict[str, Any] = {
+        "weight": float(total),
+        "mean": mean,
+        "variance": variance,
+        "low": partial["low"],
+        "high": partial["high"],
+        "idle": partial["idle"],
+        "first_bad": None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
+        "bad_is_nan": code < 0,
+        "bad_weight_row": None if weightless == NO_ROW else weightless,
+        "picks": partial["picks"],
+        "classes": ClassStatistics(
+            weight=mass[:, 0],
+            mean=np.divide(
+                class_sums, of_values, out=np.zeros_like(class_sums), where=of_values > 0
+            ),
+            scatter=partial["class_moments"][2].sum(axis=1),
+            first_weightless=None if first == NO_ROW else first,
+            masses=None if (masses == mass).all() else masses,
+        ),
+        "hash": int(partial["hash"][0]) if "hash" in partial else None,
+    }
+    if not with_gaps:
+        return Survey(**found)
+    n_incomplete, n_unobserved, n_informed = partial["rows"].tolist()
+    first = int(partial["first_unobserved"])
     return PartialSurvey(
-        weight=total,
-        mean=mean,
-        variance=variance,
+        **found,
         observed=observed,
-        n_incomplete=int(partial["rows"][0]),
-        n_unobserved=int(partial["rows"][1]),
+        n_incomplete=n_incomplete,
+        n_unobserved=n_unobserved,
         first_unobserved=None if first == NO_ROW else first,
         informed=float(sums[2 * p + 1]),
-        n_informed=int(partial["rows"][2]),
-        **found_in_any(partial),
+        n_informed=n_informed,
     )
 
 
+#: Whether all values are there, and where they lie.
+SURVEY = Reduction("survey", _fields, _block, _finalize)
 #: Observed values of the columns, rows to start from, and the classes of labeled rows.
-PARTIAL_SURVEY = Reduction("partial-survey", _partial_fields, _partial_block, _partial_finalize)
+PARTIAL_SURVEY = Reduction("partial-survey", _partial_fields, _partial_block, _finalize)

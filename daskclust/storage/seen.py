@@ -314,33 +314,30 @@ _DAMAGED = (
 )
 #: Places of a file of which bytes are compared, and how many bytes; files of an array's chunks.
 _PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
-_METADATA = {2: (".zarray",), 3: ("zarr.json",)}
+_METADATA = {2: ".zarray", 3: "zarr.json"}
 
 
 def metadata_digest(array: zarr.Array) -> str | None:
     """Return a digest of an array's metadata, without attributes of Zarr v2, or None."""
-    names = [f"{array.path}/{name}".lstrip("/") for name in _METADATA[array.metadata.zarr_format]]
-    store, found = array.store, hashlib.sha256()
-    for name in names:
-        if type(store) is zarr.storage.LocalStore:
-            # Opening such a store creates its folder: that must not happen here.
-            try:
-                file = Path(store.root) / name
-                if file.stat().st_size > _MOST_METADATA:
-                    raise ValueError(
-                        f"{str(file)!r} holds {file.stat().st_size} bytes, more than any metadata; "
-                        "the store is damaged."
-                    )
-                content = file.read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        else:
-            buffer = sync(store.get(name, default_buffer_prototype()))
-            if buffer is None:
-                return None
-            content = buffer.to_bytes()
-        found.update(content)
-    return found.hexdigest()
+    name = f"{array.path}/{_METADATA[array.metadata.zarr_format]}".lstrip("/")
+    if type(array.store) is zarr.storage.LocalStore:
+        # Opening such a store creates its folder: that must not happen here.
+        try:
+            file = Path(array.store.root) / name
+            if file.stat().st_size > _MOST_METADATA:
+                raise ValueError(
+                    f"{str(file)!r} holds {file.stat().st_size} bytes, more than any metadata; "
+                    "the store is damaged."
+                )
+            content = file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    else:
+        buffer = sync(array.store.get(name, default_buffer_prototype()))
+        if buffer is None:
+            return None
+        content = buffer.to_bytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 #: Size and time of the files that were compared in this process, by keys of :class:`SeenFiles`.
@@ -554,7 +551,7 @@ class StoredArray:
         if type(self.store) is zarr.storage.ZipStore:
             return str(self.store.path)
         folder = (_grid(self.array) or ("",))[0]
-        return os.path.join(folder, _METADATA[self.array.metadata.zarr_format][0])
+        return os.path.join(folder, _METADATA[self.array.metadata.zarr_format])
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
