@@ -302,29 +302,25 @@ def balanced_loss(found: Floats, seeds: Floats) -> float:
     return float(-(counted * np.log(sure)).sum() / counted.sum())
 
 
-def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
-    """Return the weight of the ridge beside the spreading, whose weight is 1."""
-    lean = np.clip(np.sqrt(n_labels) * (spread_loss - ridge_loss), -_FAR, _FAR)
-    # Rounded: the last bits of a loss must not show.
-    return round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
-
-
-def best_power(left_out: Sequence[Floats], seeds: Floats) -> tuple[float, float]:
-    """Return the power of shares that makes labels the most likely, and its loss."""
-    losses = [
-        np.mean([balanced_loss(sharpened(own, power), seeds) for own in left_out])
-        for power in _POWERS
-    ]
-    best = int(np.argmin(np.round(losses, _DIGITS)))
-    return _POWERS[best], float(losses[best])
-
-
 def balance(spread: Sequence[Floats], ridge: Sequence[Floats], seeds: Floats) -> Balance:
-    """Decide how spreading and ridge are joined, by the shares of each label by the others."""
-    spread_power, by_spread = best_power(spread, seeds)
-    ridge_power, by_ridge = best_power(ridge, seeds)
-    share = ridge_share(by_spread, by_ridge, len(seeds))
-    return Balance(share, spread_power, ridge_power)
+    """Decide how spreading and ridge are joined, by the shares of each label by the others.
+
+    Each is raised to the power that makes the labels the most likely; which of them then foretells
+    these better weighs more.
+    """
+    powers, losses = [], []
+    for left_out in (spread, ridge):
+        tried = [
+            np.mean([balanced_loss(sharpened(own, power), seeds) for own in left_out])
+            for power in _POWERS
+        ]
+        best = int(np.argmin(np.round(tried, _DIGITS)))
+        powers.append(_POWERS[best])
+        losses.append(float(tried[best]))
+    lean = np.clip(np.sqrt(len(seeds)) * (losses[0] - losses[1]), -_FAR, _FAR)
+    # Rounded: the last bits of a loss must not show.
+    share = round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
+    return Balance(share, *powers)
 
 
 #: How far what is known of the nodes travels, once spreading and ridge are joined.

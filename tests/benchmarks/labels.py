@@ -50,6 +50,7 @@ from daskclust.prototypes import label_spreading, spreading
 from daskclust.prototypes.graph import normalized, spread_seeds
 from daskclust.prototypes.posterior import Balance, margins
 from daskclust.prototypes.spectral_clustering import cluster_nodes
+from daskclust.prototypes.spreading import balance
 
 FILES = {
     "salinas": "hsi_salinas_a",
@@ -232,7 +233,7 @@ def supervised(
 
 
 def _no_ridge(spread: Any, ridge: Any, seeds: Any) -> Balance:
-    return Balance(0.0, spreading.best_power(spread, seeds)[0])
+    return Balance(0.0, balance(spread, spread, seeds).spread_power)
 
 
 #: Parts of LabelSpreading: where each is, and what is there in its place.

@@ -34,8 +34,6 @@ from daskclust.prototypes.spreading import (
     _travel,
     balance,
     balanced_loss,
-    best_power,
-    ridge_share,
     settle,
 )
 from daskclust.prototypes.state import GraphCounts
@@ -201,8 +199,9 @@ def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
 
 def test_the_ridge_leans_but_is_never_alone() -> None:
     seeds = np.eye(2)[[0, 0, 1, 1]]
-    good, bad = balanced_loss(seeds, seeds), balanced_loss(1 - seeds, seeds)
-    assert 0.3 < ridge_share(good, bad, 4) < ridge_share(good, good, 4) < ridge_share(bad, good, 4)
+    pairs = ((seeds, 1 - seeds), (seeds, seeds), (1 - seeds, seeds))
+    least, even, most = (balance([one], [other], seeds).ridge_share for one, other in pairs)
+    assert 0.3 < least < even < most
     # A class of a single label cannot be judged.
     assert balanced_loss(np.full((2, 2), 0.5), np.eye(2)) == 0.0
 
@@ -336,14 +335,17 @@ def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
     losses = [balanced_loss(own, classes) for own in (timid, surer)]
     found = balance([timid], [surer], classes)
     assert found.spread_power == 6.0
-    assert found.ridge_share < 0.7 < ridge_share(*losses, 6)
+    assert found.ridge_share < 0.7
+    assert losses[0] > losses[1]
     by_spread, by_ridge = (
         balanced_loss(shares(own**power), classes)
         for own, power in ((timid, 6.0), (surer, found.ridge_power))
     )
-    assert found.ridge_share == ridge_share(by_spread, by_ridge, 6)
+    share = np.clip(0.7 * np.exp(np.sqrt(6) * (by_spread - by_ridge)), LEAST, MOST)
+    assert found.ridge_share == pytest.approx(share, abs=1e-6)
     # Of what says nothing, no power is better than another.
-    assert best_power([np.full((6, 2), 0.5)], classes) == (1.0, pytest.approx(np.log(2)))
+    even = [np.full((6, 2), 0.5)]
+    assert balance(even, even, classes) == Balance(0.7, 1.0, 1.0)
 
 
 def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:

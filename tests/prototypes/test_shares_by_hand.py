@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from daskclust.prototypes.asking import first_pairs, squared_to_nearest
 from daskclust.prototypes.learners import squared_distances
 from daskclust.prototypes.posterior import sharpened
-from daskclust.prototypes.spreading import _travel, ridge_share, weighed
+from daskclust.prototypes.spreading import _travel, balance, weighed
 from daskclust.prototypes.state import GraphCounts
 
 
@@ -30,9 +30,11 @@ def test_a_label_left_out_is_told_by_the_others() -> None:
 
 
 def test_the_ridge_weighs_what_its_losses_say() -> None:
-    assert ridge_share(0.5, 0.5, 100) == 0.7
-    assert ridge_share(0.2, 0.9, 100) == 0.35
-    assert ridge_share(0.9, 0.2, 100) == 1.2
+    seeds = np.eye(2)[np.arange(100) % 2]
+    even, right = [np.full((100, 2), 0.5)], [0.1 + 0.8 * seeds]
+    assert balance(even, even, seeds).ridge_share == 0.7
+    assert balance(right, even, seeds).ridge_share == 0.35
+    assert balance(even, right, seeds).ridge_share == 1.2
 
 
 def test_squared_distances() -> None:
