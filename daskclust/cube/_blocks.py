@@ -17,7 +17,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.cube.formats.vector import no_codes
-from daskclust.cube.layout import BlockGrid, flatten, merged_in_tree
+from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute, seen_alike
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.kernels.projection import project_rows
@@ -518,63 +518,12 @@ def _holds(dtype: np.dtype[Any], value: int) -> bool:
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
 
 
-# Rows of statistics merged by one task.
-_FOLD = 256
-
-
 @dataclass(frozen=True)
 class Surveyed:
-    """The results of one pass over a cube.
-
-    `counts` are the valid pixels of each block; `empty` are bands among those kept that hold no
-    data at all.
-    """
+    """The results of one pass over a cube; `counts` are the valid pixels of each block."""
 
     counts: tuple[int, ...]
     scaling: Scaling
-    empty: NDArray[np.intp]
-
-
-def take_survey(
-    cube: Any, scale: Literal["none", "standard", "unit", "whitened"] | Scaling
-) -> Surveyed:
-    """Count valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.
-
-    No pass where all pixels count, and no scaling is looked for.  Two numbers a block reach the
-    client; statistics of bands are merged in a tree.
-    """
-    source, dtype, moments = cube._source, cube._dtype, scale == "standard"
-    scaling = scale if isinstance(scale, Scaling) else Scaling(scale, dtype)
-    if not moments and source.is_complete and cube._excluded is None:
-        return Surveyed(source.grid.pixels, scaling, np.empty(0, np.intp))
-    p = source.n_bands
-    surveys = cube._per_block(
-        block_survey,
-        sizes=(1,) * source.grid.count,
-        width=2 + (4 if moments else 1) * p,
-        dtype=np.float64,
-        token="daskclust-survey",
-        moments=moments,
-    )
-    keep = source.keep_incomplete
-    merged = merged_in_tree(surveys, merge_surveys, _FOLD, n_bands=p, keep_incomplete=keep)
-    heads, total = compute("the count of pixels", surveys[:, :2], merged)
-    # Where a band is missing that other blocks have, no pixel is complete.
-    whole = keep | (heads[:, 1] == total[0, 1])
-    counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
-    present = total[0, 2 : 2 + p] > 0
-    if not present.any():
-        present[:] = True  # a scene without data has no band to blame
-    empty = np.flatnonzero(~present)
-    if not moments:
-        if scaling.mean is not None and scaling.std is not None:
-            mean, std = scaling.mean[present], scaling.std[present]
-            scaling = replace(scaling, mean=mean, std=std)
-        return Surveyed(counts, scaling, empty)
-    n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
-    std = np.sqrt(squares / np.maximum(n, 1.0))
-    std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
-    return Surveyed(counts, Scaling("standard", dtype, mean=mean, std=std), empty)
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:

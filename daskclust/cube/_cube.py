@@ -24,7 +24,7 @@ from daskclust.cube._writing import write_labels, write_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap, as_data_array
-from daskclust.cube.layout import unflatten
+from daskclust.cube.layout import merged_in_tree, unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
 from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, whitened
 from daskclust.cube.smoothing import smooth
@@ -33,6 +33,8 @@ from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import stamp
 
+#: Rows of statistics merged by one task.
+_FOLD = 256
 #: How samples are scaled: by name, or as another cube's.
 Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
 
@@ -194,14 +196,49 @@ class Cube:
 
     @cached_property
     def _survey(self) -> _blocks.Surveyed:
-        """Valid pixels per block, the scaling, and bands without data; at most one pass."""
+        """Valid pixels per block, and the scaling; bands without data are left out.
+
+        One pass; none where all pixels count, and no scaling is looked for.  Two numbers a block
+        reach the client; statistics of bands are merged in a tree.
+        """
         # The files read from here on must be the same ones until the end.
         self._stamp = stamp(self._held_in)
-        is_whitened = self._scale == "whitened"
-        found = _blocks.take_survey(self, "none" if is_whitened else self._scale)
-        if len(found.empty):
-            self._leave_out(found.empty)
-        return replace(found, scaling=whitened(self, found)) if is_whitened else found
+        source, scale, moments = self._source, self._scale, self._scale == "standard"
+        scaling = scale
+        if not isinstance(scaling, Scaling):
+            scaling = Scaling("none" if scale == "whitened" else scaling, self._dtype)
+        found = _blocks.Surveyed(source.grid.pixels, scaling)
+        if moments or not source.is_complete or self._excluded is not None:
+            p, keep = source.n_bands, source.keep_incomplete
+            surveys = self._per_block(
+                _blocks.block_survey,
+                sizes=(1,) * source.grid.count,
+                width=2 + (4 if moments else 1) * p,
+                dtype=np.float64,
+                token="daskclust-survey",
+                moments=moments,
+            )
+            merged = merged_in_tree(
+                surveys, _blocks.merge_surveys, _FOLD, n_bands=p, keep_incomplete=keep
+            )
+            heads, total = compute("the count of pixels", surveys[:, :2], merged)
+            # Where a band is missing that other blocks have, no pixel is complete.
+            whole = keep | (heads[:, 1] == total[0, 1])
+            counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
+            present = total[0, 2 : 2 + p] > 0
+            if not present.any():
+                present[:] = True  # a scene without data has no band to blame
+            if moments:
+                n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
+                std = np.sqrt(squares / np.maximum(n, 1.0))
+                std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
+                scaling = replace(scaling, mean=mean, std=std)
+            elif scaling.mean is not None and scaling.std is not None:
+                scaling = replace(scaling, mean=scaling.mean[present], std=scaling.std[present])
+            if not present.all():
+                self._leave_out(np.flatnonzero(~present))
+            found = _blocks.Surveyed(counts, scaling)
+        return replace(found, scaling=whitened(self, found)) if scale == "whitened" else found
 
     def _leave_out(self, empty: NDArray[np.intp]) -> None:
         """Go on without bands that hold no data."""
