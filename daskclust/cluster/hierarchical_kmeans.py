@@ -29,7 +29,7 @@ from daskclust.engine import (
     row_record,
     working_dtype,
 )
-from daskclust.estimator.base import BaseClusterer, check_squares, warn_few_distinct
+from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import (
     DataAlone,
     FirstPass,
@@ -42,7 +42,6 @@ from daskclust.estimator.fitting import (
 )
 from daskclust.estimator.inputs import (
     Data,
-    check_block,
     check_choice,
     check_enough_rows,
     check_integer,
@@ -50,6 +49,7 @@ from daskclust.estimator.inputs import (
     check_rows,
     check_weight,
 )
+from daskclust.estimator.row_functions import check_block, check_squares
 from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf

@@ -10,7 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Floats, Ints
 from daskclust.colors import Legend, class_colors, places_of_names
@@ -486,6 +485,8 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
     """Return the place of the old class of each new one, -1 for none."""
     out = np.full(len(other.codes), -1, np.int64)
     if by == "overlap":
+        from scipy.optimize import linear_sum_assignment  # workers load this module, not that one
+
         rows, columns = linear_sum_assignment(counts, maximize=True)
         shared = counts[rows, columns] > 0
         out[columns[shared]] = rows[shared]

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from daskclust._types import Bools, Floats
 from daskclust.datasets._random import seed_of, stream
@@ -145,6 +144,9 @@ def _chances(X: NDArray[np.floating[Any]], mechanism: str, fraction: float) -> F
     n, p = X.shape
     if n == 0 or p == 0:
         return fraction
+    # Workers that make a scene import this module, and half of what they load would be for this.
+    from scipy.stats import rankdata
+
     power = 1.0 / fraction - 1.0
     if mechanism == "nmar":
         # NaN ranks as NaN, and no draw is below NaN: what is missing stays missing.

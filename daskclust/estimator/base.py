@@ -19,11 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
 from daskclust._warnings import warn
-from daskclust.engine import as_matrix, map_rows, open_rows, working_dtype
+from daskclust.engine import map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FitPredict, fit
 from daskclust.estimator.inputs import (
     Data,
-    check_block,
     check_enough_rows,
     check_init_array,
     check_rows,
@@ -31,37 +30,12 @@ from daskclust.estimator.inputs import (
     check_weight,
     is_partial,
 )
+from daskclust.estimator.row_functions import CheckedRows, RowFunction
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
-
-
-def check_squares(squared: Floats, start: int) -> None:
-    """Raise for the first row of a block whose squared distances overflow."""
-    if not np.isfinite(squared).all():
-        row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
-        raise ValueError(
-            f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
-            "values that stand for missing data, else rescale the features."
-        )
-
-
-@dataclass(frozen=True)
-class CheckedRows:
-    """A function of rows, taken in a dtype, that checks their values first; travels to workers."""
-
-    function: Callable[[NDArray[Any]], NDArray[Any]]
-    dtype: Any
-    missing: bool = False
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return one result a row."""
-        x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=self.missing)
-        return self.function(x)
 
 
 def map_new_rows(
@@ -79,64 +53,6 @@ def map_new_rows(
     working = working_dtype(X.dtype)
     of_rows = CheckedRows(function, working, missing)
     return map_rows(X, of_rows, dtype=dtype or working, n_columns=n_columns, name=name)
-
-
-@dataclass(frozen=True)
-class RowFunction:
-    """Handles a block's rows in ``predict`` and ``transform``; travels to workers."""
-
-    centers: Floats
-    metric: Metric
-    feature_weights: Floats | None
-    dtype: np.dtype[Any]
-    distances: bool = False
-    missing: bool = False
-    nearest_only: bool = False
-
-    def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
-        """Return the same function for other centers and weights."""
-        return replace(self, centers=centers, feature_weights=feature_weights)
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Labels of the rows, or their distances to all centers, or minus the least."""
-        if not self.distances:
-            labels, squared = self.labeled(x, start)
-            if self.nearest_only:
-                return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
-            return labels
-        x, z = self._in_space(x, start)
-        out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
-        for k in range(len(self.centers)):
-            labels, squared = self._nearest(x, z, self.centers[k : k + 1], start)
-            out[:, k] = np.sqrt(squared)
-            # A row that observes nothing is at no distance from anything.
-            out[labels < 0, k] = np.nan
-        return out
-
-    def labeled(self, x: NDArray[Any], start: int) -> tuple[NDArray[np.int32], Floats]:
-        """Labels of the rows, and squared distances to the centers in the space of the metric."""
-        x, z = self._in_space(x, start)
-        labels, squared = self._nearest(x, z, self.centers, start)
-        return self.metric.break_ties(z, labels), squared
-
-    def _in_space(self, x: NDArray[Any], start: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        x = as_matrix(x, self.dtype)
-        if not self.metric.is_identity:
-            check_block(x, start, missing=self.missing)
-        return x, self.metric(x)
-
-    def _nearest(
-        self, x: NDArray[Any], z: NDArray[Any], centers: Floats, start: int
-    ) -> tuple[NDArray[np.int32], Floats]:
-        """Nearest center of rows x, which lie at z, and finite squared distances."""
-        weights, missing = self.feature_weights, self.missing
-        labels, squared = nearest(z, centers, feature_weights=weights, missing=missing)
-        if not np.isfinite(squared).all():
-            # A value that is not finite, or missing where none may be, makes such a distance,
-            # whatever its weight: else no value is looked at a second time.
-            check_block(x, start, missing=missing)
-            check_squares(squared, start)
-        return labels, squared
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar, get_tags
 from sklearn.utils.validation import validate_data
 
-from daskclust._types import Array, Floats
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.config import check_choice as check_choice
 from daskclust.config import without_mask as without_mask
 from daskclust.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
+from daskclust.estimator.row_functions import infinite_message, nonfinite_message
 from daskclust.exceptions import ConstraintError, MissingValuesWarning, PrecisionWarning
-from daskclust.kernels.moments import first_nonfinite
-from daskclust.kernels.survey import find_gaps
 from daskclust.persistence.saveable import check_same_data
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, PartialSurvey
@@ -457,22 +456,6 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
 _COARSE = 1e-3
 
 
-def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
-    what = "NaN" if is_nan else "infinity"
-    remedy = (
-        '; if NaN means missing, fit with missing="partial" (KMeans, SemiSupervisedKMeans, '
-        "SparseKMeans, PCKMeans, PCSKMeans; partial_fit takes complete rows only), or use an "
-        "estimator that models missing values (GaussianMixture, PCKID, and LabelSpreading and "
-        'SpectralClustering with views="auto").'
-        if is_nan
-        else ", or use an estimator that models missing values, with NaN in its place."
-    )
-    return (
-        f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
-        f"rows{remedy}"
-    )
-
-
 def check_values(survey: Survey) -> None:
     """Raise for the first value that must not be there, for too large ones, and unusable weights.
 
@@ -549,20 +532,3 @@ def check_survey(
             "constant columns.",
             PrecisionWarning,
         )
-
-
-def infinite_message(row: int, column: int) -> str:
-    return (
-        f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
-        "infinity does not. Replace it by NaN if the value is not known."
-    )
-
-
-def check_block(x: Array, start: int, *, missing: bool) -> None:
-    """Raise for the first infinity of a block, and the first NaN unless values may be missing."""
-    row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
-    if row < 0:
-        return
-    if missing:
-        raise ValueError(infinite_message(start + row, column))
-    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))

@@ -17,7 +17,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import Rows, open_rows
-from daskclust.estimator.base import CheckedRows, map_new_rows
+from daskclust.estimator.base import map_new_rows
 from daskclust.estimator.fitting import (
     FirstPass,
     FitPredict,
@@ -36,9 +36,9 @@ from daskclust.estimator.inputs import (
     check_real,
     check_rows,
     fetched,
-    infinite_message,
     without_mask,
 )
+from daskclust.estimator.row_functions import CheckedRows, infinite_message
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
 from daskclust.mixture._fitted import MixtureFunction, observed_pass

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
-from daskclust.estimator.base import CheckedRows, map_new_rows
+from daskclust.estimator.base import map_new_rows
 from daskclust.estimator.fitting import (
     FirstPass,
     FitPredict,
@@ -30,12 +30,12 @@ from daskclust.estimator.fitting import (
 )
 from daskclust.estimator.inputs import (
     Data,
-    check_block,
     check_choice,
     check_integer,
     check_real,
     check_rows,
 )
+from daskclust.estimator.row_functions import CheckedRows, check_block
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest

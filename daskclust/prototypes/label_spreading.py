@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
-from daskclust.estimator.base import CheckedRows
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import (
     Data,
@@ -25,6 +24,7 @@ from daskclust.estimator.inputs import (
     labels_for,
 )
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.estimator.row_functions import CheckedRows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry, Plain
 from daskclust.prototypes.base import BasePrototypes

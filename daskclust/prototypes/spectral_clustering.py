@@ -15,10 +15,11 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
-from daskclust.estimator.base import CheckedRows, warn_few_distinct
+from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
 from daskclust.estimator.inputs import Data, Views, check_enough_rows, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.estimator.row_functions import CheckedRows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.saveable import check_count

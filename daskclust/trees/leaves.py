@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, map_rows, working_dtype
-from daskclust.estimator.base import CheckedRows
 from daskclust.estimator.fitting import DataAlone, FirstPass, FitPredict, OpenData, Step, draw_seeds
 from daskclust.estimator.inputs import Data, check_integer, check_rows
+from daskclust.estimator.row_functions import CheckedRows
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable

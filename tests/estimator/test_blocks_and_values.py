@@ -12,7 +12,7 @@ from scipy import sparse
 
 import daskclust
 from daskclust import metrics
-from daskclust.estimator.base import RowFunction
+from daskclust.estimator.row_functions import RowFunction
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import nearest
