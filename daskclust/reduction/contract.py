@@ -57,13 +57,6 @@ def top_dtype(p: int) -> np.dtype:
     return np.dtype([("key", np.float64), ("row", np.int64), ("x", np.float64, (p,))])
 
 
-def smallest_keys(records: Array, count: int) -> Array:
-    """Return the ``count`` records of smallest key, ties by row number, along the last axis."""
-    order = np.lexsort((records["row"], records["key"]), axis=-1)[..., :count]
-    chosen: Array = np.take_along_axis(records, order, axis=-1)
-    return chosen
-
-
 def _highest(shape: tuple[int, ...], dtype: Any) -> Array:
     kind = np.dtype(dtype)
     return np.full(shape, np.inf if kind.kind == "f" else np.iinfo(kind).max, kind)
@@ -82,7 +75,10 @@ def _no_rows(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _top(a: Array, b: Array) -> Array:
-    return smallest_keys(np.concatenate([a, b], axis=-1), a.shape[-1])
+    both = np.concatenate([a, b], axis=-1)
+    order = np.lexsort((both["row"], both["key"]), axis=-1)[..., : a.shape[-1]]
+    chosen: Array = np.take_along_axis(both, order, axis=-1)
+    return chosen
 
 
 #: Unevaluated pairs ``hi + lo``, so the first axis is 2 long: the total does not depend on the
@@ -94,7 +90,8 @@ COUNT = Merge("count", np.zeros, np.add)
 MOMENTS = Merge("moments", np.zeros, merge_moments)
 MIN = Merge("min", _highest, np.minimum)
 MAX = Merge("max", _lowest, np.maximum)
-#: Records of :func:`top_dtype`, of which the smallest keys stay.
+#: Records of :func:`top_dtype` along the last axis: those of smallest key stay, ties by row number,
+#: as many as the first has.
 TOP = Merge("top", _no_rows, _top)
 
 #: Kinds that may be given by name.

@@ -24,11 +24,11 @@ from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.draws import approach
 from daskclust.reduction.contract import (
+    TOP,
     Field,
     Partial,
     Reduction,
     RowBlock,
-    smallest_keys,
     top_dtype,
 )
 from daskclust.reduction.survey import pick_rows
@@ -137,7 +137,7 @@ def _round_block(
         front, keys = race.run(picks["key"][r])
         found = pick_rows(rows, keys, min(len(front), state.n_picks), front)
         if len(found):
-            picks[r] = smallest_keys(np.concatenate([picks[r], found]), state.n_picks)
+            picks[r] = TOP.combine(picks[r], found)
         kept.append(race.carry)
     return {"picks": picks}, kept
 
