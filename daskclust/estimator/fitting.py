@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numbers
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -246,47 +245,25 @@ class FitPredict:
 
 
 def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
-    """Fit an estimator to data; it is unchanged where anything is raised."""
-    with _draft(estimator) as draft:
-        draft._check_parameters()
-        data = check_data(X, sample_weight, draft)
-        opened = None
-        if "y" in given:
-            given["y"], opened = labels_for(X, given["y"])
-        _fit(draft, data, given)
-        if opened is not None and not opened.by_name:
-            names, colors = opened.meanings, opened.colors
-            if (names or colors) and clusters_are_classes(draft):
-                name_classes(draft, names, colors)
-    return estimator
+    """Fit an estimator to data, or to :class:`Data`, which are checked already.
 
-
-def fit_opened(estimator: E, data: Data, **given: Any) -> E:
-    """Fit an estimator to data that are checked and open; else as :func:`fit`."""
-    with _draft(estimator) as draft:
-        draft._check_parameters()
-        fitted = vars(draft)
-        fitted["n_features_in_"] = data.X.shape[1]
+    It is unchanged where anything is raised.
+    """
+    # Not a deep copy; the estimator takes its attributes when all went well.
+    draft = object.__new__(type(estimator))
+    fitted, now = vars(draft), vars(estimator)
+    fitted.update({name: value for name, value in now.items() if name not in OF_CLASSES})
+    draft._check_parameters()
+    if isinstance(X, Data):
+        data = X
         for name in ORIGIN:
             fitted.pop(name, None)
-        fitted.update(data.origin)
-        _fit(draft, data, given)
-    return estimator
-
-
-@contextmanager
-def _draft(estimator: E) -> Iterator[E]:
-    """Give a copy to fit, no deep one, whose attributes are the estimator's when all went well."""
-    draft = object.__new__(type(estimator))
-    vars(draft).update({at: v for at, v in vars(estimator).items() if at not in OF_CLASSES})
-    yield draft
-    fitted, now = vars(draft), vars(estimator)
-    for name in now.keys() - fitted.keys():
-        del now[name]
-    now.update(fitted)
-
-
-def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
+        fitted.update(data.origin, n_features_in_=data.X.shape[1])
+    else:
+        data = check_data(X, sample_weight, draft)
+    label_map = None
+    if "y" in given:
+        given["y"], label_map = labels_for(X, given["y"])
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.X.shape[1])
@@ -305,8 +282,16 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
         checkpoint = draft.checkpoint
         if checkpoint is not None:
             checkpoint = open_checkpoint(draft, opened, problem.identity)
-        fitted = iterate(problem, type(draft).__name__, checkpoint)
-        draft._finish(opened, problem, fitted.state, fitted.history)
+        done = iterate(problem, type(draft).__name__, checkpoint)
+        draft._finish(opened, problem, done.state, done.history)
+    if label_map is not None and not label_map.by_name:
+        names, colors = label_map.meanings, label_map.colors
+        if (names or colors) and clusters_are_classes(draft):
+            name_classes(draft, names, colors)
+    for name in now.keys() - fitted.keys():
+        del now[name]
+    now.update(fitted)
+    return estimator
 
 
 def settled(estimator: Any, data: Data) -> Any:

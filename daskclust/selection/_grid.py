@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._types import Array, Floats
 from daskclust.engine import Job, Rows, open_blank, run_together
-from daskclust.estimator.fitting import draw_seeds, fit_opened
+from daskclust.estimator.fitting import draw_seeds, fit
 from daskclust.estimator.inputs import Data, check_data
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.views import View
@@ -151,7 +151,7 @@ class Grid:
         model = clone(self.estimator).set_params(**{self.parameter: value})
         if not self.shares_passes:
             return model.fit(self.X, **given)
-        return fit_opened(model, (data or self.data).through(rows), **given)
+        return fit(model, (data or self.data).through(rows), **given)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
         """Run jobs on the data, which share passes where the estimator lets them."""

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from daskclust import DPMeans, KMeans, PCSKMeans, SparseKMeans, on_iteration
 from daskclust.engine import Job, open_blank, open_rows, run_together
-from daskclust.estimator.fitting import fit_opened
+from daskclust.estimator.fitting import fit
 from daskclust.estimator.inputs import check_data
 from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowBlock, SurveyRequest
@@ -45,7 +45,7 @@ chunked = partial(chunks_of(120), X)
 def sharing(model, data, views=(), **given_):
     """Return a job that fits a clone to data that are open, through the shared handle."""
     opened = check_data(data)
-    return Job(lambda rows: fit_opened(clone(model), opened.through(rows), **given_), views)
+    return Job(lambda rows: fit(clone(model), opened.through(rows), **given_), views)
 
 
 def assert_same(found, expected):

@@ -33,7 +33,7 @@ from daskclust import (
     SpectralClustering,
     on_iteration,
 )
-from daskclust.estimator.fitting import best_restart, fit_opened
+from daskclust.estimator.fitting import best_restart, fit
 from daskclust.estimator.inputs import check_data
 from daskclust.exceptions import CheckpointError, ConstraintError
 
@@ -228,7 +228,7 @@ def test_a_model_in_use_by_its_own_listener_is_the_last_one_until_the_fit_has_en
 @pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
 def test_fitting_opened_data_is_the_fit(model, make):
     data = check_data(make(X))
-    found, again = (fit_opened(clone(model), data) for _ in range(2))
+    found, again = (fit(clone(model), data) for _ in range(2))
     alone = clone(model).fit(make(X))
     for fitted in (found, again):
         np.testing.assert_array_equal(np.asarray(fitted.labels_), np.asarray(alone.labels_))

@@ -63,13 +63,13 @@ def test_a_fit_sees_its_half_only() -> None:
     x = blobs()
     kept = row_uniforms(7, 0, 0, N) <= 0.5
     from daskclust.engine import Job, run_together
-    from daskclust.estimator.fitting import fit_opened
+    from daskclust.estimator.fitting import fit
     from daskclust.estimator.inputs import Data
 
-    def fit(rows):
-        return fit_opened(KMeans(5, random_state=1), Data(x).through(rows))
+    def of_half(rows):
+        return fit(KMeans(5, random_state=1), Data(x).through(rows))
 
-    (found,) = run_together(open_rows(x), [Job(fit, (Subsampled(0.5, 7, 0),))])
+    (found,) = run_together(open_rows(x), [Job(of_half, (Subsampled(0.5, 7, 0),))])
     expected = KMeans(5, random_state=1).fit(x, sample_weight=kept.astype(float))
     assert_array_equal(found.cluster_centers_, expected.cluster_centers_)
 
