@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -76,7 +77,7 @@ def test_kernels_are_compiled_once(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_says_where_kernels_are_kept(tmp_path: Path) -> None:
-    done = warm(tmp_path, "--help")
-    assert done.returncode == 0
-    assert "NUMBA_CACHE_DIR" in done.stdout
+def test_help_says_where_kernels_are_kept(said: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = said("warmup", "--help")
+    assert code == 0
+    assert "NUMBA_CACHE_DIR" in out
