@@ -368,7 +368,7 @@ tuple of str, default="auto"
             lesson = Lesson(problem.plan, classifier, problem.seed)
         folds = () if lesson is None else lesson.folds
         found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
-        posteriors = [found.posterior, *found.without]
+        posteriors = found.posteriors
         if problem.plan.others is not None:
             posteriors = with_references(posteriors, problem.plan)
         posterior, said = self._mix(posteriors[0], posteriors[1:], lesson)

@@ -112,7 +112,7 @@ class KeptGraph:
             self.problem, extra=nodes.x, nodes_of=nodes, seeds=seeds, plan=_plan(len(x))
         )
         alpha, n_neighbors = float(self.model.alpha), int(self.model.n_neighbors)
-        return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posterior
+        return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posteriors[0]
 
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
         """Count how nodes hang together in the sample."""

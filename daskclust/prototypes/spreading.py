@@ -21,7 +21,6 @@ from daskclust.prototypes.graph import normalized, spread_seeds, unreached
 from daskclust.prototypes.labeled import LabelPlan, RowNodes, chosen
 from daskclust.prototypes.learners import (
     Both,
-    KernelRidge,
     References,
     best_share,
     choose_kernels,
@@ -345,34 +344,32 @@ class SpreadingProblem(PrototypeProblem):
 class SpreadLabels(NamedTuple):
     """Labels after spreading.
 
-    ``missed_nodes`` are nodes of each graph, view by view, that no label reaches, ``missed_rows``
-    the weight of the rows between them; ``without`` are posteriors without each fold.
+    ``posteriors`` are by all labels, and without each fold. ``missed_nodes`` are nodes of each
+    graph, view by view, that no label reaches, ``missed_rows`` the weight of the rows between them.
     """
 
-    posterior: Posterior
+    posteriors: list[Posterior]
     missed_nodes: list[int]
     missed_rows: list[float]
-    without: list[Posterior]
 
 
 class _Travelled(NamedTuple):
-    """Labels that have travelled along one graph.
+    """Labels that have travelled along one graph: all of them, and without each fold.
 
-    ``lost`` (k,) are nodes that no label reaches, ``lost_rows`` the weight of the rows between
-    these; ``left_out`` (m, c) shares at the labeled nodes by the labels of the others; ``without``
-    both shares without each fold.
+    ``shares`` (k, c) are those of all nodes, ``left_out`` (m, c) those at the labeled nodes by the
+    labels of the others. ``lost`` (k,) are nodes that no label reaches, ``lost_rows`` the weight of
+    the rows between these.
     """
 
-    shares: Floats
+    shares: list[Floats]
+    left_out: list[Floats]
     lost: Bools
     lost_rows: float
-    left_out: Floats
-    without: list[tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
-class _Rest:
-    """The labels that are not in a fold: the labeled nodes ``kept``, and their ``seeds``.
+class _Labels:
+    """All labels, or those that are not in a fold: the labeled nodes ``kept``, and their ``seeds``.
 
     ``x`` are rows of the fold that are no nodes, ``weights`` those of their classes.
     """
@@ -383,9 +380,10 @@ class _Rest:
     weights: Floats
 
     @classmethod
-    def of(cls, problem: SpreadingProblem, fold: Fold) -> _Rest:
-        plan = problem.plan
-        kept = np.ones(len(problem.seeds), bool)
+    def of(cls, problem: SpreadingProblem, fold: Fold | None) -> _Labels:
+        plan, kept = problem.plan, np.ones(len(problem.seeds), bool)
+        if fold is None:
+            return cls(kept, problem.seeds, plan.x[:0], plan.weights[:0])
         kept[problem.nodes_of.node[fold.rows[plan.is_node]]] = False
         others = fold.rows & ~plan.is_node
         seeds = problem.seeds * kept[:, None]
@@ -401,10 +399,6 @@ class _Rest:
         return np.maximum(found, 0.0)
 
 
-#: A ridge, and its scores of each labeled node by the others.
-_Fitted = tuple[KernelRidge, Floats]
-
-
 def _graph(counts: GraphCounts) -> Floats:
     """Return the normalized graph of one set of prototypes."""
     graph = normalized(counts.near)
@@ -414,53 +408,41 @@ def _graph(counts: GraphCounts) -> Floats:
 
 
 def _travel(
-    counts: GraphCounts,
-    seeds: Floats,
-    n_prototypes: int,
-    alpha: float,
-    without: Sequence[tuple[Floats, Floats]],
+    counts: GraphCounts, labels: Sequence[tuple[Floats, Floats]], n_prototypes: int, alpha: float
 ) -> _Travelled:
+    """Let labels travel: what was counted to prototypes, and the seeds of the labeled nodes."""
+    seeds = labels[0][1]
     graph, nothing = _graph(counts), np.zeros((n_prototypes, seeds.shape[1]))
     # Labels at all nodes.
-    given, *rests = (
-        np.concatenate([counted if counted.size else nothing, own])
-        for counted, own in [(counts.classes, seeds), *without]
-    )
-    lost = unreached(graph, given.sum(axis=1) > 0)
+    given = [np.concatenate([counted if counted.size else nothing, own]) for counted, own in labels]
+    lost = unreached(graph, given[0].sum(axis=1) > 0)
     own = np.eye(len(graph), len(seeds), -n_prototypes)
-    reached, back, *further = spread_seeds(graph, alpha, (given, own), rests)
+    reached, back, *further = spread_seeds(graph, alpha, (given[0], own), given[1:])
     # What comes back to each labeled node of its own label.
     loops = np.diag(back[n_prototypes:])
-
-    def travelled(given: Floats, reached: Floats, seeds: Floats) -> tuple[Floats, Floats]:
-        totals, kept = given.sum(axis=0), seeds.sum(axis=1) > 0
-        own = seeds[kept]
-        others = np.maximum(reached[n_prototypes:][kept] - loops[kept][:, None] * own, 0.0)
+    found, left_out = [], []
+    for at_nodes, scores, (_, seeds) in zip(given, (reached, *further), labels, strict=True):
+        totals, kept = at_nodes.sum(axis=0), seeds.sum(axis=1) > 0
+        others = scores[n_prototypes:][kept] - loops[kept][:, None] * seeds[kept]
         # Nodes that no label reaches have no scores: even shares.  Without the node itself, its
         # class has fewer labels to be shared by.
-        return shares(weighed(reached, totals)), shares(weighed(others, totals - own))
-
-    found, left_out = travelled(given, reached, seeds)
-    found[lost] = 1.0 / found.shape[1]
-    others = zip(rests, further, (known for _, known in without), strict=True)
-    without_fold = [travelled(*one) for one in others]
-    rows = float(counts.near[lost].sum() / 2)
-    return _Travelled(found, lost, rows, left_out, without_fold)
+        found.append(shares(weighed(scores, totals)))
+        left_out.append(shares(weighed(np.maximum(others, 0.0), totals - seeds[kept])))
+    found[0][lost] = 1.0 / found[0].shape[1]
+    return _Travelled(found, left_out, lost, float(counts.near[lost].sum() / 2))
 
 
-def settle(
-    graph: Floats, found: Floats, seeds: Floats, without: Sequence[tuple[Floats, Floats]] = ()
-) -> list[Floats]:
+def settle(graph: Floats, labels: Sequence[tuple[Floats, Floats]]) -> list[Floats]:
     """Let what is known of the nodes travel a short way: neighbors that agree prevail.
 
-    ``seeds`` (m, c) are weights of the classes at the last nodes, whose labels are known; 0 where
-    not.  Returned are shares by all labels, and without each fold.
+    ``labels`` are shares of all nodes, and weights (m, c) of the classes at the last nodes, whose
+    labels are known; 0 where not.  The first of the results does not depend on the others.
     """
     given = []
-    for own, labels in [(found, seeds), *without]:
-        known = labels.sum(axis=1) > 0
+    for own, seeds in labels:
+        known = seeds.sum(axis=1) > 0
         given.append(own.copy())
-        given[-1][len(own) - len(labels) :][known] = shares(labels[known])
+        given[-1][len(own) - len(seeds) :][known] = shares(seeds[known])
     return [shares(one) for one in spread_seeds(graph, _SETTLING, given[:1], given[1:])]
 
 
@@ -477,78 +459,57 @@ def spread_labels(
     The state has counts.  A row takes its classes of ``n_neighbors`` nodes.  One BLAS thread: in
     many small systems several would wait for each other.
     """
-    seeds, n_sets = problem.seeds, problem.n_sets
-    sizes, nodes = state.sizes.tolist(), problem.nodes(state)
-    rests = [_Rest.of(problem, fold) for fold in folds]
-    spaces = problem.spaces(state)
+    n_sets, sizes = problem.n_sets, state.sizes.tolist()
+    spaces, nodes = problem.spaces(state), problem.nodes(state)
+    # All labels, then those without each fold, here and in all that follows.
+    parts = [_Labels.of(problem, fold) for fold in (None, *folds)]
     # Graphs are made twice, and never all at a time.
     travelled = []
     for g, counts in enumerate(problem.counts(state)):
-        size = sizes[g]
-        without = [
-            (rest.counted(counts.classes, spaces[g], nodes[g][:size]), rest.seeds) for rest in rests
-        ]
-        travelled.append(_travel(counts, seeds, size, alpha, without))
+        own, space, size = counts.classes, spaces[g], sizes[g]
+        given = [(part.counted(own, space, nodes[g][:size]), part.seeds) for part in parts]
+        travelled.append(_travel(counts, given, size, alpha))
     firsts = range(0, len(nodes), n_sets)
-    labeled = [nodes[first][sizes[first] :] for first in firsts]
-    known, weight = shares(seeds), problem.nodes_of.weight
+    known, weight = shares(problem.seeds), problem.nodes_of.weight
     prototypes = split(state.prototypes, np.add.reduceat(state.sizes, firsts))
-    kernels = [
-        choose_kernels(own, known, weight, around.var(axis=0))
-        for own, around in zip(labeled, prototypes, strict=True)
-    ]
-    pairs = list(zip(kernels, labeled, strict=True))
-    fitted = [fit_ridge(some, own, known, weight) for some, own in pairs]
-    # A ridge for each fold, in each space.
-    again = [
-        [fit_ridge(some, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]
-        for some, own in pairs
-    ]
-
-    def joined_by(left_out: Sequence[Floats], ridges: Sequence[_Fitted], seeds: Floats) -> Balance:
-        by_spread = [np.mean(left_out[first : first + n_sets], axis=0) for first in firsts]
-        return balance(by_spread, [shares(one) for _, one in ridges], seeds)
-
-    joined = joined_by([one.left_out for one in travelled], fitted, seeds)
+    # Of each space, ridges and what they say of each labeled node by the others.
+    ridges = []
+    for first, around in zip(firsts, prototypes, strict=True):
+        labeled = nodes[first][sizes[first] :]
+        kernels = choose_kernels(labeled, known, weight, around.var(axis=0))
+        masks = [part.kept for part in parts]
+        ridges.append([fit_ridge(kernels, labeled[at], known[at], weight[at]) for at in masks])
     # Labels of a fold have no say in how the others are joined.
-    joined_without = [
-        joined_by([one.without[f][1] for one in travelled], own, rest.seeds[rest.kept])
-        for f, (rest, own) in enumerate(zip(rests, zip(*again, strict=True), strict=True))
-    ]
-    graphs: list[list[NodeShares]] = [[] for _ in range(1 + len(rests))]
+    joins = []
+    for i, part in enumerate(parts):
+        left_out = [one.left_out[i] for one in travelled]
+        by_spread = [np.mean(left_out[first : first + n_sets], axis=0) for first in firsts]
+        by_ridge = [shares(of_space[i][1]) for of_space in ridges]
+        joins.append(balance(by_spread, by_ridge, part.seeds[part.kept]))
+    graphs: list[list[NodeShares]] = [[] for _ in parts]
     for g, counts in enumerate(problem.counts(state)):
         one, own = travelled[g], nodes[g]
-        # Nodes that no label reaches stay as doubtful as they are.
-        both = joined(one.shares, fitted[g // n_sets][0](own))
-        sure = np.where(one.lost[:, None], both, sharpened(both, _SURER))
-        parts = zip(one.without, again[g // n_sets], joined_without, rests, strict=True)
-        without = [
-            (sharpened(join(spread, ridge(own)), _SURER), rest.seeds)
-            for (spread, _), (ridge, _), join, rest in parts
+        both = [
+            join(spread, ridge(own))
+            for join, spread, (ridge, _) in zip(joins, one.shares, ridges[g // n_sets], strict=True)
         ]
-        settled = settle(_graph(counts), sure, seeds, without)
-        graphs[0].append(NodeShares(own, sizes[g], one.shares, settled[0]))
-        for f, rest in enumerate(rests):
-            kept = np.concatenate([np.ones(sizes[g], bool), rest.kept])
-            shared, after = one.without[f][0][kept], settled[1 + f][kept]
-            graphs[1 + f].append(NodeShares(own[kept], sizes[g], shared, after))
-    ridges = [fitted, *zip(*again, strict=True)]
-    posteriors = [
-        Posterior(
-            tuple(
-                SpacePosterior(spaces[first], tuple(own[first : first + n_sets]), ridge, join)
-                for first, (ridge, _) in zip(firsts, some, strict=True)
-            ),
-            n_neighbors,
-        )
-        for own, some, join in zip(graphs, ridges, [joined, *joined_without], strict=True)
-    ]
-    return SpreadLabels(
-        posteriors[0],
-        [int(one.lost.sum()) for one in travelled],
-        [one.lost_rows for one in travelled],
-        posteriors[1:],
-    )
+        sure = [sharpened(found, _SURER) for found in both]
+        # Nodes that no label reaches stay as doubtful as they are.
+        sure[0][one.lost] = both[0][one.lost]
+        settled = settle(_graph(counts), [*zip(sure, (part.seeds for part in parts), strict=True)])
+        for i, part in enumerate(parts):
+            kept = np.concatenate([np.ones(sizes[g], bool), part.kept])
+            found = NodeShares(own[kept], sizes[g], one.shares[i][kept], settled[i][kept])
+            graphs[i].append(found)
+    posteriors = []
+    for i, join in enumerate(joins):
+        in_spaces = [
+            SpacePosterior(spaces[first], tuple(graphs[i][first : first + n_sets]), own[i][0], join)
+            for first, own in zip(firsts, ridges, strict=True)
+        ]
+        posteriors.append(Posterior(tuple(in_spaces), n_neighbors))
+    lost = [int(one.lost.sum()) for one in travelled]
+    return SpreadLabels(posteriors, lost, [one.lost_rows for one in travelled])
 
 
 def with_references(posteriors: Sequence[Posterior], plan: LabelPlan) -> list[Posterior]:

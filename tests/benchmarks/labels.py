@@ -240,9 +240,7 @@ def _no_ridge(spread: Any, ridge: Any, seeds: Any) -> Balance:
 PARTS: dict[str, dict[tuple[Any, str], Any]] = {
     "the kernel ridge": {(spreading, "balance"): _no_ridge},
     "powers of shares": {(spreading, "_POWERS"): (1.0,)},
-    "settling": {
-        (spreading, "settle"): lambda graph, found, seeds, rest=(): [found, *(a for a, _ in rest)]
-    },
+    "settling": {(spreading, "settle"): lambda graph, labels: [found for found, _ in labels]},
     "the nearest labeled rows": {
         (label_spreading, "with_references"): lambda posteriors, plan: posteriors,
     },

@@ -189,7 +189,7 @@ def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
     seeds = np.eye(2)[[0, 0, 1, 1, 1]]
     counted = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     for classes in (np.empty((3, 0)), counted):
-        found = _travel(GraphCounts(counts, None, classes), seeds, 3, 0.9, []).left_out
+        (found,) = _travel(GraphCounts(counts, None, classes), [(classes, seeds)], 3, 0.9).left_out
         for i in range(5):
             rest = np.concatenate([counted * bool(classes.size), seeds])
             rest[3 + i] = 0.0
@@ -361,27 +361,26 @@ def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
     counted[5] = 0.0
     for classes in (np.empty((8, 0)), counted):
         counts = GraphCounts(near, None, classes)
-        whole = _travel(counts, seeds, 8, 0.9, [(classes, rest)])
-        alone = _travel(counts, rest, 8, 0.9, [])
-        found, left_out = whole.without[0]
-        assert_allclose(found, alone.shares)
-        assert_allclose(found[5], 1 / 3)
+        whole = _travel(counts, [(classes, seeds), (classes, rest)], 8, 0.9)
+        alone = _travel(counts, [(classes, rest)], 8, 0.9)
+        assert_allclose(whole.shares[1], alone.shares[0])
+        assert_allclose(whole.shares[1][5], 1 / 3)
         # Of labeled nodes that are not in the fold.
-        assert_allclose(left_out, alone.left_out)
-        assert whole.shares[5, 1] > 0.9
-        again = settle(near / 40, alone.shares, rest)[0]
-        assert_allclose(settle(near / 40, whole.shares, seeds, [(alone.shares, rest)])[1], again)
+        assert_allclose(whole.left_out[1], alone.left_out[0])
+        assert whole.shares[0][5, 1] > 0.9
+        pairs = [(whole.shares[0], seeds), (alone.shares[0], rest)]
+        assert_allclose(settle(near / 40, pairs)[1], settle(near / 40, pairs[1:])[0])
 
 
 def test_what_is_known_settles_by_hand() -> None:
     edge = np.array([[0.0, 1.0], [1.0, 0.0]])
     given = np.array([[0.4, 0.6], [0.5, 0.5]])
     # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
-    (found,) = settle(edge, given, np.array([[2.0, 0.0]]))
+    (found,) = settle(edge, [(given, np.array([[2.0, 0.0]]))])
     assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
     assert_array_equal(given[1], [0.5, 0.5])
     # Alone, a node keeps what it has.
-    (found,) = settle(0 * edge, given, np.array([[2.0, 0.0]]))
+    (found,) = settle(0 * edge, [(given, np.array([[2.0, 0.0]]))])
     assert_allclose(found, [[0.4, 0.6], [1.0, 0.0]])
 
 

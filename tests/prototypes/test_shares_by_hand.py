@@ -23,10 +23,10 @@ def test_a_rare_class_counts_for_less() -> None:
 
 def test_a_label_left_out_is_told_by_the_others() -> None:
     pair = GraphCounts(1 - np.eye(2), None, np.empty((0, 0)))
-    found = _travel(pair, np.eye(2), 0, 0.5, [])
+    found = _travel(pair, [(pair.classes, np.eye(2))], 0, 0.5)
     # Each node has two thirds of its own label; alone it would be the other's.
-    assert_allclose(found.shares, [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])
-    assert found.left_out.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert_allclose(found.shares[0], [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])
+    assert found.left_out[0].tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_the_ridge_weighs_what_its_losses_say() -> None:
