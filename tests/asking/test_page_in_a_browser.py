@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,7 +146,7 @@ def _state(url: str, **wish: Any) -> dict[str, Any]:
         version = found["version"]
 
 
-def test_the_command_saves_and_goes_on_without_a_browser(tmp_path):
+def test_the_command_saves_and_goes_on_without_a_browser(tmp_path, monkeypatch):
     import rasterio
 
     truth = (np.arange(40)[:, None] >= 20) * 2 + (np.arange(30) >= 15)
@@ -177,11 +178,19 @@ def test_the_command_saves_and_goes_on_without_a_browser(tmp_path):
     shown = {name: "#" + bytes(palette[code][:3]).hex() for code, name in enumerate(ordered)}
     assert shown == colors
     # Started again, it goes on with the same labels, and may replace its own outputs.
-    with running(tmp_path, *arguments) as (url, _):
+    states = []
+
+    def look(url: str) -> None:
         with urlopen(f"{url}state", timeout=60) as reply:
-            state = json.load(reply)
-        assert state["n_labels"] == 8
-        assert {one["name"]: one["color"] for one in state["classes"]} == colors
+            states.append(json.load(reply))
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(webbrowser, "open", look)
+    assert main(["label", *arguments]) == 130
+    (state,) = states
+    assert state["n_labels"] == 8
+    assert {one["name"]: one["color"] for one in state["classes"]} == colors
 
 
 def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypatch, capsys):
