@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 import daskclust
-from daskclust.estimator import base
+from daskclust.estimator import row_functions
 from daskclust.exceptions import PerformanceWarning
 from daskclust.explain import explained, rules
 from daskclust.kernels.nearest.assign import nearest
@@ -142,7 +142,7 @@ def test_rows_in_memory_are_labeled_once(monkeypatch):
         labeled.append(len(x))
         return nearest(x, *args, **kwargs)
 
-    monkeypatch.setattr(base, "nearest", counting)
+    monkeypatch.setattr(row_functions, "nearest", counting)
     rules(model, X)
     assert sum(labeled) == len(X)
 
