@@ -49,6 +49,8 @@ _FOLDS, _WEIGHT_DIGITS = 4, 4
 _DRAWN, _DRAWN_BY_MANY, _FEW = 8.0, 1.0, 8
 #: Share of what labels left out say, beyond chance, from which the graph is trusted wholly.
 _TRUSTED = 0.5
+#: Labels of a class that say too little of it when one of them is left out.
+_PAIR = 2
 #: That of the graph less so above 1: who is surer of the same classes errs no more often.
 _DRAWN_UP = 0.5
 #: Sum of the weights, at least: without any, all rows would be of the first class.
@@ -167,27 +169,32 @@ def mix(
 
     ``parts`` are probabilities of labeled rows, each without its label: of the spread labels and
     the classifier, or its trees and linear functions; ``known`` the shares of their classes.
-    Weights begin with the graph as far as it foretells these labels better than chance does, the
-    rest is the classifier's, of it ``linear_share`` that of the linear functions; of rows that miss
-    values, whose share is ``gaps``, the graph alone knows what lies beside them.  The log loss is
-    convex in the weights, and so is what draws them.
+    Weights begin with the graph as far as it foretells these labels better than chance does, all of
+    them or those of classes of more than two labels.  The rest is the classifier's, of it
+    ``linear_share`` that of the linear functions; of rows that miss values, whose share is
+    ``gaps``, the graph alone knows what lies beside them.  The log loss is convex in the weights,
+    and so is what draws them.
     """
     n_classes = np.count_nonzero(known.sum(axis=0))
     a_class = len(known) / n_classes
     most = float(np.clip(_DRAWN * (_FEW / a_class) ** 2, _DRAWN_BY_MANY, _DRAWN))
 
-    def loss(weights: Floats, logs: Floats) -> tuple[float, Floats]:
+    def loss(weights: Floats, logs: Floats, weight: Floats) -> tuple[float, Floats]:
         joint = np.tensordot(weights, logs, 1)
         joint -= joint.max(axis=1, keepdims=True)
         joint -= np.log(np.exp(joint).sum(axis=1, keepdims=True))
         slopes = np.einsum("ij,mij->mi", np.exp(joint) - known, logs) @ weight
         return -float(weight @ (known * joint).sum(axis=1)), slopes
 
-    def said(weights: list[float], parts: Sequence[Floats]) -> float:
-        return loss(np.array(weights), np.log([surely(part) for part in parts]))[0] / len(known)
+    def said(weights: list[float], parts: Sequence[Floats], weight: Floats = weight) -> float:
+        logs = np.log([surely(part) for part in parts])
+        return loss(np.array(weights), logs, weight)[0] / float(weight.sum())
 
     spread = said([1.0], parts[:1])
-    foretold = 1 - spread / np.log(n_classes)
+    # A class of two labels keeps one: where it lies in two places, no part foretells the other.
+    told = weight * (known @ known.sum(axis=0) > _PAIR)
+    best = min(spread, said([1.0], parts[:1], told)) if told.any() else spread
+    foretold = 1 - best / np.log(n_classes)
     trust = float(np.clip(foretold / _TRUSTED, 0, 1)) ** 2
     trust += gaps * (1 - trust)
     within = [1 - linear_share, linear_share][: len(parts) - 1]
@@ -195,7 +202,7 @@ def mix(
     logs = np.log([surely(part) for part in parts])
 
     def drawn(weights: Floats) -> tuple[float, Floats]:
-        value, slopes = loss(weights, logs)
+        value, slopes = loss(weights, logs, weight)
         # Above 1 the graph is drawn no more than there, and a little.
         above = max(weights[0] - 1, 0.0)
         apart = weights - begin

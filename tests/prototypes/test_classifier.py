@@ -503,6 +503,23 @@ def test_a_graph_that_foretells_no_better_than_chance_is_not_where_weights_begin
     assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
 
 
+@pytest.mark.parametrize(("of_three", "of_two"), [(0.25, -1.0), (0.0, 0.625)])
+def test_two_labels_of_a_class_say_nothing_against_the_graph(
+    of_three: float, of_two: float
+) -> None:
+    """All labels foretell -0.25 and 0.25 beyond chance, those of the class of three 0.25 and 0."""
+    known = np.eye(2)[[0, 0, 0, 1, 1]]
+    right = (0.5 ** (1 - np.repeat([of_three, of_two], [3, 2])))[:, None]
+    graph = known * right + (1 - known) * (1 - right)
+    nothing = np.full((5, 2), 0.5)
+    found = spreading.mix([graph, nothing, nothing], known, np.ones(5), 0.25)
+    # (2 * 0.25)^2 is the graph's.
+    assert found.weights[1] == pytest.approx(0.75, abs=1e-3)
+    # What is told of the loss is that of all labels.
+    skill = (3 * of_three + 2 * of_two) / 5
+    assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
+
+
 @pytest.mark.parametrize("gaps", [0.0, 0.4, 1.0])
 def test_rows_that_miss_values_begin_with_the_graph(gaps: float) -> None:
     """Trees and linear functions of filled rows won labels that they then got wrong."""
