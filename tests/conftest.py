@@ -17,8 +17,6 @@ from distributed import Client, LocalCluster, default_client
 from distributed.utils import get_mp_context
 from helpers import spread_by_less
 from hypothesis import settings
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import Dispatcher
 
 import daskclust
 from daskclust import cli
@@ -186,40 +184,6 @@ def _forked_workers() -> Iterator[None]:
     methods = ("distributed.worker.multiprocessing-method", "multiprocessing.context")
     with dask.config.set(dict.fromkeys(methods, "forkserver")):
         get_mp_context().set_forkserver_preload(_IMPORTED)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _kernels_compiled_once() -> Iterator[None]:
-    """Let one process of xdist compile a kernel, and the others read it: all begin with the same.
-
-    A kernel waits for those that it calls, and these for none that waits for them.
-    """
-    if os.name == "nt" or "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
-        return
-    import fcntl
-
-    compile_it, held = Dispatcher.compile, set()
-
-    def compile_once(kernel: Any, signature: Any) -> Any:
-        folder = getattr(kernel._cache, "cache_path", None)
-        name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
-        # Numba's own lock first: a thread that waits for the file must not be waited for.
-        with global_compiler_lock:
-            if folder is None or name in held:
-                return compile_it(kernel, signature)
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            with open(Path(folder, f"{name}.lock"), "w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                held.add(name)
-                try:
-                    return compile_it(kernel, signature)
-                finally:
-                    held.remove(name)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dispatcher, "compile", compile_once)
         yield
 
 
