@@ -1,16 +1,8 @@
-"""K-means on row blocks; growing samples before it runs on all rows, and batches of a stream.
-
-Early iterations do not need all rows: the squared error of the mean of m sampled rows is of the
-order ``1 / m``.  So several starts are tried on a small part of a uniform sample, of which the
-worse half is dropped after a few iterations; when the centers move less than this error, the part
-is doubled.  Then Lloyd iterations run on all rows, to the same tolerance.  A uniform sample holds
-few of the outliers, which may cause most of the inertia: the farthest rows are all taken beside.
-"""
+"""K-means on row blocks, and on batches of a stream."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -19,7 +11,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from daskclust._types import Floats, Ints
+from daskclust._types import Floats
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
@@ -42,24 +34,16 @@ from daskclust.estimator.spaces import (
     UnitSphere,
     Whitened,
 )
-from daskclust.kernels.starts.draws import draw_greedy, in_tiles, n_draws
-from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
+from daskclust.reduction import SURVEY, SurveyRequest
+from daskclust.starts.growing import SampledKMeans
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
-    Candidates,
-    Sample,
-    draw_sample,
-    drawn_at_once,
-    filled,
-    first_rows,
-    grows,
-    large_starts,
-    n_candidates,
+    improve_on_sample,
     n_survey_picks,
-    pays,
     sample_centers,
 )
+from daskclust.starts.steps import MOMENTUM
 
 
 def can_follow(model: Any) -> bool:
@@ -77,144 +61,6 @@ def can_follow(model: Any) -> bool:
     return True
 
 
-#: How far centers go on, as a share of their last move: about half as many iterations where many
-#: rows lie between clusters.
-MOMENTUM = 0.9
-#: Squared moves, over the squared standard errors of the means, that are lost in noise.
-_SHARE = 0.1
-#: Iterations on a part before the first with momentum: most parts take few.
-_PLAIN = 2
-#: Iterations on a part after which the worse half of the tries is dropped: few of them would win.
-_TRIAL = 4
-#: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
-#: must begin at the same centers.
-_MOST = 300
-#: Below any weight of a cluster.
-_TINY = 1e-140
-#: Tries of a restart; fewer where rows times centers are many.
-_TRIES, _WORK = 8, 2**20
-#: Draws of their own, beside those of the start and the sample.
-_OF_TRIES = 2**33 + 1
-
-
-def greedy_tries(
-    sample: Sample, candidates: Floats, k: int, seed: int, mean: Floats
-) -> Floats | None:
-    """Draw several starts (t, k, p) by greedy k-means++ from candidates and a part of the sample.
-
-    Candidates are rows far apart, so that small clusters without a sampled row have some, too.
-    ``mean`` stands for missing values.  None where the part has fewer than k distinct rows.
-    """
-    part, weight, _ = sample.part(first_rows(k))
-    points = np.concatenate([candidates, filled(part, mean)])
-    each = np.full(len(candidates), weight.sum() / sample.n_rows)
-    mass = np.concatenate([each, weight])
-    tiles, found = in_tiles(points, mass), []
-    for t in range(max(1, min(_TRIES, _WORK // (first_rows(k) * k)))):
-        uniforms = np.random.default_rng([seed, _OF_TRIES, t]).random((k, n_draws(k)))
-        places = draw_greedy(tiles, k, uniforms)
-        if len(places) < k:
-            return None
-        found.append(points[places])
-    return np.stack(found)
-
-
-def _settled(
-    level: LloydProblem, centers: Floats, spread: float, n_restarts: int
-) -> tuple[Floats, Floats]:
-    """Iterate each set until its moves drown in noise; return centers and inertia.
-
-    ``spread`` is the squared weight of the drawn rows over their weight.
-    """
-    centers, points = centers.copy(), centers.copy()
-    inertia = np.full(len(centers), np.inf)
-    moving = list(range(len(centers)))
-    for n_iter in range(1, _MOST + 1):
-        state = CenterSets(points[moving], shift=level.shift, missing=level.missing)
-        stats = level.rows.reduce(ASSIGN, state)
-        still = []
-        for at, s in enumerate(moving):
-            moved, _, before = level.moved(points[s], centers[s], stats, at)
-            squared = ((moved - points[s]) ** 2).sum(axis=1)
-            noise = spread * stats.inertia[at] / np.maximum(stats.counts[at], _TINY) ** 2
-            # Each cluster by its own noise: that of a few far rows would hide all the others.
-            share = np.divide(
-                squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
-            )
-            centers[s], inertia[s] = moved, stats.inertia[at].sum()
-            points[s] = level.ahead(before, moved, n_iter)
-            if share.mean() > _SHARE and squared.sum() > level.tolerance:
-                still.append(s)
-        moving = still
-        if n_iter == _TRIAL:
-            better = set(_better_half(inertia, n_restarts).ravel().tolist())
-            moving = [s for s in moving if s in better]
-        if not moving:
-            break
-    return centers, inertia
-
-
-def _ranked(inertia: Floats, n_restarts: int) -> Ints:
-    """Places of each restart's sets, the best first: (r, t)."""
-    costs = inertia.reshape(n_restarts, -1)
-    # Equal solutions, numbered differently, are not chosen between by rounding.
-    costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
-    first = np.arange(0, inertia.size, costs.shape[1])
-    return first[:, None] + np.argsort(costs, axis=1, kind="stable")
-
-
-def _better_half(inertia: Floats, n_restarts: int) -> Ints:
-    ranked = _ranked(inertia, n_restarts)
-    return ranked[:, : -(-ranked.shape[1] // 2)]
-
-
-def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Floats:
-    """Improve the tries of each restart on doubling parts of the sample; keep the best, (r, k, p).
-
-    `tries` (t, k, p): one array for each restart, all of the same shape. `sample`: in the space of
-    the metric.  All other rows of the problem are not read.
-    """
-    sets = np.stack(tries)
-    r, _, k, p = sets.shape
-    sizes = [sample.n_drawn]
-    while sizes[-1] // 2 > 0.75 * min(first_rows(k), sample.n_drawn):
-        sizes.append(sizes[-1] // 2)
-    for size in reversed(sizes):
-        x, weight, spread = sample.part(size)
-        level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
-        settled, inertia = _settled(level, sets.reshape(-1, k, p), spread, r)
-        last = size == sample.n_drawn
-        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
-        sets = settled[better]
-    return sets[:, 0]
-
-
-def nested_start(
-    problem: LloydProblem,
-    k: int,
-    mean: Floats,
-    tries: Callable[[Sample], Sequence[Floats] | None],
-    otherwise: Callable[[], Floats],
-    total: float,
-    seed: int,
-) -> Floats:
-    """Find starting centers of all restarts, (r, k, p), on samples.
-
-    `k`, `mean`, `total`, `seed`: see :func:`draw_sample`. `tries`: starts of each
-    restart, (t, k, p). `otherwise`: finds the centers if there are none, or if few rows have most
-    of the weight.
-
-    Two passes; all other work is done on the client, on the threads used for NumPy input.
-    """
-    sample = draw_sample(
-        problem.rows, k, mean, total, seed, shift=problem.shift, missing=problem.missing
-    )
-    if sample.total <= 0 or sample.size < min(first_rows(k), problem.rows.n_rows) / 2:
-        return otherwise()
-    found = tries(sample)
-    return otherwise() if found is None else grown(problem, found, sample)
-
-
 Algorithm = Literal["auto", "lloyd", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
@@ -230,22 +76,21 @@ class KMeans(LloydClusterer):
         Number of clusters k.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p), fitted model or callable, default="k-means||"
-        How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
-        candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
-        and clusters the candidates, each weighted by the number of rows nearest to it.  Where
-        ``k p`` is 16 384 or more (embeddings), or k 256 or more and rows fewer than 160 a cluster,
-        that would take as long as dozens of iterations: as many candidates are drawn uniformly
-        then, with the 1024 rows farthest from some of them, and centers are chosen from these by
-        greedy k-means++ [1]_, in about the time of up to three iterations (five where there are
-        fewer than 7 rows a cluster).
-        ``"k-means++"`` draws one center a pass [1]_.  ``"random"`` draws rows.  The next three
-        are deterministic: ``"maximin"`` takes the row of the largest norm, then always the row
-        farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the largest local
-        density times distance to those taken [4]_; ``"robin"`` rows far from each other whose
-        local outlier factor is near 1 [5]_.  The last two compare all rows up to
-        ``daskclust.init-rows`` (5000), and a uniform sample of so many beyond that.  A callable
-        is given ``(X, n_clusters, random_state)`` and returns the centers.  A fitted model of as
-        many clusters gives its centers, and so its order of the clusters.
+        Initialization of the centers:
+
+        - ``"k-means||"``: k-means on a sample of the rows that grows (see Notes).
+        - ``"k-means++"``: one row after another, one per pass, with probability proportional to
+          ``w D^2`` [1]_.  Each is the best of ``2 + ln k`` draws, judged on a sample of the rows.
+        - ``"random"``: rows drawn at random.
+        - ``"maximin"``: the row of the largest norm, then always the row farthest from those
+          chosen, one per pass [3]_.
+        - ``"dkm++"``: rows of the largest local density times distance to those chosen [4]_.
+        - ``"robin"``: rows far from each other whose local outlier factor is near 1 [5]_.
+        - an array, a fitted model of as many clusters (whose centers are used, and their order),
+          or a callable, which gets ``(X, n_clusters, random_state)`` and returns the centers.
+
+        ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.  The last two compare all
+        rows up to ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for
@@ -256,22 +101,19 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         A restart has converged when the squared shift of all its centers is at
         most ``tol`` times the mean variance of the features.
     oversampling_factor : float, default=2.0
-        Candidates a round of ``"k-means||"``, as a multiple of ``n_clusters``.
+        Candidates per round of ``"k-means||"``, as a multiple of ``n_clusters``.
     init_rounds : int, default=5
-        Rounds of ``"k-means||"``; more follow only while there are fewer
-        candidates than clusters.
+        Rounds of ``"k-means||"``.  More follow only while there are fewer candidates than
+        clusters.
     algorithm : {"auto", "lloyd", "nested"}, default="auto"
-        Where the iterations begin.  ``"lloyd"`` iterates on all rows.  ``"nested"`` iterates on
-        a sample first, which is doubled each time the centers move less than its noise [7]_,
-        then on all rows, to the same tolerance.  From the fourth iteration on, each center goes
-        0.9 times its last move beyond its mean (Nesterov's momentum), which mostly takes fewer
-        iterations; inertia may rise for some of them.  The final centers are means.
-        With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
-        the candidates and the sample, and on each part of it the worse half is dropped after
-        four iterations.
-        ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
-        cluster, where 10 rows a cluster fit 256 MiB.  Where ``k p`` is 16 384 or more and the
-        sample has fewer than 64 rows a cluster, of that it takes the momentum only.
+        Iterations:
+
+        - ``"lloyd"``: plain iterations on all rows.
+        - ``"nested"``: the initial centers, whatever ``init``, are first iterated on a sample that
+          grows (see Notes).  From the fourth iteration on, momentum adds 0.9 times the last shift
+          of each center to its update, which mostly takes fewer iterations; inertia may rise for
+          some of them.  The final centers are means.
+        - ``"auto"``: ``"nested"`` for ``init="k-means||"``, else ``"lloyd"``.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
@@ -338,18 +180,28 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``, or 2 where candidates
-    are drawn uniformly; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others),
-    1 an iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers stood still.
+    *Initialization*.  ``"k-means||"`` draws a uniform sample of 65 536 rows or 256 per cluster, at
+    most a quarter of all rows and 256 MiB.  Of up to 8192 rows, or 20 per cluster, the sample is
+    all rows.  Otherwise the farthest rows (up to 1024, or 2.5 per cluster) are added, and
+    candidates from ``init_rounds`` rounds, in which each row is drawn with probability
+    proportional to ``w D^2`` [2]_.  Up to 8 sets of centers are drawn by greedy k-means++ from
+    these rows and iterated.  The best set is improved by swaps: two clusters are merged and a
+    third one is split if that lowers the cost.  With more than ``3 k + 12`` features this is done
+    in the space of ``2 k + 8`` principal directions.  Then the centers are iterated on the
+    sample, which is doubled each time they move less than its noise [7]_.  Candidates are never
+    averaged: in many dimensions the mean of a few rows is nearer to any row than a single row is,
+    and attracts nearly all of them.  Of 256 clusters or more one set is drawn, without swaps, and
+    without rounds if ``k p`` is 16 384 or more or there are fewer than 160 rows per cluster.
+
+    *Passes*: 1 to check the data, those of the initialization (``"k-means||"``: ``init_rounds + 2``,
+    1 if the sample is all rows, 2 without rounds; ``"k-means++"``: ``k + 1``; ``"maximin"``: k; the
+    others: at most 1), 1 per iteration, 1 whenever a cluster is empty, and 1 at the end unless the
+    centers stood still.  ``"nested"`` with other initializations takes 2 more.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
     that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
     again in each round, with the same result.  *To the client*: O(r k p) a worker thread and
     pass, never anything of length n.
-
-    Rounds of k-means|| draw as if every row were measured against every candidate, but measure only
-    rows that may win.  The weights of candidates are counted on all rows up to 65 536 (or 50 a
-    candidate), and on a sample of about so many beyond.
 
     Sums of clusters are of the values as they are, in float64.  Where data lie so far from 0 that
     the steps of float64 show beside their spread, inertia is above that of scikit-learn, which
@@ -361,10 +213,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Labels are exact: a row whose two nearest centers cannot be told apart in the
     input's precision is decided by direct differences in float64.
-
-    ``"nested"`` makes 2 passes more (of k-means|| 1) and leaves it to the client to iterate on
-    the sample, of 65 536 rows or 256 a cluster, at most a quarter of all and 256 MiB, and the 1024
-    rows (or 2.5 a cluster) that lie farthest from some of them.
 
     References
     ----------
@@ -549,7 +397,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         )
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
-        survey, k = data.survey, self.n_clusters
+        survey = data.survey
         metric: Metric = _ANGULAR.get(self.metric, EUCLIDEAN)
         tolerance = float(self.tol * survey.variance.mean())
         if self.metric == "mahalanobis":
@@ -563,64 +411,43 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         shift = survey.mean if metric.is_identity else None
         problem = LloydProblem(
             data.rows,
-            partial(self._start, data, metric, shift),
+            partial(self._start, data, metric, shift, tolerance),
             int(self.max_iter),
             tolerance,
             metric,
             shift,
             missing=survey.n_incomplete > 0,
         )
-        drawn = isinstance(self.init, str) and self.init == "k-means||"
-        nested = self.algorithm == "nested"
-        if nested or (self.algorithm == "auto" and drawn and pays(data.rows, k)):
+        grown = isinstance(self.init, str) and self.init == "k-means||"
+        if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
             problem = replace(problem, momentum=MOMENTUM)
-            if nested or grows(data.rows, k):
-                problem = replace(problem, start=partial(self._nested_start, data, problem))
         return problem
 
-    def _start(self, data: OpenData, metric: Metric, shift: Floats | None) -> Floats:
-        k = self.n_clusters
+    def _start(self, data: OpenData, metric: Metric, shift: Floats | None, tol: float) -> Floats:
+        k, missing = self.n_clusters, data.survey.n_incomplete > 0
         if not isinstance(self.init, str):
             given = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
-            return np.stack([metric(centers) for centers in given])
-        return sample_centers(
-            data.rows,
-            data.survey,
-            self.init,
-            k,
-            data.seeds,
-            oversampling_factor=self.oversampling_factor,
-            init_rounds=self.init_rounds,
-            shift=shift,
-            missing=data.survey.n_incomplete > 0,
-        )
-
-    def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:
-        k, seeds, rows, survey = self.n_clusters, data.seeds, data.rows, data.survey
-        start = partial(nested_start, problem, k, survey.mean, total=survey.weight, seed=seeds[0])
-        if not (isinstance(self.init, str) and self.init == "k-means||"):
-            given = problem.start()
-            return start(lambda _: list(given[:, None]), lambda: given)
-        if drawn_at_once(rows, k):
-            count = n_candidates(rows, k, self.oversampling_factor, self.init_rounds)
-
-            def alone(sample: Sample) -> list[Floats] | None:
-                starts = large_starts(sample, k, seeds, survey.mean, count)
-                return None if starts is None else [one[None] for one in starts]
-
-            return start(alone, problem.start)
-        first = [filled(picks["x"][picks["row"] >= 0], survey.mean) for picks in survey.picks]
-        drawn = Candidates(rows, survey, first, seeds, 0, problem.shift, problem.missing)
-        drawn.oversample(k, self.oversampling_factor, self.init_rounds)
-
-        def tries(sample: Sample) -> list[Floats] | None:
-            found = [
-                greedy_tries(sample, points, k, seed, survey.mean)
-                for points, seed in zip(drawn.points, seeds, strict=True)
-            ]
-            return None if any(f is None for f in found) else [f for f in found if f is not None]
-
-        return start(tries, lambda: drawn.clustered(k))
+            centers = np.stack([metric(centers) for centers in given])
+        else:
+            centers = sample_centers(
+                data.rows,
+                data.survey,
+                self.init,
+                k,
+                data.seeds,
+                oversampling_factor=self.oversampling_factor,
+                init_rounds=self.init_rounds,
+                shift=shift,
+                missing=missing,
+                metric=metric,
+                tolerance=tol,
+            )
+            if self.init == "k-means||":
+                return centers
+        if self.algorithm == "nested":
+            level = SampledKMeans(metric, tol, shift, missing)
+            return improve_on_sample(data.rows, data.survey, centers, data.seeds[0], level)
+        return centers
 
 
 def _whitened(survey: Any, metric: Whitened) -> Any:

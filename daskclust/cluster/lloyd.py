@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -19,20 +19,15 @@ from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
-    FARTHEST,
     CenterSets,
-    Clusters,
     ClusterStatistics,
-    FarthestRequest,
     RowLabels,
 )
 from daskclust.reduction.assign import ASSIGN_KEPT, MovedCenters
-from daskclust.starts.sampled import is_large, note_start
+from daskclust.starts.sampled import note_start
+from daskclust.starts.samples import is_large
+from daskclust.starts.steps import LloydStep
 
-#: Farthest rows asked for, for each empty cluster: some may be unfit.
-_SPARE = 4
-#: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
-_PLAIN = 3
 #: Bounds of rows are kept between passes for so many centers of so many features, and for centers
 #: of more features that are large together.  Of fewer, from so many products on, while centers move
 #: by less than a share of the spread of a feature: otherwise scores cost no more.
@@ -60,56 +55,6 @@ class LloydState:
     n_iter: Annotated[Ints, "i r"]
     counts: Annotated[Floats, "f r k"]
     before: Annotated[Floats, "f r k p"]
-
-
-def relocate_empty(
-    rows: Rows,
-    centers: Floats,
-    clusters: Clusters,
-    *,
-    feature_weights: Floats | None = None,
-    shift: Floats | None = None,
-) -> Clusters:
-    """Give empty clusters, of which there are some, the rows farthest from their centers; one pass.
-
-    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment. Ties
-    go by row number. A cluster stays empty where every row lies on its center.
-    """
-    n_empty = int((clusters.counts <= 0).sum())
-    missing = clusters.masses is not None
-    request = FarthestRequest(centers, _SPARE * n_empty, feature_weights, shift, missing)
-    far = rows.reduce(FARTHEST, request)["x"]
-    founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
-    return found_clusters(clusters, founders, centers)
-
-
-def found_clusters(
-    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats
-) -> Clusters:
-    """Make each empty cluster of one row, taken from the cluster it was in.
-
-    `founders`: (row, weight, its cluster), best first. What a founder misses is taken from the
-    center it had. Where founders are too few, clusters stay empty.
-    """
-    sums, counts = clusters.sums.copy(), clusters.counts.copy()
-    masses = None if clusters.masses is None else clusters.masses.copy()
-    waiting = np.flatnonzero(counts <= 0).tolist()
-    for row, weight, donor in founders:
-        if not waiting:
-            break
-        if counts[donor] <= weight:
-            # The only row of its cluster: moving it would empty that one.
-            continue
-        k = waiting.pop(0)
-        counts[k] = weight
-        counts[donor] -= weight
-        gone = np.isnan(row)
-        sums[k] = weight * np.where(gone, centers[donor], row)
-        sums[donor] -= np.where(gone, 0.0, sums[k])
-        if masses is not None:
-            masses[k] = weight
-            masses[donor] -= np.where(gone, 0.0, weight)
-    return Clusters(sums, counts, masses)
 
 
 class ClassClusters(Protocol):
@@ -155,24 +100,7 @@ class LloydProblem(DataAlone):
     centers of all restarts, (r, k, p), there. `tolerance`: squared shift of a restart's centers, up
     to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
     labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
-    distance. `momentum`: how far the centers go on after the first `n_plain` iterations, as a share
-    of their last move; below 1.
-
-    With momentum b, rows are assigned to ``y = m + b (m - m')``, of the means m of the last
-    iteration and m' of the one before (Nesterov's method, as a step of Lloyd's algorithm is one
-    of gradient descent).  Where the means turn back, against their last move, momentum begins
-    anew (O'Donoghue and Candes).  Centers go beyond the means for the next assignment only: the
-    final centers are means, and converged are points that differ from their means by no more
-    than the tolerance.  Near a fixed point a plain iteration multiplies errors by eigenvalues e
-    in [0, 1), one with momentum by ``sqrt(b e)`` where e is below ``4 b / (1 + b)^2``: slow
-    directions gain, fast ones lose.  Inertia may rise for some iterations.
-
-    References
-    ----------
-    .. [1] Nesterov, Y. (1983). A method of solving a convex programming problem with
-       convergence rate O(1/k^2). Soviet Mathematics Doklady 27.
-    .. [2] O'Donoghue, B., Candes, E. (2015). Adaptive restart for accelerated gradient
-       schemes. Foundations of Computational Mathematics 15.
+    distance. `momentum`: see :class:`~daskclust.starts.steps.LloydStep`.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -187,7 +115,6 @@ class LloydProblem(DataAlone):
     clamped: ClassClusters | None = None
     missing: bool = False
     momentum: float = 0.0
-    n_plain: int = _PLAIN
     _last: _LastPass = field(default_factory=_LastPass, init=False, compare=False, repr=False)
 
     def identity(self) -> Mapping[str, Any]:
@@ -234,34 +161,12 @@ class LloydProblem(DataAlone):
             last.spread = float(np.sqrt(stats.inertia.sum() / (p * weight)))
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
-    def moved(
-        self, points: Floats, before: Floats, stats: ClusterStatistics, at: int
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return means and weights of one of the assigned sets, and from where momentum counts.
-
-        `points`, `before` (k, p): what rows were assigned to, and the means before. Momentum counts
-        from these, or begins anew at the new means: where these turn back, and for clusters that
-        were empty and are refilled.
-        """
-        found = clusters = stats.of(at)
-        if (clusters.counts <= 0).any():
-            found = relocate_empty(self.rows, points, clusters, shift=self.shift)
-        means = self.metric.project(found.means(points))
-        filled = clusters.counts[:, None]
-        turned = (filled * (points - means) * (means - before)).sum() > 0
-        return means, found.counts, means if turned else np.where(filled > 0, before, means)
-
-    def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
-        """Points to which rows are assigned after so many iterations."""
-        if self.momentum == 0.0 or n_iter < self.n_plain:
-            return means
-        return self.metric.project(means + self.momentum * (means - before))
-
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
+        move = LloydStep(self.rows, self.metric, self.shift, self.momentum)
         active = np.flatnonzero(~state.converged)
         points = np.stack(
-            [self.ahead(state.before[r], state.centers[r], int(state.n_iter[r])) for r in active]
+            [move.ahead(state.before[r], state.centers[r], int(state.n_iter[r])) for r in active]
         )
         stats = self._assign(points)
         before = state.before.copy()
@@ -270,7 +175,7 @@ class LloydProblem(DataAlone):
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            centers[r], counts[r], before[r] = self.moved(points[at], state.centers[r], stats, at)
+            centers[r], counts[r], before[r] = move.means(points[at], state.centers[r], stats, at)
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)

@@ -16,7 +16,6 @@ from daskclust.cluster.lloyd import (
     LloydClusterer,
     LloydProblem,
     LloydState,
-    found_clusters,
 )
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
@@ -34,7 +33,8 @@ from daskclust.exceptions import ConstraintError
 from daskclust.kernels.nearest.assign import accumulate, nearest
 from daskclust.persistence.schema import Array, Classes, Entry
 from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
-from daskclust.starts.sampled import n_survey_picks, recluster, sample_centers
+from daskclust.starts.sampled import cluster_few, n_survey_picks, sample_centers
+from daskclust.starts.steps import found_clusters
 
 #: How the centers are sampled that no class provides.
 _SAMPLERS = {"ss-k-means||": "k-means||", "ss-k-means++": "k-means++", "seeded-random": "random"}
@@ -304,11 +304,11 @@ callable, default="ss-k-means||"
         k = self.n_clusters
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
-        fixed = classes.centers(data.seeds[0])
+        fixed, sampler = classes.centers(data.seeds[0]), _SAMPLERS[self.init]
         return sample_centers(
-            unlabeled,
+            data.rows if sampler == "k-means||" else unlabeled,
             data.survey,
-            _SAMPLERS[self.init],
+            sampler,
             k,
             # Restarts differ in the sampled centers only.
             data.seeds if len(fixed) < k else data.seeds[:1],
@@ -410,7 +410,7 @@ class LabeledRows:
         """Cluster the rows: weighted k-means++, then Lloyd; centers in ascending order."""
         there = self.mass > 0
         points = self.points[there].astype(np.float64)
-        found = recluster(points, self.mass[there], count, seed)
+        found = cluster_few(points, self.mass[there], count, seed)
         if len(found) < count:
             # Points so close that their squared distances are 0: any of them will do.
             found = points[:count]

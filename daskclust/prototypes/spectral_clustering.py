@@ -37,7 +37,7 @@ from daskclust.prototypes.labeled import (
 from daskclust.prototypes.posterior import near_values
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, count_prototypes
 from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
-from daskclust.starts.sampled import recluster
+from daskclust.starts.sampled import cluster_few
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def cluster_nodes(
     if wanted is not None:
         graph = normalized(propagate_pairs(graph, wanted, _PAIRS_ALPHA), loops=True)
     embedding = embed(graph, min(n_clusters, len(near)), _REGULARIZATION)
-    centers = recluster(embedding.vectors, np.maximum(mass, 0.0), n_clusters, seed)
+    centers = cluster_few(embedding.vectors, np.maximum(mass, 0.0), n_clusters, seed)
     clusters = nearest_several(embedding.vectors, centers, 1)[0][:, 0].astype(np.int64)
     return embedding, clusters
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH, relocate_empty
+from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH
 from daskclust.engine import Rows, open_rows, side_by_side
 from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.estimator.fitting import Step
@@ -31,6 +31,7 @@ from daskclust.prototypes.views import (
 )
 from daskclust.reduction import Clusters, RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
+from daskclust.starts.steps import relocate_empty
 
 #: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10

@@ -1,4 +1,4 @@
-"""KMeans(algorithm="nested"): samples that grow, and where they lead."""
+"""Initial centers on samples that grow, and momentum."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
-from daskclust.cluster.kmeans import MOMENTUM, grown
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import open_rows
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.reduction.assign import ClusterStatistics
-from daskclust.starts.sampled import Sample, draw_sample
+from daskclust.starts.growing import SampledKMeans, grow
+from daskclust.starts.samples import Sample, draw_sample
+from daskclust.starts.steps import MOMENTUM, LloydStep
 from daskclust.testing.strategies import row_chunks
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -38,10 +39,6 @@ def overlapping(n: int = N, p: int = P, k: int = K, seed: int = 0) -> tuple[np.n
 
 
 X, TRUTH = overlapping()
-
-
-def problem(rows: np.ndarray, **more) -> LloydProblem:
-    return LloydProblem(open_rows(rows), lambda: rows[None, :K], 300, 1e-9, **more)
 
 
 # ---- the sample ---------------------------------------------------------------------------
@@ -105,7 +102,8 @@ def test_the_best_try_survives_the_parts() -> None:
     poor = np.tile(good.mean(axis=0), (K, 1)) + 1e-3 * rng.normal(size=(K, P))
     poor[1:] += 50.0
     sample = draw_sample(open_rows(X), K, X.mean(axis=0), float(N), 0)
-    found = grown(problem(X), [np.stack([poor, good, poor]), np.stack([good, poor, poor])], sample)
+    tries = np.array([[poor, good, poor], [good, poor, poor]])
+    found = grow(SampledKMeans(tolerance=1e-9), tries, sample)
     for centers in found:
         np.testing.assert_allclose(centers, good, atol=0.2)
 
@@ -153,23 +151,24 @@ def test_a_cluster_of_processes_gives_the_same_labels(client) -> None:
     np.testing.assert_array_equal(values(model.labels_), wanted.labels_)
 
 
-def test_auto_is_nested_where_rows_are_many_and_k_means_parallel_starts() -> None:
-    def centers(rows, k=K, **params):
-        return KMeans(k, random_state=2, max_iter=3, **params).fit(rows).cluster_centers_
+@pytest.mark.parametrize(("init", "like"), [("k-means||", "nested"), ("random", "lloyd")])
+def test_auto_uses_samples_and_momentum_if_it_draws_the_centers(init, like) -> None:
+    rows = slow_data()
+    found = {
+        name: KMeans(
+            20, init=init, n_init=1, algorithm=name, tol=0.0, max_iter=30, random_state=2
+        ).fit(rows)
+        for name in ("auto", "lloyd", "nested")
+    }
+    assert_array_equal(found["auto"].cluster_centers_, found[like].cluster_centers_)
+    other = "lloyd" if like == "nested" else "nested"
+    assert not np.array_equal(found["auto"].cluster_centers_, found[other].cluster_centers_)
 
-    for rows, params, nested in (
-        (X, {}, True),
-        (X[:8191], {}, False),
-        (X, {"k": len(X) // 10 + 1}, False),
-        (X, {"init": X[:K]}, False),
-        (X, {"init": "random", "n_init": 1}, False),
-    ):
-        found = centers(rows, **params)
-        same = {
-            name: np.array_equal(found, centers(rows, algorithm=name, **params))
-            for name in ("lloyd", "nested")
-        }
-        assert same == {"lloyd": not nested, "nested": nested}
+
+def test_all_of_few_rows_are_the_sample() -> None:
+    model = KMeans(K, random_state=0).fit(chunked(X[:8000]))
+    # The survey, the rows, and an iteration.
+    assert model.history_[0]["passes"] == 3
 
 
 @pytest.mark.parametrize("n_init", [1, 3])
@@ -297,16 +296,16 @@ def test_momentum_takes_fewer_iterations_to_a_fixed_point():
 def test_momentum_by_hand():
     # Two clusters on a line, for which assignments never change: centers 1 and 12.
     data = np.array([[0.0], [2.0], [11.0], [13.0]])
-    problem = LloydProblem(open_rows(data), lambda: np.zeros((1, 2, 1)), 9, 0.0, momentum=0.5)
+    step = LloydStep(open_rows(data), momentum=0.5)
     before, means = np.array([[0.0], [10.0]]), np.array([[1.0], [12.0]])
-    assert problem.ahead(before, means, 2).tolist() == [[1.0], [12.0]]
-    assert problem.ahead(before, means, 3).tolist() == [[1.5], [13.0]]
-    assert replace(problem, n_plain=2).ahead(before, means, 2).tolist() == [[1.5], [13.0]]
+    assert step.ahead(before, means, 2).tolist() == [[1.0], [12.0]]
+    assert step.ahead(before, means, 3).tolist() == [[1.5], [13.0]]
+    assert replace(step, n_plain=2).ahead(before, means, 2).tolist() == [[1.5], [13.0]]
 
     def counted_from(points, counts):
         sums = (counts[:, None] * means)[None]
         stats = ClusterStatistics(sums, counts[None], np.zeros((1, 2)))
-        return problem.moved(points, before, stats, 0)[2].tolist()
+        return step.means(points, before, stats, 0)[2].tolist()
 
     points, counts = np.array([[0.5], [11.0]]), np.array([2.0, 2.0])
     # The means go on from the points as they went before: momentum is kept.

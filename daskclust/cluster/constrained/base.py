@@ -162,7 +162,8 @@ class ConstrainedClusterer(BaseClusterer):
             known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
             init = _COVERING[init]
             n_missing = k - len(known)
-            if n_missing and rows.n_rows - len(found.rows) >= n_missing:
+            is_drawn = init != "k-means||" and n_missing > 0
+            if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
                 # Rows of the neighborhoods lie in clusters that have their center already.
                 rows = rows.excluding(found.rows)
         return sample_centers(

@@ -18,7 +18,6 @@ import numpy as np
 
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import Step
@@ -31,6 +30,7 @@ from daskclust.kernels.nearest.assign import (
     off_center,
 )
 from daskclust.reduction import ASSIGN, CenterSets, Clusters
+from daskclust.starts.steps import found_clusters, relocate_empty
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,7 +126,7 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
 
 
 @compiled()
-def _draw_greedily(points, mass, uniforms, places):
+def _draw_greedily(points, mass, uniforms, places, n_first):
     k, n_tries = uniforms.shape
     n_tiles, p = points.shape[:2]
     tries = np.empty((n_tries, p), np.float32)
@@ -136,9 +136,12 @@ def _draw_greedily(points, mass, uniforms, places):
     squared = np.full((n_tiles, WIDTH), np.float32(1.0))
     potential = mass.sum(axis=1)
     for count in range(k):
-        now = n_tries if count else 1
+        now = n_tries if count >= max(1, n_first) else 1
         for c in range(now):
-            tried[c] = _place(uniforms[count, c], mass, squared, potential)
+            if count < n_first:
+                tried[c] = count
+            else:
+                tried[c] = _place(uniforms[count, c], mass, squared, potential)
             if tried[c] < 0:
                 return count
             costs[c] = 0.0
@@ -181,18 +184,19 @@ def in_tiles(points: Floats, mass: Floats) -> Tiles:
     return Tiles(np.ascontiguousarray(rows.reshape(-1, WIDTH, p).transpose(0, 2, 1)), masses)
 
 
-def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
+def draw_greedy(tiles: Tiles, k: int, uniforms: Floats, n_first: int = 0) -> Any:
     """Draw k points by ``mass D^2``, each the best, first among equals, of l draws; return places.
 
-    ``uniforms`` (k, l); of the first point only the first counts.  Fewer where the others repeat
-    points that were drawn.  Distances are in single precision, relative to the extent of the
+    ``uniforms`` (k, l); of the first point only the first counts.  The ``n_first`` first points
+    count as drawn already.  Fewer where the others repeat points that were drawn.
+    Distances are in single precision, relative to the extent of the
     points: they only set the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
 
     Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA;
     section 7.
     """
     places = np.zeros(k, dtype=np.intp)
-    return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places)]
+    return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places, n_first)]
 
 
 #: Points of a tile, and draws that are compared at once.
@@ -248,21 +252,22 @@ def _select(apart, mass, squared, gains, chosen):
     return chosen.size
 
 
-def draw_in_batches(
-    points: Array,
-    mass: Floats,
-    k: int,
-    n_draws: int,
-    rng: np.random.Generator,
-    run: Callable[[Sequence[Callable[[], None]]], Any],
-) -> NDArray[np.intp]:
-    """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
+class WideTiles(NamedTuple):
+    """Points that are compared by matrix products, in float32, about their middle and of size 1.
 
-    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` makes calls, in any
-    order.  Places are fewer where others repeat points that were drawn, in single precision.
-
-    Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(m (p + 64))``.
+    `points` (m + padding, p). `tiles` (t, p, rows of a tile): their transposes. `mass`, `squares`
+    (t, rows of a tile): masses and squared norms. `slack`: relative rounding of a distance.
     """
+
+    points: NDArray[np.float32]
+    tiles: NDArray[np.float32]
+    mass: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    slack: np.float32
+
+
+def in_wide_tiles(points: Array, mass: Floats) -> WideTiles:
+    """Lay out points for :func:`draw_in_batches`; memory ``O(m p)``."""
     m, p = points.shape
     n_tiles = -(-m // _TILE)
     center = points.mean(axis=0, dtype=np.float64)
@@ -275,10 +280,29 @@ def draw_in_batches(
     tiles = np.ascontiguousarray(moved.reshape(-1, _TILE, p).transpose(0, 2, 1))
     weights = np.zeros(n_tiles * _TILE, np.float32)
     weights[:m] = mass / mass.max()
-    weights = weights.reshape(-1, _TILE)
     squares = np.einsum("ij,ij->i", moved, moved).reshape(-1, _TILE)
-    squared = np.full(squares.shape, np.inf, np.float32)
     slack = np.float32((p + 8) * np.finfo(np.float32).eps)
+    return WideTiles(moved, tiles, weights.reshape(-1, _TILE), squares, slack)
+
+
+def draw_in_batches(
+    points: WideTiles,
+    k: int,
+    n_draws: int,
+    rng: np.random.Generator,
+    run: Callable[[Sequence[Callable[[], None]]], Any],
+    n_first: int = 0,
+) -> NDArray[np.intp]:
+    """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
+
+    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` makes calls, in any
+    order.  The ``n_first`` first points count as drawn already.  Places are fewer where others
+    repeat points that were drawn, in single precision.
+
+    Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(64 m)``.
+    """
+    moved, tiles, weights, squares, slack = points
+    squared = np.full(squares.shape, np.inf, np.float32)
     apart = np.empty((len(tiles), _BATCH, _TILE), np.float32)
     gains = np.empty((len(tiles), _BATCH))
 
@@ -288,16 +312,23 @@ def draw_in_batches(
         norms = squares.ravel()[draws]
         _measure(apart[t, own], squares[t], norms, slack, weights[t], squared[t], gains[t, own])
 
-    places: list[int] = []
-    odds = np.cumsum(weights, dtype=np.float64)
+    def measure(draws: NDArray[np.intp]) -> None:
+        run([partial(compare, draws, t) for t in range(len(tiles))])
+
+    places: list[int] = list(range(n_first))
     with one_blas_thread():
+        for start in range(0, n_first, _BATCH):
+            draws = np.arange(start, min(start + _BATCH, n_first))
+            measure(draws)
+            np.minimum(squared, apart[:, : len(draws)].min(axis=1), out=squared)
+        odds = np.cumsum(weights * squared if places else weights, dtype=np.float64)
         while len(places) < k and odds[-1] > 0.0:
             wanted = min(k - len(places), int(_SHARE * len(places)), _BATCH // n_draws) or 1
             uniforms = rng.random(min(wanted * n_draws, _BATCH) if places else 1)
             draws = np.searchsorted(odds, uniforms * odds[-1], side="right")
             # Never beyond the last point with odds, whatever rounding does.
             draws = np.unique(np.minimum(draws, np.searchsorted(odds, odds[-1])))
-            run([partial(compare, draws, t) for t in range(len(tiles))])
+            measure(draws)
             if not places:
                 squared[:] = apart[:, 0]
                 places.append(int(draws[0]))

@@ -1,0 +1,138 @@
+"""Swaps of centers: two clusters are merged and a third one is split if that lowers the cost.
+
+Lloyd's iterations do not move a center from one group of rows to another one.  In a poor local
+optimum one center serves two groups while two centers share a third.  A swap repairs that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from daskclust._types import Array, Floats
+from daskclust.engine import side_by_side
+from daskclust.kernels.nearest.assign import cluster_points, nearest
+
+#: Iterations after a swap, and iterations of the two halves of a split cluster.
+_ITERATIONS, _HALF_ITERATIONS = 5, 6
+#: Power iterations for the direction in which a cluster is split.
+_POWER = 6
+#: Single swaps that fail before the search ends.
+_FAILURES = 3
+#: Multiplications of a search that is cheap in any case.
+_CHEAP = 2**28
+#: Fraction by which a swap must lower the cost.
+_GAIN = 1e-5
+
+
+class _Split(NamedTuple):
+    """Centers (2, p) of the two halves of a cluster, and by how much they lower the cost."""
+
+    centers: Floats
+    gain: float
+
+
+@dataclass(frozen=True)
+class WeightedRows:
+    """Rows (m, p) with their weights (m,), about `shift` (p,)."""
+
+    x: Array
+    weight: Floats
+    shift: Floats
+
+    def iterate(self, centers: Floats, max_iter: int) -> tuple[Floats, float]:
+        """Return the centers after some of Lloyd's iterations, and their cost."""
+        return cluster_points(self.x, self.weight, centers, max_iter=max_iter, shift=self.shift)
+
+
+def _split(rows: WeightedRows) -> _Split | None:
+    """Split rows by two-means, begun along their first principal direction."""
+    total = rows.weight.sum()
+    if len(rows.x) < 2 or total <= 0:
+        return None
+    mean = rows.weight @ rows.x / total
+    z = rows.x - mean
+    squared = np.einsum("ij,ij->i", z, z)
+    direction = z[np.argmax(squared)]
+    for _ in range(_POWER):
+        direction = (rows.weight * (z @ direction)) @ z
+        length = np.linalg.norm(direction)
+        if not length > 0:
+            return None
+        direction = direction / length
+    right = z @ direction > 0
+    weights = np.array([rows.weight[~right].sum(), rows.weight[right].sum()])
+    if not (weights > 0).all():
+        return None
+    sums = np.stack([rows.weight[side] @ rows.x[side] for side in (~right, right)])
+    halves, cost = rows.iterate(sums / weights[:, None], _HALF_ITERATIONS)
+    return _Split(halves, float(rows.weight @ squared) - cost)
+
+
+def _propose(
+    rows: WeightedRows, centers: Floats, limit: int, forbidden: set[int]
+) -> tuple[Floats, list[int]]:
+    """Return centers after the best swaps, at most `limit`, and the clusters that were split."""
+    k = len(centers)
+    labels = nearest(rows.x, centers, shift=rows.shift)[0]
+    order = np.argsort(labels, kind="stable")
+    bounds = np.searchsorted(labels[order], np.arange(k + 1))
+    members = [order[bounds[i] : bounds[i + 1]] for i in range(k)]
+    splits = side_by_side(
+        [partial(_split, WeightedRows(rows.x[m], rows.weight[m], rows.shift)) for m in members]
+    )
+    mass = np.bincount(labels, rows.weight, k)
+    gains = np.array([0.0 if s is None or i in forbidden else s.gain for i, s in enumerate(splits)])
+    # The cost of a merge (Ward).
+    apart = ((centers[:, None] - centers[None]) ** 2).sum(axis=-1)
+    total = mass[:, None] + mass[None]
+    price = np.divide(mass[:, None] * mass[None], total, out=np.zeros((k, k)), where=total > 0)
+    left, right = np.triu_indices(k, 1)
+    prices = (price * apart)[left, right]
+    pairs = np.argsort(prices, kind="stable")
+    free, proposal = np.ones(k, bool), centers.copy()
+    done: list[int] = []
+    for i in np.argsort(-gains, kind="stable").tolist():
+        split = splits[i]
+        if split is None or not free[i] or len(done) == limit:
+            continue
+        usable = pairs[free[left[pairs]] & free[right[pairs]]]
+        usable = usable[(left[usable] != i) & (right[usable] != i)]
+        if not len(usable) or not gains[i] > prices[usable[0]]:
+            break
+        a, b = int(left[usable[0]]), int(right[usable[0]])
+        if total[a, b] > 0:
+            proposal[a] = (mass[a] * centers[a] + mass[b] * centers[b]) / total[a, b]
+        proposal[b], proposal[i] = split.centers
+        free[[a, b, i]] = False
+        done.append(i)
+    return proposal, done
+
+
+def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> Floats:
+    """Improve centers (k, p) by Lloyd's iterations and swaps.
+
+    The search ends after `n_products` multiplications, but not below :data:`_CHEAP`.  An iteration
+    takes ``m k p``.
+    """
+    centers, cost = rows.iterate(centers, _ITERATIONS)
+    limit, forbidden = len(centers), set[int]()
+    per_swap = (_ITERATIONS + 1) * rows.x.size * len(centers)
+    for _ in range(max(_CHEAP, n_products) // per_swap):
+        if len(forbidden) == _FAILURES:
+            break
+        proposal, split = _propose(rows, centers, limit, forbidden)
+        if not split:
+            break
+        found, found_cost = rows.iterate(proposal, _ITERATIONS)
+        if found_cost < (1.0 - _GAIN) * cost:
+            centers, cost = found, found_cost
+            limit, forbidden = len(centers), set()
+        elif len(split) > 1:
+            limit = max(1, len(split) // 4)
+        else:
+            forbidden.update(split)
+    return centers
