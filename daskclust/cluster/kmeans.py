@@ -193,10 +193,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     and attracts nearly all of them.  Of 256 clusters or more one set is drawn, without swaps, and
     without rounds if ``k p`` is 16 384 or more or there are fewer than 160 rows per cluster.
 
-    *Passes*: 1 to check the data, those of the initialization (``"k-means||"``: ``init_rounds + 2``,
-    1 if the sample is all rows, 2 without rounds; ``"k-means++"``: ``k + 1``; ``"maximin"``: k; the
-    others: at most 1), 1 per iteration, 1 whenever a cluster is empty, and 1 at the end unless the
-    centers stood still.  ``"nested"`` with other initializations takes 2 more.
+    *Passes*: 1 to check the data, those of the initialization, 1 per iteration, 1 whenever a
+    cluster is empty, and 1 at the end unless the centers stood still.  The initialization takes
+    ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample is all rows, 2 without rounds),
+    ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.  ``"nested"``
+    with these takes 2 more.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
     that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
