@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._types import Bools, Floats, Ints
+from daskclust._warnings import warn
 from daskclust.engine import Carry, Rows
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
-from daskclust.estimator.spaces import EUCLIDEAN, Metric
+from daskclust.estimator.spaces import EUCLIDEAN, Metric, Whitened
 from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
@@ -33,6 +35,9 @@ from daskclust.starts.steps import LloydStep
 #: by less than a share of the spread of a feature: otherwise scores cost no more.
 _KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
 KEPT_PRODUCTS, _CALM = 4096, 0.1
+#: Maximum share of rows outside the largest cluster of a collapsed fit, and maximum share of the
+#: variance that they explain, as a multiple of their share of the rows.
+_COLLAPSED, _OWN_SHARE = 0.01, 3.0
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
 
@@ -209,6 +214,22 @@ class LloydProblem(DataAlone):
         return np.concatenate([kept.labels for group in last.carry.held for kept in group])
 
 
+def _warn_collapsed(counts: Floats, explained: float) -> None:
+    """Warn if one cluster holds nearly all rows and the others explain little but themselves.
+
+    `explained` is the fraction of the variance between the clusters.  A row by itself explains its
+    squared distance from the mean; far outliers explain much more than their share of the rows.
+    """
+    others = 1.0 - float(counts.max() / counts.sum())
+    if 0.0 < others <= _COLLAPSED and explained <= _OWN_SHARE * others:
+        warn(
+            f"One cluster holds {1.0 - others:.2%} of the rows, and the others are no outliers. "
+            "The initial centers were not comparable, such as single rows next to means of many "
+            'rows. Use init="k-means||", which finds comparable centers.',
+            ConvergenceWarning,
+        )
+
+
 class LloydClusterer(BaseClusterer):
     """Common to the estimators that run Lloyd's algorithm."""
 
@@ -250,6 +271,10 @@ class LloydClusterer(BaseClusterer):
             # Centers of equal rows may differ by their rounding: clusters without rows tell.
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
+        if self.n_iter_ and not problem.missing and not isinstance(problem.metric, Whitened):
+            survey = data.survey
+            total = survey.weight * float(survey.variance.sum())
+            _warn_collapsed(self.counts_, 1.0 - self.inertia_ / total if total > 0 else 1.0)
         here = isinstance(data.X, np.ndarray)
         labels = problem.kept_labels(self._centers) if here else None
         if labels is None:

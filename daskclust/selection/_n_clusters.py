@@ -90,7 +90,8 @@ def choose_n_clusters(
         ``inertia_`` on the data and W_b that on data drawn uniformly from their bounding box.
         ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``: mean adjusted Rand
         index between the fit and fits to random halves of the rows (:func:`stability`), for any
-        estimator with ``predict``.  Of a tree ``"height"``: by how much the merge to k - 1
+        estimator with ``predict``; the largest number within 0.01 of the best
+        is chosen.  Of a tree ``"height"``: by how much the merge to k - 1
         clusters is higher than that to k, as a logarithm; ``"stability"``: mean adjusted Rand
         index, by weight, between the cut and that of trees of random halves of the leaves.
     n_references : int, default=10
@@ -249,6 +250,10 @@ def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     return _selection(grid, "gap", values, scores, errors, models, details)
 
 
+#: Difference of mean agreements up to which two numbers of clusters are equally stable.
+_EQUALLY_STABLE = 0.01
+
+
 def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
     found = fit_halves(grid, values.tolist(), n_draws)
     agreement = np.column_stack([one.agreement for one in found])
@@ -257,7 +262,11 @@ def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
     scores, errors = agreement.mean(axis=0), agreement.std(axis=0, ddof=1) / np.sqrt(n_draws)
     models = [one.estimator for one in found]
     details = {"agreement": agreement}
-    return _selection(grid, "stability", values, scores, errors, models, details)
+    chosen = _selection(grid, "stability", values, scores, errors, models, details)
+    # Unions of well separated groups are as stable as the groups: take the finest partition.
+    equal = np.flatnonzero(scores >= chosen.scores[chosen.best_index] - _EQUALLY_STABLE)
+    finest = int(equal[np.argmax(values[equal])])
+    return replace(chosen, best_index=finest)
 
 
 def _log_inertia(model: Any) -> float:

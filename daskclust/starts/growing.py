@@ -37,7 +37,7 @@ from daskclust.kernels.starts.draws import (
 from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.starts.samples import MANY, NARROW, Sample, filled, first_rows
 from daskclust.starts.steps import MOMENTUM, LloydStep
-from daskclust.starts.swaps import WeightedRows, improve_by_swaps
+from daskclust.starts.swaps import CHEAP, WeightedRows, improve_by_swaps, products_per_swap
 
 #: Squared moves, as a fraction of the squared standard errors of the means, that are lost in noise.
 _SHARE = 0.1
@@ -55,6 +55,8 @@ _TINY = 1e-140
 _TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 6
 #: Passes over all rows that swaps of centers may take, by multiplications.
 _SWAP_PASSES = 4
+#: Maximum number of sets that are improved by swaps, and swaps of each for which that is cheap.
+_IMPROVED, _SWAPS = 4, 20
 #: Principal directions in addition to two per cluster: noise may have a larger variance than the
 #: clusters.  Features per direction from which centers are sought in their space.
 _SPARE_DIRECTIONS, _MUCH_WIDER = 8, 1.5
@@ -191,8 +193,13 @@ def draw_tries(
     tried = side_by_side(
         [partial(inside.iterate, points[d].astype(np.float64), _TRIAL_ITERATIONS) for d in drawn]
     )
-    best, _ = tried[best_restart([cost for _, cost in tried])]
-    best = improve_by_swaps(inside, best, _SWAP_PASSES * sample.n_rows * k * p)
+    allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
+    n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
+    order = np.argsort([cost for _, cost in tried], kind="stable")[:n_improved].tolist()
+    improved = side_by_side(
+        [partial(improve_by_swaps, inside, tried[t][0], allowed // n_improved) for t in order]
+    )
+    best, _ = improved[best_restart([cost for _, cost in improved])]
     if not narrow:
         return [best]
     labels, _ = nearest(points, best, shift=inside.shift)

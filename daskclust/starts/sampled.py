@@ -98,6 +98,9 @@ def sample_centers(
     centers).
     """
     k = n_clusters
+    if not rows.n_features:
+        # A metric may leave no direction: all rows are equal.
+        return np.zeros((len(seeds), k, 0))
     if init in DETERMINISTIC_INITS:
         only = (
             maximin_centers(rows, k, shift, survey.mean if missing else None)

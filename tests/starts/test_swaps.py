@@ -43,7 +43,8 @@ def test_the_cheapest_merge_pays_for_the_best_split_by_hand() -> None:
 
 def test_an_empty_cluster_is_merged_first() -> None:
     x = np.array([[0.0], [0.1], [10.0], [10.1], [50.0]])
-    found = improve_by_swaps(rows_of(x), np.array([[5.0], [50.0], [1000.0]]), 0)
+    found, cost = improve_by_swaps(rows_of(x), np.array([[5.0], [50.0], [1000.0]]), 10**6)
+    assert cost == pytest.approx(0.01)
     assert_allclose(np.sort(found.ravel()), [0.05, 10.05, 50.0])
 
 
@@ -54,7 +55,7 @@ def test_the_cost_never_rises_and_is_that_of_ten_restarts(seed) -> None:
     x = centers[rng.integers(20, size=3000)] + rng.normal(size=(3000, 5))
     rows = rows_of(x)
     first = x[:20].copy()
-    found = improve_by_swaps(rows, first, 10**9)
+    found, _ = improve_by_swaps(rows, first, 10**9)
     (_, before), (_, after) = rows.iterate(first, 50), rows.iterate(found, 50)
     peer = SklearnKMeans(20, n_init=10, random_state=seed).fit(x).inertia_
     assert after <= before
@@ -64,14 +65,13 @@ def test_the_cost_never_rises_and_is_that_of_ten_restarts(seed) -> None:
 def test_an_integer_weight_equals_repetition() -> None:
     rng = np.random.default_rng(0)
     x, weight = rng.normal(size=(200, 3)), rng.integers(1, 4, 200).astype(float)
-    once = improve_by_swaps(rows_of(x, weight), x[:6].copy(), 10**8)
-    repeated = improve_by_swaps(
-        rows_of(np.repeat(x, weight.astype(int), axis=0)), x[:6].copy(), 10**8
-    )
+    once, _ = improve_by_swaps(rows_of(x, weight), x[:6].copy(), 10**8)
+    again = rows_of(np.repeat(x, weight.astype(int), axis=0))
+    repeated, _ = improve_by_swaps(again, x[:6].copy(), 10**8)
     assert_allclose(once, repeated, rtol=1e-9)
 
 
 def test_the_search_is_the_same_every_time() -> None:
     x = np.random.default_rng(1).normal(size=(500, 4))
-    found = [improve_by_swaps(rows_of(x), x[:8].copy(), 10**8) for _ in range(2)]
+    found = [improve_by_swaps(rows_of(x), x[:8].copy(), 10**8)[0] for _ in range(2)]
     assert_array_equal(*found)
