@@ -131,7 +131,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     Notes
     -----
     *Passes*: 1 to check the data, those of the start (k-means|| and Lloyd iterations for
-    ``"kmeans"``, K - 1 for ``"k-means++"``, and 1), 1 an EM iteration.  *Memory* of a worker
+    ``"kmeans"``, K + 1 for ``"k-means++"``, and 1), 1 an EM iteration.  *Memory* of a worker
     thread: one block (two, when blocks are read on the way), O(r K p) for r restarts (O(r K
     p^2) when full) and, for rows that miss something, O(r K) numbers a row of the block when
     full.  *To the client*: O(r K p) or O(r K p^2) a worker thread and pass, never anything of
@@ -311,7 +311,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         """Find the first parameters of all restarts.
 
         Those ``given`` replace what was found; nothing is looked for when all three are.  Passes:
-        1, besides those of the centers (k-means|| and Lloyd iterations for ``"kmeans"``, K - 1 for
+        1, besides those of the centers (k-means|| and Lloyd iterations for ``"kmeans"``, K + 1 for
         ``"k-means++"``, otherwise none).
         """
         r, k, p = len(data.seeds), self.n_components, data.rows.n_features

@@ -391,8 +391,11 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
     """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about so many clusters.
 
     The farthest-first heuristic of [1]_: starting from the mean, take the row farthest from all
-    points taken, ``n_clusters`` times; delta is the squared distance of the last one.  Where there
-    are outliers, it comes out too large and the clusters too few.
+    points taken, ``n_clusters`` times; delta is the squared distance of the last one.  Outliers
+    make delta too large and the clusters too few.  In many dimensions rows lie about as far from
+    the center of their own cluster as from the center of another one.  DP-means founds a cluster
+    at a single row that is far from all centers, so no delta finds these clusters: use
+    :class:`~daskclust.KMeans` and :func:`choose_n_clusters`.
 
     Parameters
     ----------
