@@ -219,6 +219,8 @@ def _block(rows: RowBlock, state: LeafQuery) -> Partial:
     labels, squared = nearest_leaf(rows.x, state.tree, state.n_probe)
     weight = np.ones(len(labels)) if rows.weight is None else rows.weight
     cost = np.where(weight > 0, weight * squared, 0.0)
+    # A row with NaN has no nearest leaf. Its cost is NaN, too, and the caller names the row.
+    labels = np.maximum(labels, 0)
     found = [
         np.column_stack([np.bincount(labels[at], of[at], k) for of in (weight, cost)])
         for at in rows.slices()

@@ -59,7 +59,7 @@ def _n_fitting(rows: Rows) -> int:
 
 def is_complete(rows: Rows, k: int) -> bool:
     """Return True if the sample consists of all rows."""
-    return rows.n_rows <= min(2 * first_rows(k), _n_fitting(rows))
+    return rows.n_rows <= min(max(2 * first_rows(k), tried_rows(k)), _n_fitting(rows))
 
 
 def sample_size(rows: Rows, k: int) -> int:
