@@ -33,6 +33,8 @@ _CHEAP = 2**31
 MANY, _ROUNDS_EACH = 256, 160
 #: Number of features below which draws are compared one center after another, in registers.
 NARROW = 64
+#: Maximum number of values of a sample of all rows in which equal rows are merged.
+_MERGED_VALUES = 2**20
 #: Word that separates the random numbers of the sample from those of other draws.
 _OF_ROWS = 2**33
 
@@ -131,6 +133,13 @@ class Sample:
         return self.rows[:end], weights, float(times * squares / mass)
 
 
+def _distinct(x: Array, weight: Floats) -> tuple[Array, Floats]:
+    """Merge equal rows in the order of their values: an integer weight then equals repetition."""
+    x, weight = x[weight > 0], weight[weight > 0]
+    distinct, number = np.unique(x, axis=0, return_inverse=True)
+    return distinct, np.bincount(number.ravel(), weight, len(distinct)).astype(np.float64)
+
+
 def draw_sample(
     rows: Rows,
     k: int,
@@ -151,13 +160,16 @@ def draw_sample(
     size = size or sample_size(rows, k)
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
+    if size == rows.n_rows and x.size <= _MERGED_VALUES:
+        x, weight = _distinct(x, weight)
+        numbers = np.arange(len(x))
     order = rng.permutation(len(x))
     order = order[weight[order] > 0]
     if missing:
         # Rows without any value are nowhere.
         order = order[~np.isnan(x[order]).all(axis=1)]
     if size == rows.n_rows:
-        return Sample(x[order], weight[order], 0, float(weight[order].sum()), size)
+        return Sample(x[order], weight[order], 0, float(weight[order].sum()), len(order))
     # Drawn rows lie where most rows are: what is far from all of them is rare.
     large = draws_at_once(rows, k)
     usual = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
