@@ -408,7 +408,7 @@ class Cube:
     @property
     def pixel_grid(self) -> PixelGrid:
         """Shape, transform and coordinate system of the image."""
-        return pixel_grid(self.georeference, self.shape[:2], self.dimension_names)
+        return pixel_grid(self.georeference, self.shape[:2])
 
     def open_map(
         self,
@@ -437,7 +437,6 @@ class Cube:
             self.blocks.shape,
             place=self.georeference,
             variable=variable,
-            names=self.dimension_names,
             chunks=self.chunks,
             class_column=class_column,
         )

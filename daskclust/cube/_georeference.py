@@ -5,13 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from daskclust._types import Floats
+from daskclust._warnings import warn
+from daskclust.cube._coordinates import (
+    TOLERANCE,
+    Line,
+    Placed,
+    PlacingError,
+    Transform,
+    composed,
+    distance,
+    placed_by_lines,
+    placed_by_planes,
+    rounding_of,
+)
+from daskclust.cube._systems import known_system, system_name, unit_factor
+from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import values_of
 
 _ATTRIBUTES = (
@@ -27,12 +42,16 @@ _ATTRIBUTES = (
 _PREFIXES = ("proj:", "spatial:")
 # Ways to name a coordinate system, best first: where both maps use one, it decides.
 _SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
-_TRANSFORMS = ("spatial:transform", "GeoTransform", "transform")
+_TRANSFORMS = ("spatial:transform", "transform", "GeoTransform")
 #: Rows and columns themselves: an image that does not say where it lies.
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 _UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
-#: Steps of a regular coordinate differ by no more, as a share of a step.
-_UNEVEN = 1e-3
+#: Attributes that describe the extent of an image in other words than its transform.
+_EXTENTS = ("spatial:bbox", "spatial:shape", "proj:bbox", "proj:shape", "proj:transform")
+#: Two-dimensional coordinates x and y of turned images, as rioxarray names them.
+_PLANES = ("xc", "yc")
+#: Attributes of packed coordinates, as CF has them.
+_PACKING = {"scale_factor": 1.0, "add_offset": 0.0}
 
 
 def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,29 +100,154 @@ class Georeference:
     """The position of an image, as a store or an xarray object states it.
 
     `attributes` are those of the array, `coordinates` the positions along y and x and the grid
-    mapping.
+    mapping. `names` are the names of the dimensions y and x, `shape` is the number of pixels along
+    them.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
     group_attributes: Mapping[str, Any] = field(default_factory=dict)
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    names: tuple[str, str] = ("y", "x")
+    shape: tuple[int, int] = (1, 1)
 
     @classmethod
     def of(cls, item: Described, names: tuple[str, str]) -> Georeference:
-        """Find what belongs to an array whose dimensions y and x are called `names`."""
+        """Find what belongs to an array whose dimensions y and x are called `names`.
+
+        Transforms that contradict the coordinates are corrected, with a warning.
+
+        Raises
+        ------
+        ValueError
+            The image states a position, and its coordinates are not those of a regular grid.
+        """
         attributes, wanted = georeference(item.attributes), {*names}
         if isinstance(item.mapping, str):
             attributes["grid_mapping"] = item.mapping
             wanted.add(item.mapping)
-        found = {name: item.find(name) for name in sorted(wanted)}
-        # Positions are numbers along one axis, which text is not.
-        coordinates = {
-            name: one
-            for name, one in found.items()
-            if one is not None
-            and (one.values.ndim == 0 or (one.values.ndim == 1 and one.values.dtype.kind in "iuf"))
-        }
-        return cls(attributes, georeference(item.around), coordinates)
+        sizes = dict(zip(item.names or (), map(int, item.values.shape), strict=False))
+        coordinates = {}
+        for name in sorted(wanted):
+            one = item.find(name)
+            # Positions are numbers along one axis, which text is not.
+            if one is not None and one.values.ndim == 1 and one.values.dtype.kind in "iuf":
+                coordinates[name] = _read(one, name, item.title, sizes.get(name))
+            elif one is not None and one.values.ndim == 0:
+                coordinates[name] = one
+        shape = sizes.get(names[0], 1), sizes.get(names[1], 1)
+        found = cls(attributes, georeference(item.around), coordinates, names, shape)
+        try:
+            placed = found._placed_by_planes(item) or found.placed
+        except PlacingError as error:
+            raise ValueError(f"{item.title} is not on a regular grid: {error}.") from error
+        return found._corrected(placed, item.title)
+
+    @property
+    def stated(self) -> dict[str, Transform]:
+        """Transforms that attributes state, by their names; the first one is used."""
+        facts, found = self.facts(), {}
+        for name in _TRANSFORMS:
+            numbers = _stated(name, facts.get(name))
+            if numbers is None:
+                continue
+            if name == "spatial:transform":
+                if facts.get("spatial:transform_type", "affine") != "affine":
+                    continue
+                if facts.get("spatial:registration") == "node":
+                    numbers = composed(numbers, (1.0, 0.0, -0.5, 0.0, 1.0, -0.5))
+            found[name] = numbers
+        return found
+
+    @cached_property
+    def placed(self) -> Placed:
+        """Transform of the pixels: by the coordinates if they are usable, else as stated.
+
+        Raises
+        ------
+        PlacingError
+            The image states a position, and its coordinates are not those of a regular grid.
+        """
+        stated = list(self.stated.values())
+        y, x = map(self._line, self.names)
+        if y is None and x is None:
+            return Placed(stated[0] if stated else None)
+        try:
+            return placed_by_lines(y, x, stated)
+        except PlacingError:
+            if stated or self.crs_text() is not None:
+                raise
+            # A map has these coordinates, but no transform.
+            return Placed(None)
+
+    def _line(self, name: str) -> Line | None:
+        found = self.coordinates.get(name)
+        if found is None or not found.dims:
+            return None
+        said = found.attributes
+        unit = str(said.get("units", "")).lower()
+        size = said.get("resolution")  # odc-geo
+        return Line(
+            name,
+            np.asarray(values_of(found.values)),
+            "pixel" if unit == "pixels" else unit,
+            unit_factor(unit, self.crs_text()),
+            float(size) if isinstance(size, int | float) else None,
+        )
+
+    def _placed_by_planes(self, item: Described) -> Placed | None:
+        """Place a turned image by its two-dimensional coordinates; None if it has none."""
+        if any(name in self.coordinates for name in self.names):
+            return None
+        planes = []
+        for one in map(item.find, _PLANES):
+            if one is None or {*one.dims} != {*self.names}:
+                return None
+            planes.append(one.values if one.dims == self.names else one.values.T)
+        x, y = planes
+        found = placed_by_planes(x, y, next(iter(self.stated.values()), None))
+        return None if found.transform is None else found
+
+    def _corrected(self, placed: Placed, title: str) -> Georeference:
+        """Replace stated transforms that contradict where the pixels lie, with a warning."""
+        right, stated = placed.transform, self.stated
+        if right is None:
+            return self
+        allowed = TOLERANCE + placed.slack
+        wrong = [name for name in stated if distance(right, stated[name], self.shape) > allowed]
+        if not wrong:
+            # Two-dimensional coordinates are not kept.
+            is_kept = bool(stated) or any(name in self.coordinates for name in self.names)
+            more = {} if is_kept else {"transform": list(right)}
+            return replace(self, attributes={**self.attributes, **more})
+        used = next((name for name in stated if name not in wrong), "coordinates")
+        warn(
+            f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
+            + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
+            + ". The first is used. Cutting or thinning out an array leaves its attributes as "
+            "they were: renew them, for example with rioxarray's write_transform(). Coordinates "
+            "are taken for centers of pixels.",
+            DaskclustWarning,
+        )
+
+        def corrected(attributes: Mapping[str, Any]) -> dict[str, Any]:
+            out = {name: value for name, value in attributes.items() if name not in _EXTENTS}
+            for name in out.keys() & {*wrong}:
+                out[name] = _written(name, right, attributes[name])
+            if "spatial:transform" in wrong:
+                out.pop("spatial:registration", None)
+            return out
+
+        coordinates = dict(self.coordinates)
+        mapping = self.facts().get("grid_mapping")
+        if mapping in coordinates:
+            one = coordinates[mapping]
+            coordinates[mapping] = replace(one, attributes=corrected(one.attributes))
+        return replace(
+            self,
+            attributes=corrected(self.attributes),
+            group_attributes=corrected(self.group_attributes),
+            coordinates=coordinates,
+        )
 
     def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
         """Say in which respects another map lies elsewhere; what only one states is no difference.
@@ -128,15 +272,19 @@ class Georeference:
                 if names[0] == names[1]:  # the difference is in what the names leave out
                     names = [_short(two), _short(one)]
                 found.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
-        key = next((k for k in _TRANSFORMS if k in mine and k in theirs), "")
-        if key and not _same_numbers(mine[key], theirs[key]):
-            found.append(f"its {key} is {_short(theirs[key])}, {whose} {_short(mine[key])}")
+        here, there = self.placed, other.placed
+        if here.transform is not None and there.transform is not None:
+            shape = max(self.shape[0], other.shape[0]), max(self.shape[1], other.shape[1])
+            apart = distance(here.transform, there.transform, shape)
+            if apart > TOLERANCE + here.slack + there.slack:
+                found.append(
+                    f"it has {_pixels(there.transform)}, {whose} {_pixels(here.transform)}"
+                )
             return found
         for name, one in self.coordinates.items():
-            if name not in other.coordinates or not one.dims:
-                continue
-            if not _same_numbers(values_of(one.values), values_of(other.coordinates[name].values)):
-                found.append(f"coordinate {name!r} has other values")
+            if one.dims and name in other.coordinates:
+                if not _same_positions(one.values, other.coordinates[name].values):
+                    found.append(f"coordinate {name!r} has other values")
         return found
 
     def crs_text(self) -> str | None:
@@ -166,45 +314,48 @@ class Georeference:
 NOWHERE = Georeference()
 
 
-def system_name(system: Any) -> str:
-    """Name and EPSG code of a coordinate system, from anything that pyproj reads."""
-    found = known_system(system)
-    if found is None:
-        text = json.dumps(system) if isinstance(system, Mapping) else str(system)
-        return f"{'unknown: ' if find_spec('pyproj') else ''}{text[:60]}"
-    code = found.to_epsg()
-    return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
-
-
-def known_system(system: Any) -> Any:
-    """Return pyproj's coordinate system; None where pyproj is missing or does not know it."""
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return None
-    try:
-        return CRS.from_user_input(system)
-    except CRSError:
-        return None
-
-
 def _same_text(one: Any, other: Any) -> bool:
     return " ".join(str(one).split()) == " ".join(str(other).split())
 
 
-def _same_numbers(one: Any, other: Any) -> bool:
-    try:
-        left, right = _numbers(one), _numbers(other)
-    except ValueError:
-        return _same_text(one, other)
-    # Positions written with different numbers of digits are the same.
-    scale = np.abs(left).max(initial=0.0)
-    return left.shape == right.shape and bool(np.allclose(left, right, rtol=0, atol=1e-9 * scale))
+def _same_positions(one: Any, other: Any) -> bool:
+    left, right = (np.asarray(values_of(values)) for values in (one, other))
+    if left.shape != right.shape:
+        return False
+    step = np.abs(np.diff(left[:2])).max(initial=0.0)
+    allowed = TOLERANCE * step + rounding_of(left) + rounding_of(right)
+    return bool(np.allclose(left, right, rtol=0, atol=allowed, equal_nan=True))
 
 
-def _numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.asarray(value.split() if isinstance(value, str) else value, dtype=np.float64)
+def _pixels(transform: Transform) -> str:
+    """Describe a transform in words."""
+    a, b, c, d, e, f = (f"{part:.10g}" for part in transform)
+    size = f"{a} x {e}" if b == d == "0" else f"({a}, {d}) x ({b}, {e})"
+    return f"pixels of {size} from ({c}, {f})"
+
+
+def _written(name: str, transform: Transform, like: Any) -> Any:
+    """Return a transform in the form in which an attribute has it."""
+    a, b, c, d, e, f = transform
+    numbers = [c, a, b, f, d, e] if name == "GeoTransform" else [a, b, c, d, e, f]
+    if not isinstance(like, str):
+        return numbers
+    return (", " if "," in like else " ").join(map(repr, numbers))
+
+
+def _read(one: Coordinate, name: str, title: str, size: int | None) -> Coordinate:
+    """Read the positions along an axis of `size` pixels; packed ones are unpacked."""
+    values = np.asarray(values_of(one.values))
+    if size is not None and len(values) != size:
+        raise ValueError(
+            f"{title} has {size} pixels along {name!r}, and its coordinate {len(values)} values; "
+            "expected one for each pixel. Correct the coordinate, or remove it."
+        )
+    if _PACKING.keys().isdisjoint(one.attributes):
+        return replace(one, values=values)
+    scale, offset = (float(one.attributes.get(key, value)) for key, value in _PACKING.items())
+    rest = {key: value for key, value in one.attributes.items() if key not in _PACKING}
+    return Coordinate(one.dims, scale * values.astype(np.float64) + offset, rest)
 
 
 def _short(value: Any) -> str:
@@ -293,56 +444,40 @@ def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
     return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
 
 
-def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, str]) -> PixelGrid:
+def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
     """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
 
     Rows and columns themselves where the image does not say where it lies.
 
-    >>> pixel_grid(NOWHERE, (2, 3), ("y", "x")).crs is None
+    >>> pixel_grid(NOWHERE, (2, 3)).crs is None
     True
     """
-    facts = place.facts()
-    found = _stated(facts) or _of_coordinates(place, names) or IDENTITY
+    found = place.placed.transform or IDENTITY
     system = place.crs_text()
-    if system is None and found != IDENTITY and _are_degrees(place, names):
+    if system is None and found != IDENTITY and _are_degrees(place):
         # CF's coordinates alone, as most climate data have them; the ellipsoid is not stated.
         system = "EPSG:4326"
     return PixelGrid((int(shape[0]), int(shape[1])), found, system)
 
 
-def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
-    found = map(place.coordinates.get, names)
+def _are_degrees(place: Georeference) -> bool:
+    found = map(place.coordinates.get, place.names)
     units = ["" if one is None else str(one.attributes.get("units", "")).lower() for one in found]
     ways = ("n(orth)?", "e(ast)?")
     return all(re.fullmatch(f"degrees?_?{way}", u) for way, u in zip(ways, units, strict=True))
 
 
-def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:
-    for name in ("spatial:transform", "transform", "GeoTransform"):
-        value = facts.get(name)
-        try:
-            parts = value.replace(",", " ").split() if isinstance(value, str) else value
-            numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]
-        except (TypeError, ValueError):
-            continue
-        if len(numbers) == 6:
-            a, b, c, d, e, f = numbers
-            return (b, c, a, e, f, d) if name == "GeoTransform" else numbers
-    return None
-
-
-def _of_coordinates(place: Georeference, names: tuple[str, str]) -> tuple[float, ...] | None:
-    steps = []
-    for name in names:
-        found = place.coordinates.get(name)
-        if found is None or not found.dims:
-            return None
-        values = np.asarray(values_of(found.values), dtype=np.float64)
-        if len(values) < 2:
-            return None
-        step = (values[-1] - values[0]) / (len(values) - 1)
-        if step == 0 or np.abs(np.diff(values) - step).max() > _UNEVEN * abs(step):
-            return None
-        steps.append((float(values[0] - step / 2), float(step)))
-    (top, down), (left, right) = steps
-    return right, 0.0, left, 0.0, down, top
+def _stated(name: str, value: Any) -> Transform | None:
+    """Read a stated transform; None if it is none, or gives pixels no area."""
+    try:
+        parts = value.replace(",", " ").split() if isinstance(value, str) else value
+        numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]
+    except (TypeError, ValueError):
+        return None
+    if len(numbers) != 6 or not np.isfinite(numbers).all():
+        return None
+    if name == "GeoTransform":
+        c, a, b, f, d, e = numbers
+    else:
+        a, b, c, d, e, f = numbers
+    return (a, b, c, d, e, f) if a * e != b * d else None

@@ -149,7 +149,8 @@ def describe(
             if found is None:
                 return None
             said = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
-            return Coordinate((name,) if found.ndim else (), found, said)
+            dims = dimension_names(found) or ((name,) if found.ndim else ())
+            return Coordinate(dims, found, said)
 
         return Described(item, title, names, attributes, around, mapping=mapping, find=in_group)
     mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
@@ -170,7 +171,7 @@ def describe(
         found = known.get(name)
         if found is None:
             return None
-        return Coordinate(tuple(map(str, found.dims)), found.values, dict(found.attrs))
+        return Coordinate(tuple(map(str, found.dims)), found.data, dict(found.attrs))
 
     values = seen_alike(item.chunk().data if lazy and item.chunks is None else item.data)
     names = tuple(map(str, item.dims))
@@ -244,6 +245,7 @@ def _joined(
     attributes = dict(first.attributes)
     names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
     array = first.values
+    placed = [_renamed(part, names) for part in parts.values()]
     beside = [first.find(name) for name in CENTERS]
     wavelengths: Sequence[tuple[Any, Any]] = [
         (one.values, one.attributes.get("units")) for one in beside if one is not None
@@ -280,10 +282,42 @@ def _joined(
         unit,
         attributes,
         wavelengths,
-        partial(Georeference.of, first),
+        partial(_place_of, placed),
         None if encoded is None else np.dtype(encoded),
         files,
     )
+
+
+def _renamed(item: Described, names: Any) -> Described:
+    """Return an array whose dimensions have other names, and its coordinates with them."""
+    if not isinstance(names, tuple) or item.names == names:
+        return item
+    own = dict(zip(names, item.names or (), strict=False))
+    new = {old: name for name, old in own.items()}
+
+    def find(name: str) -> Coordinate | None:
+        found = item.find(own.get(name, name))
+        return found and replace(found, dims=tuple(new.get(dim, dim) for dim in found.dims))
+
+    return replace(item, names=names, find=find)
+
+
+def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeference:
+    """Return the position of a cube, which must be that of all parts that are its bands."""
+    first = parts[0]
+    place, said = (
+        Georeference.of(first, names),
+        repr((georeference(first.attributes), first.mapping)),
+    )
+    for part in parts[1:]:
+        if repr((georeference(part.attributes), part.mapping)) != said:
+            wrong = place.differences(Georeference.of(part, names), f"that of {first.title}")
+            if wrong:
+                raise ValueError(
+                    f"{part.title} lies elsewhere than {first.title}: {'; '.join(wrong)}. Bring "
+                    "the bands to one grid, or pass variable= with those of one grid."
+                )
+    return place
 
 
 def as_lazy(array: Any) -> da.Array:
@@ -398,7 +432,6 @@ def open_image(
     *,
     place: Georeference = NOWHERE,
     variable: str | None = None,
-    names: tuple[str, str] = ("y", "x"),
     chunks: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     class_column: str | None = None,
 ) -> Image:
@@ -410,7 +443,7 @@ def open_image(
     is that of the argument, for messages.
     """
     if are_features(image):
-        return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)
+        return _from_features(image, pixel_grid(place, shape), chunks, class_column)
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
     opened = read_image(name, image, variable)
@@ -569,7 +602,7 @@ def _of_labels(name: str, item: Described) -> Image:
         missing = np.isnan(values)
         where = da.where if isinstance(values, da.Array) else np.where
         values = where(missing, -1, values).astype(np.int64)
-    return _described(replace(item, names=names), values)
+    return _described(replace(item, names=names, values=values), values)
 
 
 def _described(item: Described, values: Any) -> Image:

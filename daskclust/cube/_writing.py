@@ -19,14 +19,10 @@ from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
 from daskclust.cube import _blocks
-from daskclust.cube._georeference import (
-    IDENTITY,
-    Coordinate,
-    PixelGrid,
-    known_system,
-    pixel_grid,
-)
+from daskclust.cube._coordinates import Axis, agrees
+from daskclust.cube._georeference import IDENTITY, Coordinate, PixelGrid, pixel_grid
 from daskclust.cube._metadata import Names, flags, label_dtype
+from daskclust.cube._systems import known_system
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute, seen_alike
@@ -59,11 +55,19 @@ def _new_map(
     """
     place, names = like.georeference, like.dimension_names
     coordinates = dict(place.coordinates)
-    grid = pixel_grid(place, shape[-2:], names)
+    grid = pixel_grid(place, shape[-2:])
     a, b, left, d, e, top = grid.transform
-    if not set(names) & coordinates.keys() and grid.transform != IDENTITY and b == d == 0:
-        for axis, size, first, step in zip(names, shape[-2:], (top, left), (e, a), strict=True):
-            coordinates[axis] = Coordinate((axis,), first + (np.arange(size) + 0.5) * step)
+    axes = dict(zip(names, (Axis(top, e), Axis(left, a)), strict=True))
+    # GDAL places a map by its coordinates, which may be in another unit, or number the pixels.
+    kept = [key for key in names if key in coordinates]
+    is_right = b == d == 0 and all(agrees(axes[key], coordinates[key].values) for key in kept)
+    if place.placed.transform is not None and not is_right:
+        for key in kept:
+            del coordinates[key]
+        kept = []
+    if not kept and grid.transform != IDENTITY and b == d == 0:
+        for (key, axis), size in zip(axes.items(), shape[-2:], strict=True):
+            coordinates[key] = Coordinate((key,), axis.edge + (np.arange(size) + 0.5) * axis.step)
     kind, overwrite = output.kind, output.overwrite
     with new_group(
         output.place, kind=kind, overwrite=overwrite, consolidated=True, zarr_format=2

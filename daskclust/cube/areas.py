@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
-from daskclust.cube._georeference import IDENTITY, PixelGrid, known_system, system_name
+from daskclust.cube._georeference import IDENTITY, PixelGrid
+from daskclust.cube._systems import known_system, system_name
 from daskclust.cube.formats.found import needs_extra
 from daskclust.engine import compute
 from daskclust.storage.atomic import new_place, remove_stale

@@ -43,7 +43,7 @@ def resampled(
     values = image.values if isinstance(image.values, da.Array) else da.from_array(image.values)
     if values.dtype.kind not in "iub":
         raise no_codes(name, values.dtype)
-    own = pixel_grid(image.place, values.shape, image.names)
+    own = pixel_grid(image.place, values.shape)
     for which, one in ((name, own), (to, grid)):
         if one.crs is None or one.transform == IDENTITY:
             raise ValueError(

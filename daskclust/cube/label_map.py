@@ -106,7 +106,7 @@ class LabelMap:
     @property
     def grid(self) -> PixelGrid:
         """Transform and coordinate system of the pixels."""
-        return pixel_grid(self.georeference, self.shape, self.dimension_names)
+        return pixel_grid(self.georeference, self.shape)
 
     def name_of(self, code: int) -> str:
         """Return the name of a class; its number if it has no name."""

@@ -460,7 +460,7 @@ def test_written_labels(tmp_path):
         _FillValue=-9,
         grid_mapping="crs_here",
         units="1",
-        **{"spatial:transform": [1, 0, 0, 0, -1, 0]},
+        **{"spatial:transform": [1, 0, 0, 0, -0.5, 50.25]},
     )
     group.attrs["proj:code"] = "EPSG:32632"
     group.attrs["title"] = "not the label map's"
@@ -468,7 +468,7 @@ def test_written_labels(tmp_path):
     mapping.attrs["spatial_ref"] = "x"
     mapping[...] = 3
     lat = group.create_array("lat", shape=(23,), dtype="float64", dimension_names=("lat",))
-    lat[:] = np.linspace(50, 40, 23)
+    lat[:] = np.linspace(50, 39, 23)
     cube = open_cube(tmp_path / "in.zarr")
     labels = np.arange(cube.n_valid) % 3
     written = cube.write_labels(
@@ -484,7 +484,7 @@ def test_written_labels(tmp_path):
         "_ARRAY_DIMENSIONS": ["lat", "lon"],
         "long_name": "cluster",
         "grid_mapping": "crs_here",
-        "spatial:transform": [1, 0, 0, 0, -1, 0],
+        "spatial:transform": [1, 0, 0, 0, -0.5, 50.25],
         "_FillValue": -1,
         "flag_values": [0, 1, 2],
         "flag_meanings": "wheat bare_soil cluster_2",

@@ -310,7 +310,7 @@ HERE = Georeference(
     {},
     {
         "crs": Coordinate((), np.int32(0), {"crs_wkt": "PLANE[1]", "GeoTransform": "1 2 0 3 0 4"}),
-        "y": Coordinate(("y",), np.array([1.0, 2.0])),
+        "y": Coordinate(("y",), np.array([5.0, 9.0])),
     },
 )
 
@@ -326,9 +326,9 @@ HERE = Georeference(
             "system is unknown: PLANE\\[2\\], the cube's unknown: PLANE",
         ),
         (Georeference({"GeoTransform": [1, 2, 0, 3, 0, 4]}), ""),
-        (Georeference({}, {"GeoTransform": [1, 2, 0, 3, 0, 5]}), "GeoTransform"),
-        (Georeference({}, {}, {"y": Coordinate(("y",), np.array([1.0, 2.0 + 1e-12]))}), ""),
-        (Georeference({}, {}, {"y": Coordinate(("y",), np.array([2.0, 1.0]))}), "coordinate 'y'"),
+        (Georeference({}, {"GeoTransform": [1, 2, 0, 3, 0, 5]}), r"2 x 5 .*, the cube's .* 2 x 4 "),
+        (Georeference({}, {}, {"y": Coordinate(("y",), np.array([5.0, 9.0 + 1e-12]))}), ""),
+        (Georeference({}, {}, {"y": Coordinate(("y",), np.array([9.0, 5.0]))}), "coordinate 'y'"),
         (Georeference({}, {}, {"y": Coordinate(("y",), np.array([1.0]))}), "coordinate 'y'"),
     ],
 )

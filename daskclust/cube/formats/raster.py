@@ -513,7 +513,7 @@ def _check_same_grid(first_path: str, first: Described, path: str, part: Describ
     if first.values.dtype != part.values.dtype:
         refuse("type", first.values.dtype, part.values.dtype)
     names = ("y", "x")
-    grids = [pixel_grid(Georeference.of(item, names), sizes[0], names) for item in (first, part)]
+    grids = [pixel_grid(Georeference.of(item, names), sizes[0]) for item in (first, part)]
     systems = [None if grid.crs is None else CRS.from_user_input(grid.crs) for grid in grids]
     if systems[0] != systems[1]:
         refuse("coordinate system", *systems)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.cube._georeference import PixelGrid, system_name
+from daskclust.cube._georeference import PixelGrid
+from daskclust.cube._systems import system_name
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.urls import redact
 

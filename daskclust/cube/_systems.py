@@ -1,0 +1,64 @@
+"""Coordinate systems, by pyproj if it is installed: their names, and the units of coordinates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+#: Meters of the units of coordinates.
+_METERS = {
+    **dict.fromkeys(("m", "metre", "metres", "meter", "meters"), 1.0),
+    **dict.fromkeys(("km", "kilometre", "kilometres", "kilometer", "kilometers"), 1000.0),
+}
+_RADIANS = {"rad", "radian", "radians"}
+
+
+def system_name(system: Any) -> str:
+    """Name and EPSG code of a coordinate system, from anything that pyproj reads."""
+    found = known_system(system)
+    if found is None:
+        text = json.dumps(system) if isinstance(system, Mapping) else str(system)
+        return f"{'unknown: ' if find_spec('pyproj') else ''}{text[:60]}"
+    code = found.to_epsg()
+    return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
+
+
+def known_system(system: Any) -> Any:
+    """Return pyproj's coordinate system; None where pyproj is missing or does not know it."""
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return None
+    try:
+        return CRS.from_user_input(system)
+    except CRSError:
+        return None
+
+
+def unit_factor(unit: str, text: str | None) -> float | None:
+    """Return the factor from a unit to that of a coordinate system; None if they do not match.
+
+    1 if either of them is not known.
+
+    >>> unit_factor("km", "EPSG:32633"), unit_factor("degrees_east", "EPSG:32633")
+    (1000.0, None)
+    >>> unit_factor("degrees_east", "EPSG:4326"), unit_factor("", "EPSG:4326")
+    (1.0, 1.0)
+    """
+    in_degrees = unit.startswith("degree")
+    is_known = in_degrees or unit in _METERS or unit in _RADIANS
+    system = known_system(text) if text and is_known else None
+    if system is None or not system.axis_info:
+        return 1.0
+    # Meters or radians.
+    own = system.axis_info[0].unit_conversion_factor
+    if system.is_geographic:
+        return 1.0 if in_degrees else 1.0 / own if unit in _RADIANS else None
+    if unit in _METERS:
+        return _METERS[unit] / own
+    # Geostationary satellites: angles of view.
+    height = system.to_cf().get("perspective_point_height") if unit in _RADIANS else None
+    return None if height is None else float(height) / own
