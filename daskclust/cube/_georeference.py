@@ -219,15 +219,18 @@ class Georeference:
             is_kept = bool(stated) or any(name in self.coordinates for name in self.names)
             more = {} if is_kept else {"transform": list(right)}
             return replace(self, attributes={**self.attributes, **more})
-        used = next((name for name in stated if name not in wrong), "coordinates")
-        warn(
-            f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
-            + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
-            + ". The first is used. Cutting or thinning out an array leaves its attributes as "
-            "they were: renew them, for example with rioxarray's write_transform(). Coordinates "
-            "are taken for centers of pixels.",
-            DaskclustWarning,
-        )
+        lines = {name: self._line(name) for name in self.names}
+        counting = {name for name, line in lines.items() if line and line.unit == "pixel"}
+        if not counting:
+            used = next((name for name in stated if name not in wrong), "coordinates")
+            warn(
+                f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
+                + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
+                + ". The first is used. Selecting pixels from an array leaves its attributes as "
+                "they were: write them anew, for example with write_transform() of rioxarray. "
+                "Coordinates are those of the centers of pixels.",
+                DaskclustWarning,
+            )
 
         def corrected(attributes: Mapping[str, Any]) -> dict[str, Any]:
             out = {name: value for name, value in attributes.items() if name not in _EXTENTS}
@@ -237,7 +240,8 @@ class Georeference:
                 out.pop("spatial:registration", None)
             return out
 
-        coordinates = dict(self.coordinates)
+        # Pixels that are counted from elsewhere do not belong to the corrected transform.
+        coordinates = {k: v for k, v in self.coordinates.items() if k not in counting}
         mapping = self.facts().get("grid_mapping")
         if mapping in coordinates:
             one = coordinates[mapping]

@@ -311,10 +311,10 @@ def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeferenc
     )
     for part in parts[1:]:
         if repr((georeference(part.attributes), part.mapping)) != said:
-            wrong = place.differences(Georeference.of(part, names), f"that of {first.title}")
+            wrong = place.differences(Georeference.of(part, names), "the first band's")
             if wrong:
                 raise ValueError(
-                    f"{part.title} lies elsewhere than {first.title}: {'; '.join(wrong)}. Bring "
+                    f"{part.title} lies elsewhere than the first band: {'; '.join(wrong)}. Bring "
                     "the bands to one grid, or pass variable= with those of one grid."
                 )
     return place

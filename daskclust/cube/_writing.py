@@ -17,6 +17,7 @@ from numcodecs import Zlib
 from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import GzipCodec
 
+from daskclust._warnings import warn
 from daskclust.colors import Legend
 from daskclust.cube import _blocks
 from daskclust.cube._coordinates import Axis, agrees
@@ -26,6 +27,7 @@ from daskclust.cube._systems import known_system
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute, seen_alike
+from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.outputs import Output, check_written, finite, new_group
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
@@ -106,6 +108,20 @@ def _new_array(
     # So that a block that is not there is a block that was not written.
     config: Any = {"write_empty_chunks": True}
     return group.create_array(name, config=config, attributes=finite(attributes), **options)
+
+
+def _grid_of_tif(like: Any, output: GeoTiff) -> PixelGrid:
+    """Return the grid of a map; warn if its coordinates are not those of a regular grid."""
+    place = like.georeference
+    has_lines = any(name in place.coordinates for name in like.dimension_names)
+    if has_lines and place.placed.transform is None:
+        warn(
+            f"The coordinates of the image do not state a regular grid with pixels of known size, "
+            f"so {redact(output.place)!r} has rows and columns alone. A map in Zarr has the "
+            "coordinates.",
+            DaskclustWarning,
+        )
+    return pixel_grid(place, like.shape[:2])
 
 
 def _store(image: da.Array, target: zarr.Array) -> None:
@@ -235,7 +251,7 @@ def write_labels(
         output.check()
         return _write_label_tif(
             cube._image(aligned, -1),
-            cube.pixel_grid,
+            _grid_of_tif(cube, output),
             output,
             n_clusters,
             named,
@@ -315,7 +331,14 @@ def write_label_map(
     if isinstance(output, GeoTiff):
         output.check()
         return _write_label_tif(
-            label_map.values, label_map.grid, output, None, names, colors, attributes, None
+            label_map.values,
+            _grid_of_tif(label_map, output),
+            output,
+            None,
+            names,
+            colors,
+            attributes,
+            None,
         )
     chunks = tuple(max(sizes) for sizes in label_map.values.chunks)
     with _new_map(
@@ -465,7 +488,7 @@ def write_map(
         return write_cog(
             output,
             _strips(image, lambda values: values),
-            cube.pixel_grid,
+            _grid_of_tif(cube, output),
             dtype=dtype,
             count=len(columns),
             nodata=float("nan"),
