@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain, zip_longest
 from typing import Any, Literal
 
 import dask.array as da
@@ -77,7 +77,8 @@ class CubeSource:
     `array` is None where pixels come from a Dask array; `held` then are the pixels (pixels,
     n_stored) of the one block that is being handled. `order` are the axes of y, x and band in
     `array`; `dtype` is the stored one, with the sign that is meant. `bands` are those kept, None
-    for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do.
+    for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do;
+    `nodata_of_bands` do so in one stored band each.
     `keep_incomplete`: a pixel is kept that has at least the share `min_observed` of its bands, its
     missing values NaN.
     """
@@ -94,11 +95,19 @@ class CubeSource:
     masked: bool = False
     meaning: Meaning = PLAIN
     held: Array | None = None
+    nodata_of_bands: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def all_nodata(self) -> tuple[float, ...]:
+        """Values that mean "no data" in any band."""
+        return tuple(dict.fromkeys((*self.nodata, *chain(*self.nodata_of_bands))))
 
     @property
     def is_complete(self) -> bool:
         """Whether no stored value can mean "no data"; then validity needs no reading."""
-        return not (self.nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range)
+        return not (
+            self.all_nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range
+        )
 
     def read(self, number: int) -> Array:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
@@ -154,10 +163,21 @@ class CubeSource:
             # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
             equal = values == values.dtype.type(nodata)
             found = equal if found is None else np.logical_or(found, equal, out=found)
+        for own, has in self._rows_of_nodata(values.dtype):
+            equal = (values == own) & has
+            found = equal if found is None else found | equal
         outside = self.meaning.outside(values)
         if outside is not None:
             found = outside if found is None else found | outside
         return np.zeros(values.shape, bool) if found is None else found
+
+    def _rows_of_nodata(self, dtype: np.dtype[Any]) -> Iterator[tuple[Array, Bools]]:
+        """Values that mean "no data" in a band kept, as rows, and which bands have one."""
+        own = self.nodata_of_bands
+        kept = own if self.bands is None or not own else [own[band] for band in self.bands]
+        for values in zip_longest(*kept):
+            has = np.array([value is not None for value in values], bool)
+            yield np.array([0 if value is None else value for value in values], dtype), has
 
     def _is_whole(self, values: Array) -> bool:
         """Whether whole numbers tell by their extremes that none of them means "no data".
@@ -169,8 +189,8 @@ class CubeSource:
         if self.meaning.has_range:
             return False
         middle = np.iinfo(values.dtype).max // 2
-        low = [nodata for nodata in self.nodata if nodata <= middle]
-        high = [nodata for nodata in self.nodata if nodata > middle]
+        low = [nodata for nodata in self.all_nodata if nodata <= middle]
+        high = [nodata for nodata in self.all_nodata if nodata > middle]
         return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
 
     def _too_few(self, missing: Bools) -> Bools:

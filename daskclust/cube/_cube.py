@@ -54,7 +54,7 @@ class Cube:
     attributes : dict
         The stored array's attributes.
     nodata : tuple of numbers
-        Values that mean "no data", besides NaN.
+        Values that mean "no data" in any band, besides NaN.
     blocks : BlockGrid
         The spatial blocks: their number, sizes and positions, in the order of the rows.
     georeference : Georeference
@@ -101,7 +101,7 @@ class Cube:
         self.blocks = source.grid
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
-        self.nodata = source.nodata
+        self.nodata = source.all_nodata
 
     def __repr__(self) -> str:
         y, x, p = self.shape
@@ -136,6 +136,11 @@ class Cube:
             "values": source.meaning.described(),
             "units": units if isinstance(units, str) else None,
         }
+
+    def nodata_of(self, band: int) -> tuple[float, ...]:
+        """Return the values that mean "no data" in a band, by its stored number."""
+        own = self._source.nodata_of_bands
+        return (*self._source.nodata, *(own[band] if own else ()))
 
     @property
     def values(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from daskclust._types import Array, Bools, Floats
 from daskclust._warnings import warn
 from daskclust.colors import Legend
 from daskclust.cube.bands import in_nm
+from daskclust.cube.formats.found import NODATA_OF_BANDS
 from daskclust.exceptions import PerformanceWarning
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import decode_fill_value
@@ -407,6 +408,20 @@ def nodata_values(
     else:
         values = [nodata]
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
+
+
+def nodata_of_bands(
+    attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
+) -> tuple[tuple[float, ...], ...]:
+    """Return for each stored band the values that mean "no data" in it alone; () for no such bands.
+
+    >>> nodata_of_bands({"nodata_of_bands": [[9], []]}, np.dtype("uint8"), "auto")
+    ((9,), ())
+    """
+    stated = attributes.get(NODATA_OF_BANDS)
+    if stated is None or nodata != "auto":
+        return ()
+    return tuple(nodata_values({"missing_value": own}, dtype, "auto") for own in stated)
 
 
 def _can_hold(dtype: np.dtype[Any], value: float) -> bool:

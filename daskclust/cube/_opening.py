@@ -21,7 +21,7 @@ from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Described, Georeference
 from daskclust.cube._sources import Found, are_features, as_lazy, find_cube, open_image, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
-from daskclust.cube.formats.found import BAND_NAMES
+from daskclust.cube.formats.found import BAND_NAMES, NODATA_OF_BANDS
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.exceptions import QuantizationWarning
 from daskclust.storage.seen import StoredArray
@@ -188,7 +188,14 @@ def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
 
 
 #: Attributes that are about codes, not about what becomes of them.
-_OF_CODES = (*_metadata.NODATA_ATTRIBUTES, "valid_min", "valid_max", "valid_range", "_Unsigned")
+_OF_CODES = (
+    *_metadata.NODATA_ATTRIBUTES,
+    NODATA_OF_BANDS,
+    "valid_min",
+    "valid_max",
+    "valid_range",
+    "_Unsigned",
+)
 
 
 def open_cube(
@@ -226,7 +233,8 @@ def open_cube(
         their names, B2 before B10.
     nodata : float, None or "auto", default="auto"
         Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
-        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values.
+        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
+        bands of a raster file, several files or variables may each have their own values.
         Zarr's own ``fill_value`` is the value of chunks that were not written.  It counts as
         "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
         None means that no value is "no data".
@@ -343,6 +351,11 @@ def open_cube(
     coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
     if coded == "tessera":
+        if _metadata.nodata_of_bands(attributes, array.dtype, nodata):
+            raise ValueError(
+                "The bands state different nodata values; expected one for all with scales=. Pass "
+                "it as nodata=."
+            )
         codes = _metadata.nodata_values(attributes, array.dtype, nodata)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
         attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
@@ -370,6 +383,7 @@ def open_cube(
         n_stored=n_bands,
         bands=kept,
         nodata=no_data,
+        nodata_of_bands=_metadata.nodata_of_bands(attributes, dtype, nodata),
         keep_incomplete=incomplete == "keep",
         min_observed=float(min_observed),
         grid=grid,

@@ -34,7 +34,14 @@ from daskclust.cube._metadata import (
     read_meanings,
     role_of,
 )
-from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, CENTERS, GOOD, OF_BANDS
+from daskclust.cube.formats.found import (
+    BAD_BANDS,
+    BAND_NAMES,
+    CENTERS,
+    GOOD,
+    NODATA_OF_BANDS,
+    OF_BANDS,
+)
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.cube.formats.vector import (
     no_codes,
@@ -48,7 +55,6 @@ from daskclust.storage.seen import as_dask, values_of
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value, local_path, open_store
 
 _SCALES = {"scale_factor": 1.0, "add_offset": 0.0}
-_ONE_FOR_ALL = ("_FillValue", "missing_value", "nodata", "_Unsigned", "units")
 _RANGES = ("valid_range", "valid_min", "valid_max")
 
 
@@ -359,7 +365,17 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
         values = [attributes.get(key, neutral) for attributes in said]
         if any(key in attributes for attributes in said) and key not in found:
             found[key] = [float(value) for value in values]
-    for key in (*_ONE_FOR_ALL[:-1], *_RANGES):
+    nodata = [
+        {name: attributes[name] for name in NODATA_ATTRIBUTES if name in attributes}
+        for attributes in said
+    ]
+    if any(map(repr(nodata[0]).__ne__, map(repr, nodata[1:]))):
+        found = {key: value for key, value in found.items() if key not in NODATA_ATTRIBUTES}
+        found[NODATA_OF_BANDS] = [
+            [one for value in own.values() for one in (value if np.ndim(value) else [value])]
+            for own in nodata
+        ]
+    for key in ("_Unsigned", *_RANGES):
         if key not in found and any(key in attributes for attributes in said):
             stated = {name: part.attributes.get(key) for name, part in parts.items()}
             raise ValueError(
@@ -587,6 +603,9 @@ def _of_labels(name: str, item: Described) -> Image:
         if band is not None and bad is not None and len(bad) == values.shape[band]:
             good = np.flatnonzero(~np.asarray(bad, bool))
             values = values[(slice(None),) * band + (good,)]
+            own = item.attributes.get(NODATA_OF_BANDS)
+            if own is not None and len(good) == 1:
+                item = replace(item, attributes={**item.attributes, "missing_value": own[good[0]]})
         if band is not None and values.shape[band] > 1:
             raise ValueError(
                 f"{name} has {values.shape[band]} bands; expected one, of labels. Take one of "
@@ -621,5 +640,9 @@ def _described(item: Described, values: Any) -> Image:
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
-    found = [decode_fill_value(attributes[n]) for n in NODATA_ATTRIBUTES if n in attributes]
+    found = [
+        decode_fill_value(one)
+        for value in (attributes[name] for name in NODATA_ATTRIBUTES if name in attributes)
+        for one in (value if np.ndim(value) else [value])
+    ]
     return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})

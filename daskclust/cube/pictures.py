@@ -67,8 +67,9 @@ def plot_cube(
     step = _step(cube.shape[:2])
     (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
     picture = np.ma.getdata(found).astype(float)
-    for value in cube.nodata:
-        picture[picture == float(value)] = np.nan
+    for number, band in enumerate(chosen):
+        missing = np.isin(picture[:, :, number], cube.nodata_of(band))
+        picture[missing, number] = np.nan
     ax = _axes(ax)
     grid = cube.pixel_grid
     extent = _extent(grid)

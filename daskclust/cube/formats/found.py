@@ -12,6 +12,8 @@ from daskclust.storage.urls import redact
 BAD_BANDS = "bad_bands"
 #: Attribute of a DataArray: one name a band.
 BAND_NAMES = "band_names"
+#: Attribute of a DataArray: for each band the values that mean "no data", where bands differ.
+NODATA_OF_BANDS = "nodata_of_bands"
 #: Variables beside a cube: centers of its bands, and 1 where a band is good (EMIT and its like).
 CENTERS = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
 GOOD = ("good_wavelengths", "good_bands")

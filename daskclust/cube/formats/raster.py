@@ -25,6 +25,7 @@ from daskclust.cube.bands import in_descriptions, in_nm, truth_values
 from daskclust.cube.formats.found import (
     BAD_BANDS,
     BAND_NAMES,
+    NODATA_OF_BANDS,
     block_of,
     maybe_unplaced,
     needs_extra,
@@ -215,14 +216,7 @@ def _attributes(file: Any) -> dict[str, Any]:
 
     n = file.count
     found: dict[str, Any] = {}
-    nodata = list(file.nodatavals)
-    if len({repr(value) for value in nodata}) > 1:
-        raise ValueError(
-            f"The bands of {redact(file.name)!r} state different nodata values ({nodata}); "
-            "expected one for all. Pass it as nodata=."
-        )
-    if nodata[0] is not None:
-        found["_FillValue"] = nodata[0]
+    found |= _nodata_of(file.nodatavals)
     if any(scale != 1.0 for scale in file.scales):
         found["scale_factor"] = _one_or_all(file.scales)
     if any(offset != 0.0 for offset in file.offsets):
@@ -253,6 +247,13 @@ def _attributes(file: Any) -> dict[str, Any]:
     if all(names):
         found["flag_meanings"], found["flag_values"] = names
     return found
+
+
+def _nodata_of(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the attributes of the nodata values of all bands, None where a band has none."""
+    if len({repr(value) for value in values}) > 1:
+        return {NODATA_OF_BANDS: [[] if value is None else [value] for value in values]}
+    return {} if values[0] is None else {"_FillValue": values[0]}
 
 
 def _categories(file: Any) -> dict[str, str] | None:
@@ -457,7 +458,7 @@ class _Bands:
 def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Described:
     """Open several files as the bands of one image.
 
-    Size, position, type, scale and nodata value must be those of the first.
+    Size, position and type must be those of the first.
     """
     parts = [open_raster(path) for path in paths]
     first = parts[0]
@@ -491,8 +492,14 @@ def _joined_attributes(parts: Sequence[Described]) -> dict[str, Any]:
             n = len(part.values)
             values += value if isinstance(value, list) else [value] * n
         found[key] = values if key == BAD_BANDS else _one_or_all(values)
-    if "_FillValue" in parts[0].attributes:
-        found["_FillValue"] = parts[0].attributes["_FillValue"]
+    nodata: list[float | None] = []
+    for part in parts:
+        own = part.attributes.get(NODATA_OF_BANDS)
+        if own is None:
+            nodata += [part.attributes.get("_FillValue")] * len(part.values)
+        else:
+            nodata += [next(iter(values), None) for values in own]
+    found |= _nodata_of(nodata)
     units = {part.attributes.get("units") for part in parts}
     return found if len(units) > 1 or None in units else {**found, "units": units.pop()}
 
@@ -522,6 +529,3 @@ def _check_same_grid(first_path: str, first: Described, path: str, part: Describ
         math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(here, there, strict=True)
     ):
         refuse("position", here, there)
-    mine, theirs = (item.attributes.get("_FillValue") for item in (first, part))
-    if repr(mine) != repr(theirs):
-        refuse("nodata value", mine, theirs)
