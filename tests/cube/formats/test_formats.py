@@ -164,7 +164,6 @@ def test_band_files_become_one_image(tmp_path, values):
     [
         ({"transform": from_origin(600_015, 5_200_000, 30, 30)}, "position"),
         ({"crs": "EPSG:32633"}, "coordinate system"),
-        ({"nodata": 0}, "nodata value"),
     ],
 )
 def test_band_files_of_another_grid_are_refused(tmp_path, values, change, message):
@@ -177,6 +176,63 @@ def test_band_files_of_another_grid_are_refused(tmp_path, values, change, messag
     smaller = write_raster(tmp_path / "c.tif", values[:1, :20])
     with pytest.raises(ValueError, match="size"):
         open_files([one, smaller])
+
+
+@pytest.mark.parametrize("kind", ["vrt", "files", "variables"])
+def test_each_band_may_have_its_own_nodata_value(tmp_path, kind):
+    pair = np.stack([np.arange(1, 65, dtype="uint16").reshape(8, 8)] * 2)
+    # What means "no data" in one band is a value of the other.
+    pair[0, 0, 0], pair[0, 3, 3], pair[1, 7, 7], pair[1, 4, 4] = 65535, 65000, 65000, 65535
+    paths = [
+        write_raster(tmp_path / f"b{at}.tif", pair[at : at + 1], nodata=nodata)
+        for at, nodata in enumerate((65535, 65000))
+    ]
+    source = paths
+    if kind == "vrt":
+        bands = "".join(
+            f'<VRTRasterBand dataType="UInt16" band="{at + 1}"><NoDataValue>{nodata}</NoDataValue>'
+            f'<SimpleSource><SourceFilename relativeToVRT="1">b{at}.tif</SourceFilename>'
+            "<SourceBand>1</SourceBand></SimpleSource></VRTRasterBand>"
+            for at, nodata in enumerate((65535, 65000))
+        )
+        source = tmp_path / "scene.vrt"
+        source.write_text(f'<VRTDataset rasterXSize="8" rasterYSize="8">{bands}</VRTDataset>')
+    elif kind == "variables":
+        images = {
+            f"b{at}": xarray.DataArray(pair[at], dims=("y", "x"), attrs={"_FillValue": nodata})
+            for at, nodata in enumerate((65535, 65000))
+        }
+        source = xarray.Dataset(images)
+    cube = daskclust.open_cube(source)
+    assert np.argwhere(~cube.valid.compute()).tolist() == [[0, 0], [7, 7]]
+    assert cube.samples.compute().max(axis=0).tolist() == [65000, 65535]
+    assert cube.nodata == (65535, 65000)
+    assert cube.nodata_of(1) == (65000,)
+    missing = np.isnan(daskclust.open_cube(source, incomplete="keep").samples.compute())
+    assert np.argwhere(missing).tolist() == [[0, 0], [63, 1]]
+    second = daskclust.open_cube(source, bands=[1])
+    assert np.argwhere(~second.valid.compute()).tolist() == [[7, 7]]
+    same = daskclust.open_cube(source, nodata=65000)
+    assert np.argwhere(~same.valid.compute()).tolist() == [[3, 3], [7, 7]]
+
+
+def test_labels_beside_an_alpha_band_keep_their_nodata_value(tmp_path):
+    image = np.array([[[1, 2], [9, 2]], [[255, 255], [255, 255]]], "uint8")
+    write_raster(tmp_path / "l.tif", image, nodata=None, photometric="MINISBLACK", alpha="YES")
+    bands = "".join(
+        f'<VRTRasterBand dataType="Byte" band="{band}">{more}<SimpleSource><SourceFilename '
+        f'relativeToVRT="1">l.tif</SourceFilename><SourceBand>{band}</SourceBand></SimpleSource>'
+        "</VRTRasterBand>"
+        for band, more in (
+            (1, "<NoDataValue>9</NoDataValue>"),
+            (2, "<ColorInterp>Alpha</ColorInterp>"),
+        )
+    )
+    path = tmp_path / "l.vrt"
+    path.write_text(f'<VRTDataset rasterXSize="2" rasterYSize="2">{bands}</VRTDataset>')
+    cube = daskclust.open_cube(np.zeros((2, 2, 1)), dims=("y", "x", "band"))
+    rows, labels = cube.rows_of(path)
+    assert (rows.tolist(), labels.tolist()) == ([0, 1, 3], [1, 2, 2])
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path, values):
