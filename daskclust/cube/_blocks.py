@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
-from daskclust.cube.formats.vector import no_codes
+from daskclust.cube.formats.vector import Features, no_codes
 from daskclust.cube.layout import BlockGrid, flatten
+from daskclust.cube.left_out import Taken, counted, text_of
 from daskclust.engine import compute, seen_alike
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.kernels.projection import project_rows
@@ -510,17 +511,18 @@ def block_rows_of(
     number: int,
     excluded: _Excluded,
     labels: Array,
-    *,
+    *numbers: Array,
     unlabeled: tuple[int, ...],
 ) -> NDArray[np.object_]:
     """Return row numbers inside the block, and labels, of its labeled valid pixels.
 
-    One (2, m) int64 array in an array of objects: Dask's expression arrays cannot be computed with
-    unknown lengths.
+    One (2, m) int64 array, and the labeled pixels that are counted: all, and by the features of
+    each source, whose `numbers` are given. One object: Dask's expression arrays cannot be computed
+    with unknown lengths.
     """
     labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
     if not labeled.any():
-        return one_object(np.empty((2, 0), dtype=np.int64))
+        return one_object((np.empty((2, 0), dtype=np.int64), ()))
     if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
         raise ValueError(
             f"label_map holds {labels[labeled].max()}; expected labels up to "
@@ -528,7 +530,13 @@ def block_rows_of(
         )
     valid = block_valid(source, number, excluded)
     wanted = labeled & valid
-    return one_object(np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64))
+    pairs = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
+    masked = np.zeros(len(labels), bool) if excluded is None else excluded
+    taken = []
+    for own in (np.zeros(len(labels), np.int64), *numbers):
+        here = labeled & (own >= 0)
+        taken.append(counted(own[here], valid[here], masked[here]))
+    return one_object((pairs, tuple(taken)))
 
 
 def _holds(dtype: np.dtype[Any], value: int) -> bool:
@@ -697,7 +705,8 @@ def rows_of(
     Warns
     -----
     DaskclustWarning
-        A class of a vector or CSV file labels no pixel with data.
+        Labels are left out, on pixels that are masked or have no data, or outside of the
+        scene.  A class of a vector or CSV file labels no pixel with data.
 
     Notes
     -----
@@ -726,18 +735,9 @@ def rows_of(
     names = opened.meanings if opened.by_name else None
     if names is not None:
         values = opened.nodata
-    lazy = cube._per_block(
-        block_rows_of,
-        flatten(image, cube.blocks),
-        sizes=(1,) * cube.blocks.count,
-        dtype=object,
-        token="daskclust-rows-of",
-        unlabeled=values,
-    )
-    (found,) = compute("the reading of labels", lazy)
-    offsets = accumulate(cube._survey.counts, initial=0)
-    rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
-    labels = np.concatenate([block[1] for block in found])
+    rows, labels, left_out = labeled_rows(cube, image, values, opened.features)
+    if left_out:
+        warn(left_out, DaskclustWarning)
     gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
     if gone and len(labels):
         shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
@@ -751,4 +751,33 @@ def rows_of(
         known = np.array(sorted(names))
         texts = np.array([names[code] for code in known.tolist()])
         labels = texts[np.searchsorted(known, labels)]
-    return np.concatenate(rows), labels
+    return rows, labels
+
+
+def labeled_rows(
+    cube: Any, image: Any, unlabeled: tuple[int, ...], features: Sequence[Features] = ()
+) -> tuple[Ints, Ints, str]:
+    """Return the rows of labeled valid pixels, their codes, and which labels are left out.
+
+    `features` are those that label the pixels of the image.
+    """
+    lazy = cube._per_block(
+        block_rows_of,
+        flatten(image, cube.blocks),
+        *(flatten(one.numbers, cube.blocks) for one in features),
+        sizes=(1,) * cube.blocks.count,
+        dtype=object,
+        token="daskclust-rows-of",
+        unlabeled=unlabeled,
+    )
+    (found,) = compute("the reading of labels", lazy)
+    offsets = accumulate(cube._survey.counts, initial=0)
+    rows = [block[0][0] + offset for block, offset in zip(found, offsets, strict=False)]
+    labels = np.concatenate([block[0][1] for block in found])
+    parts = [block[1] for block in found if block[1]]
+    sizes = 1, *(len(one.classes) for one in features)
+    pixels, *taken = (
+        Taken.total([part[at] for part in parts], size) for at, size in enumerate(sizes)
+    )
+    told = text_of(pixels, list(zip(features, taken, strict=True)))
+    return np.concatenate(rows), labels, told

@@ -44,6 +44,7 @@ from daskclust.cube.formats.found import (
 )
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.cube.formats.vector import (
+    Features,
     no_codes,
     points_image,
     rasterize_file,
@@ -428,7 +429,7 @@ class Image:
 
     `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
     stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
-    assigned here, so the user's values do not mean them.
+    assigned here, so the user's values do not mean them. `features` are those that were burnt.
     """
 
     values: Any
@@ -439,6 +440,7 @@ class Image:
     names: tuple[str, str] = ("y", "x")
     stated: tuple[int, ...] = ()
     by_name: bool = False
+    features: tuple[Features, ...] = ()
 
 
 def open_image(
@@ -567,7 +569,10 @@ def _from_features(
         values, classes = rasterize_file(path, grid, cut, class_column=class_column)
     stated = tuple(np.unique(classes.codes[classes.codes >= 0]).tolist())
     is_named = classes.names is not None
-    return Image(values, (-1,), NOWHERE, classes.names, stated=stated, by_name=is_named)
+    features = () if classes.features is None else (classes.features,)
+    return Image(
+        values, (-1,), NOWHERE, classes.names, stated=stated, by_name=is_named, features=features
+    )
 
 
 def _only_image(name: str, group: Any, variable: str | None) -> Any:

@@ -228,7 +228,14 @@ def join_labels(
         for code in image.stated
     }
     meanings, by_name = texts if named else None, bool(named)
-    return Image(joined, (_NONE,), meanings=meanings, stated=tuple(sorted(stated)), by_name=by_name)
+    return Image(
+        joined,
+        (_NONE,),
+        meanings=meanings,
+        stated=tuple(sorted(stated)),
+        by_name=by_name,
+        features=tuple(features for _, image in sources for features in image.features),
+    )
 
 
 def _known(values: Array, *, none: Array, table: Any) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._blocks import CubeSource, Scaling, Surveyed, align, one_object
+from daskclust.cube._blocks import CubeSource, Scaling, Surveyed, align, labeled_rows, one_object
 from daskclust.cube.bands import given_names
 from daskclust.cube.formats.vector import points_image
 from daskclust.cube.layout import merged_in_tree
@@ -260,7 +260,7 @@ def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
             f"{height} x {width} pixels."
         )
     codes = np.zeros(len(lines), np.int64)
-    return np.asarray(cube.rows_of(points_image(lines, columns, codes, cube.chunks))[0])
+    return labeled_rows(cube, points_image(lines, columns, codes, cube.chunks), (-1,))[0]
 
 
 #: Counts that one task merges.

@@ -421,6 +421,7 @@ def test_round_trip_over_misaligned_chunks(seed, shape, stored, chunks, gaps):
         assert_array_equal(found, labels)
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_rows_of(example):
     group, values, valid = example
     cube = open_cube(group)

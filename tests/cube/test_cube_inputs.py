@@ -41,6 +41,7 @@ def group():
 # Shards
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 @given(
     seed=st.integers(0, 2**32 - 1),
     shape=st.tuples(st.integers(1, 10), st.integers(1, 10)),

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -27,11 +27,32 @@ _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "ca
 
 
 @dataclass(frozen=True)
+class Features:
+    """How the features of a vector file lie in an image.
+
+    `numbers` is a lazy image of the feature that labels each pixel, -1 for none. `classes` are
+    those of all features, as text. `usable` are the numbers of features with a class and a
+    geometry, of which `outside` lie outside of the image, and `beyond` reach beyond it.
+    """
+
+    source: str
+    numbers: da.Array
+    classes: Sequence[str]
+    usable: Ints
+    outside: Ints
+    beyond: Ints
+
+
+@dataclass(frozen=True)
 class Classes:
-    """Codes of the items of a label source, -1 for none, and their names if it has names."""
+    """Codes of the items of a label source, -1 for none, and their names if it has names.
+
+    `features` are those of a vector file.
+    """
 
     codes: Ints
     names: dict[int, str] | None
+    features: Features | None = None
 
 
 def check_codes(codes: Iterable[int]) -> None:
@@ -372,6 +393,8 @@ _TURNS = (-360.0, 360.0)
 _HALF_TURN, _BENT = 180.0, 0.25
 #: Value of a pixel without a class.
 NO_CLASS = -1
+#: What reaches beyond the image by less of a pixel covers no center there.
+_CENTER = 0.5
 
 
 def rasterize_file(
@@ -416,11 +439,11 @@ def rasterize_file(
     if pyproj.CRS.from_user_input(meta["crs"]) != pyproj.CRS.from_user_input(grid.crs):
         shapes = _on_grid(shapes, meta["crs"], grid.crs, shown)
     usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
-    shapes, codes = shapes[usable], classes.codes[usable]
+    shapes, numbers = shapes[usable], np.flatnonzero(usable)
     if pyproj.CRS.from_user_input(grid.crs).is_geographic:
         # The image may go on beyond the seam of longitudes, where they begin anew.
         turns = [shapely.transform(shapes, partial(np.add, (turn, 0.0))) for turn in _TURNS]
-        shapes, codes = np.concatenate([shapes, *turns]), np.tile(codes, 1 + len(turns))
+        shapes, numbers = np.concatenate([shapes, *turns]), np.tile(numbers, 1 + len(turns))
     inside = shapely.intersects(shapes, _outline(grid))
     if not inside.any():
         bounds = shapely.total_bounds(shapes[: usable.sum()]).round(3).tolist()
@@ -432,11 +455,14 @@ def rasterize_file(
     starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
     parts = [np.stack(np.meshgrid(*at, indexing="ij"), axis=-1) for at in (starts, chunks)]
     windows = da.from_array(np.concatenate(parts, axis=2).astype(np.int64), chunks=(1, 1, 4))
-    image = da.map_blocks(
+    # The last one stands for a number of -1.
+    codes = np.append(classes.codes, NO_CLASS).astype(np.int32)
+    burnt = da.map_blocks(
         _burn,
         windows,
         shapes=list(shapely.to_wkb(shapes[inside])),
-        codes=codes[inside].tolist(),
+        numbers=numbers[inside],
+        codes=codes,
         transform=grid.transform,
         names=classes.names,
         shown=shown,
@@ -444,7 +470,20 @@ def rasterize_file(
         chunks=chunks,
         meta=np.empty((0, 0), np.int32),
     )
-    return image, classes
+    image = da.map_blocks(_codes_of, burnt, codes=codes, meta=np.empty((0, 0), np.int32))
+    whole = shapely.covers(_outline(grid, _CENTER), shapes)
+    # At the seam of longitudes, parts that one copy has outside another may have inside.
+    once = np.isin(numbers, np.flatnonzero(np.bincount(numbers[inside]) == 1))
+    names = [str((classes.names or {}).get(code, code)) for code in classes.codes.tolist()]
+    features = Features(
+        shown,
+        burnt,
+        names,
+        np.flatnonzero(usable),
+        np.setdiff1d(numbers, numbers[inside]),
+        np.setdiff1d(numbers[inside & once], numbers[whole]),
+    )
+    return image, replace(classes, features=features)
 
 
 def _refuse_around(shapes: Any, codes: Ints, source: str, shown: str) -> None:
@@ -551,52 +590,58 @@ def _refuse_cut(shapes: Any, moved: Any, to_grid: Any, shown: str, target: str) 
                 )
 
 
-def _outline(grid: PixelGrid) -> Any:
+def _outline(grid: PixelGrid, more: float = 0.0) -> Any:
+    """Return the edge of an image, moved outward by so many pixels."""
     import shapely
 
-    rows, cols = grid.shape
-    corners = [(0, 0), (cols, 0), (cols, rows), (0, rows)]
+    (left, top), (right, bottom) = (-more, -more), (grid.shape[1] + more, grid.shape[0] + more)
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
     return shapely.Polygon([grid.positions(*corner) for corner in corners])
+
+
+def _codes_of(numbers: Ints, *, codes: Ints) -> Ints:
+    return codes[numbers]
 
 
 def _burn(
     window: Ints,
     *,
     shapes: list[bytes],
-    codes: list[int],
+    numbers: Ints,
+    codes: Ints,
     transform: tuple[float, ...],
     names: dict[int, str] | None,
     shown: str,
 ) -> NDArray[np.int32]:
-    """Burn all features into one block of the image."""
+    """Burn the numbers of all features into one block of the image."""
     import shapely
     from affine import Affine
     from rasterio.features import rasterize
 
     top, left, height, width = window[0, 0].tolist()
-    order = np.argsort(codes, kind="stable")
+    order = np.argsort(codes[numbers], kind="stable")
     a, b, c, d, e, f = transform
     here = Affine(a, b, a * left + b * top + c, d, e, d * left + e * top + f)
-    pairs = list(zip(shapely.from_wkb(shapes), codes, strict=True))
+    pairs = list(zip(shapely.from_wkb(shapes), numbers.tolist(), strict=True))
     found: list[NDArray[np.int32]] = [
         rasterize(
             [pairs[at] for at in some],
             out_shape=(height, width),
-            fill=NO_CLASS,
+            fill=-1,
             transform=here,
             dtype=np.int32,
         )
         # The last counts: the largest code of each pixel, and the smallest.
         for some in (order, order[::-1])
     ]
-    highest, lowest = found
+    highest, lowest = (codes[image] for image in found)
     if (highest != lowest).any():
         row, column = (int(axis[0]) for axis in np.nonzero(highest != lowest))
-        two = [int(image[row, column]) for image in found]
+        two = [int(image[row, column]) for image in (highest, lowest)]
         classes = [(names or {}).get(code, code) for code in two]
         raise ValueError(
             f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
             f"{classes[1]!r} and {classes[0]!r}; expected one a pixel. Correct the features that "
             "overlap there."
         )
-    return highest
+    return found[0]
