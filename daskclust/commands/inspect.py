@@ -14,10 +14,11 @@ import numpy as np
 import zarr
 from dask.utils import format_bytes
 
+from daskclust.class_names import text_of_similar
 from daskclust.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
 from daskclust.commands._tables import is_table
 from daskclust.commands.console import Progress, counted, natural, tell
-from daskclust.cube import open_label_map
+from daskclust.cube import open_cube, open_label_map
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
@@ -43,9 +44,15 @@ def add_command(commands: Any) -> None:
         usage="%(prog)s [options] [CUBE]",
         description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
         "pixels without data, and what to change for faster reading. Also label maps and models "
-        "written by daskclust.",
+        "written by daskclust, tables, and vector files of classes.",
     )
     add_cube_arguments(parser, scale=False)
+    parser.add_argument(
+        "--class-column", metavar="NAME", help="column of the classes in a vector file"
+    )
+    parser.add_argument(
+        "--scene", metavar="CUBE", help="scene in which the features of a vector file should lie"
+    )
     parser.add_argument(
         "--sample",
         type=natural,
@@ -62,6 +69,14 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("no CUBE given")
     if is_table(options):
         return tell(options, described_table(options), table_as_text)
+    if isinstance(options.cube, str) and kind_of(options.cube) == "vector":
+        return tell(options, described_features(options), _features_as_text)
+    for flag in ("class_column", "scene"):
+        if getattr(options, flag) is not None:
+            raise ValueError(
+                f"--{flag.replace('_', '-')} is about vector files, and {redact(options.cube)!r} "
+                "is none: leave it out."
+            )
     attributes: dict[str, Any] = {}
     node: Any = None
     if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
@@ -310,6 +325,70 @@ def _job_as_text(job: Mapping[str, Any]) -> str:
     if job["command"] == "compare":
         return f"compare of {job['first']} and {job['second']}"
     return f"{job['command']} of {job['estimator']}, daskclust {job['version']}"
+
+
+def described_features(options: argparse.Namespace) -> dict[str, Any]:
+    """Describe a vector file, and how it lies in the scene that is named."""
+    from daskclust.cube.formats.features import describe_features
+
+    scene = None if options.scene is None else open_cube(local_name(options.scene)).pixel_grid
+    found = describe_features(
+        local_name(options.cube), class_column=options.class_column, scene=scene
+    )
+    found["advice"] = []
+    if found["class_column"] is None:
+        found["advice"].append(
+            "Several columns may hold the classes: name one of them with --class-column."
+        )
+    else:
+        similar = text_of_similar(item["name"] for item in found["classes"])
+        found["advice"] += [similar] if similar else []
+        missing = found["features"] - sum(item["features"] for item in found["classes"])
+        if missing:
+            found["advice"].append(f"{counted(missing, 'feature')} without a class label nothing.")
+    if found["crs"] is None:
+        found["advice"].append(
+            "No coordinate system: assign one, for example with ogr2ogr -a_srs, so that the "
+            "features can be placed in a scene."
+        )
+    if found["scene"] is not None and not (found["scene"]["inside"] + found["scene"]["partly"]):
+        found["advice"].append("No feature lies in the scene: check both coordinate systems.")
+    return found
+
+
+def _area(square_meters: float) -> str:
+    is_large = square_meters >= 1e6
+    return f"{square_meters / (1e6 if is_large else 1e4):.4g} {'km2' if is_large else 'ha'}"
+
+
+def _features_as_text(found: Mapping[str, Any]) -> list[str]:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found["geometries"].items())
+    area = found["square_meters"]
+    lines = [
+        f"Features  {found['features']} ({kinds})" + ("" if area is None else f", {_area(area)}"),
+        f"Place     {found['crs'] or 'no coordinate system'}"
+        + (
+            ""
+            if found["bounds"] is None
+            else ", x {:.10g} to {:.10g}, y {:.10g} to {:.10g}".format(
+                *(found["bounds"][at] for at in (0, 2, 1, 3))
+            )
+        ),
+        f"Columns   {', '.join(found['columns']) or 'none'}",
+    ]
+    if found["classes"] is not None:
+        lines.append(f"Classes   {len(found['classes'])}, in the column {found['class_column']}")
+        width = max(len(item["name"]) for item in found["classes"])
+        for item in found["classes"]:
+            size = item["square_meters"]
+            lines.append(
+                f"          {item['name']:<{width}}  {counted(item['features'], 'feature'):>14}"
+                + ("" if size is None else f"  {_area(size):>12}")
+            )
+    if found["scene"] is not None:
+        inside, partly, outside = (found["scene"][key] for key in ("inside", "partly", "outside"))
+        lines.append(f"Scene     {inside} features inside, {partly} partly, {outside} outside")
+    return lines + [f"Advice    {text}" for text in found["advice"]]
 
 
 #: Different values that are listed of a column, and parts that are many.

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
+from daskclust.class_names import warn_of_similar
 from daskclust.cube._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.cube.formats.vector import Features, no_codes
 from daskclust.cube.layout import BlockGrid, flatten
@@ -706,7 +707,8 @@ def rows_of(
     -----
     DaskclustWarning
         Labels are left out, on pixels that are masked or have no data, or outside of the
-        scene.  A class of a vector or CSV file labels no pixel with data.
+        scene.  A class of a vector or CSV file labels no pixel with data.  Names of classes
+        are nearly the same.
 
     Notes
     -----
@@ -738,6 +740,7 @@ def rows_of(
     rows, labels, left_out = labeled_rows(cube, image, values, opened.features)
     if left_out:
         warn(left_out, DaskclustWarning)
+    warn_of_similar((opened.meanings or {}).values())
     gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
     if gone and len(labels):
         shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Bools
 from daskclust._warnings import warn
+from daskclust.class_names import warn_of_similar
 from daskclust.engine import is_dask, labeled_rows
 from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -204,6 +205,9 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
             "Remove the repeated rows."
         )
     classes, codes = np.unique(labels, return_inverse=True)
+    if classes.dtype.kind == "U" and not isinstance(y, tuple):
+        # Names of a label map were looked at when it was read.
+        warn_of_similar(classes.tolist())
     if max_classes is not None and len(classes) > max_classes:
         raise ConstraintError(
             f"y has {len(classes)} classes; n_clusters={max_classes}. Each class is a cluster of "

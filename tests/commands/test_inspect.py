@@ -101,3 +101,72 @@ def test_json_is_json_whatever_the_numbers(
     with rasterio.open("m.tif") as file:
         said = json.loads(file.tags()["daskclust_job"], parse_constant=no_json)
     assert said["worst"] == "Infinity"
+
+
+def vector(path: Path, *items: tuple[str | None, tuple[float, float, float, float]]) -> Path:
+    """Write boxes (west, south, east, north in UTM 32) with a class as GeoPackage or GeoJSON."""
+    pyogrio = pytest.importorskip("pyogrio", reason="needs the extra `raster`")
+    shapely = pytest.importorskip("shapely", reason="needs the extra `raster`")
+    pyogrio.raw.write(
+        path,
+        shapely.to_wkb([shapely.box(*box) for _, box in items]),
+        [np.array([name for name, _ in items], object), np.arange(len(items))],
+        ["Klasse", "id"],
+        geometry_type="Polygon",
+        crs="EPSG:32632",
+    )
+    return path
+
+
+def test_a_vector_file_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inside, beyond = (
+        (600_000, 5_199_700, 600_300, 5_200_000),
+        (599_000, 5_199_700, 600_500, 5_199_900),
+    )
+    path = vector(
+        tmp_path / "fields.gpkg",
+        ("Grünland", inside),
+        ("Grunland", beyond),
+        ("Mais", (0.0, 0.0, 100.0, 100.0)),
+        (None, inside),
+    )
+    scene(tmp_path / "s.tif", "GTiff")
+    arguments = ["inspect", str(path), "--scene", str(tmp_path / "s.tif")]
+    assert cli.main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["features"]) == ("vector file", 4)
+    assert found["geometries"] == {"polygon": 4}
+    assert found["class_column"] == "Klasse"
+    assert found["crs"] == "WGS 84 / UTM zone 32N (EPSG:32632)"
+    assert found["scene"] == {"inside": 2, "partly": 1, "outside": 1}
+    classes = {item["name"]: item for item in found["classes"]}
+    assert {name: item["features"] for name, item in classes.items()} == {
+        "Grunland": 1,
+        "Grünland": 1,
+        "Mais": 1,
+    }
+    # On the ellipsoid: near the meridian in the middle, the map is 0.9996 of it.
+    assert classes["Grünland"]["square_meters"] == pytest.approx(90_000 / 0.9997**2, rel=2e-4)
+    assert len(found["advice"]) == 2
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "Features  4 (4 polygon), " in text
+    assert "Classes   3, in the column Klasse\n" in text
+    assert "Scene     2 features inside, 1 partly, 1 outside\n" in text
+    assert "'Grunland' and 'Grünland'" in text
+    # Without a scene, too.
+    assert cli.main(["inspect", str(path)]) == 0
+    assert "Scene" not in capsys.readouterr().out
+
+
+def test_what_a_vector_file_lacks_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = vector(tmp_path / "f.gpkg", ("a", (0.0, 0.0, 100.0, 100.0)))
+    scene(tmp_path / "s.tif", "GTiff")
+    assert cli.main(["inspect", str(path), "--scene", str(tmp_path / "s.tif")]) == 0
+    assert "No feature lies in the scene" in capsys.readouterr().out
+    assert cli.main(["inspect", str(path), "--class-column", "crop"]) == 1
+    assert "has no column 'crop'; it has ['Klasse', 'id']" in capsys.readouterr().err
+    assert cli.main(["inspect", str(tmp_path / "s.tif"), "--scene", str(path)]) == 1
+    assert "--scene is about vector files" in capsys.readouterr().err

@@ -107,3 +107,16 @@ def test_rows_of_pixels_are_asked_for_in_silence(tmp_path: Path) -> None:
 
     found = rows_of_pixels(scene(tmp_path), np.array([0, 4]), np.array([0, 0]))
     assert_array_equal(found, [8 * 0 + 24 + 0])
+
+
+def test_names_that_are_nearly_the_same_warn(tmp_path: Path) -> None:
+    cube = scene(tmp_path)
+    items = [("Grünland", (6, 0, 2, 2)), ("Grunland", (8, 8, 2, 2)), ("C3", (0, 6, 1, 1))]
+    path = fields(tmp_path / "f.geojson", [*items, ("C4", (0, 8, 1, 1))])
+    (said,) = told(cube, path)
+    assert said.startswith("Names of classes are nearly the same: 'Grunland' and 'Grünland'.")
+    # Also where each file has one of them.
+    files = [fields(tmp_path / f"{at}.geojson", [item]) for at, item in enumerate(items[:2])]
+    opened = [(str(one), cube.open_map("labels", one)) for one in files]
+    assert told(cube, join_labels(opened, cube.chunks)) == [said]
+    assert told(cube, fields(tmp_path / "c.geojson", items[1:])) == []

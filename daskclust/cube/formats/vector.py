@@ -397,6 +397,24 @@ NO_CLASS = -1
 _CENTER = 0.5
 
 
+def read_features(
+    path: str | os.PathLike[str],
+) -> tuple[str | None, Any, dict[str, NDArray[Any]]]:
+    """Read the features of a vector file: coordinate system, geometries, and columns by name."""
+    with needs_extra(f"{str(path)!r}"):
+        import pyogrio.raw
+        import shapely
+    shown = repr(redact(path))
+    try:
+        meta, _, geometry, fields = pyogrio.raw.read(os.fspath(path))
+    except pyogrio.errors.DataSourceError as error:
+        raise OSError(f"{shown} cannot be read as features: {redact(error)}") from error
+    if geometry is None or not len(geometry):
+        raise ValueError(f"{shown} has no features; expected polygons or points with a class.")
+    columns = dict(zip(meta["fields"].tolist(), fields, strict=True))
+    return meta["crs"], shapely.from_wkb(geometry), columns
+
+
 def rasterize_file(
     path: str | os.PathLike[str],
     grid: PixelGrid,
@@ -412,44 +430,36 @@ def rasterize_file(
     system cuts.
     """
     with needs_extra(f"{str(path)!r}"):
-        import pyogrio.raw
         import pyproj
         import shapely
-    name, shown = os.fspath(path), repr(redact(path))
-    try:
-        meta, _, geometry, fields = pyogrio.raw.read(name)
-    except pyogrio.errors.DataSourceError as error:
-        raise OSError(f"{shown} cannot be read as features: {redact(error)}") from error
-    if not len(geometry):
-        raise ValueError(f"{shown} has no features; expected polygons or points with a class.")
-    column = class_column_of(list(meta["fields"]), class_column, shown)
-    classes = read_classes(fields[list(meta["fields"]).index(column)], shown)
+    crs, shapes, columns = read_features(path)
+    shown = repr(redact(path))
+    classes = read_classes(columns[class_column_of(list(columns), class_column, shown)], shown)
     if classes.codes.max() > np.iinfo(np.int32).max:
         raise ValueError(
             f"{shown} has the class {classes.codes.max()}; expected codes below 2**31."
         )
-    shapes = shapely.from_wkb(geometry)
-    if meta["crs"] is None or grid.crs is None:
-        which = shown if meta["crs"] is None else "the image"
+    if crs is None or grid.crs is None:
+        which = shown if crs is None else "the image"
         raise ValueError(
             f"{which} states no coordinate system, so where the features lie in the image cannot "
             "be told. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
         )
-    _refuse_around(shapes, classes.codes, meta["crs"], shown)
-    if pyproj.CRS.from_user_input(meta["crs"]) != pyproj.CRS.from_user_input(grid.crs):
-        shapes = _on_grid(shapes, meta["crs"], grid.crs, shown)
+    _refuse_around(shapes, classes.codes, crs, shown)
+    if pyproj.CRS.from_user_input(crs) != pyproj.CRS.from_user_input(grid.crs):
+        shapes = on_grid(shapes, crs, grid.crs, shown)
     usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
     shapes, numbers = shapes[usable], np.flatnonzero(usable)
     if pyproj.CRS.from_user_input(grid.crs).is_geographic:
         # The image may go on beyond the seam of longitudes, where they begin anew.
         turns = [shapely.transform(shapes, partial(np.add, (turn, 0.0))) for turn in _TURNS]
         shapes, numbers = np.concatenate([shapes, *turns]), np.tile(numbers, 1 + len(turns))
-    inside = shapely.intersects(shapes, _outline(grid))
+    inside = shapely.intersects(shapes, outline(grid))
     if not inside.any():
         bounds = shapely.total_bounds(shapes[: usable.sum()]).round(3).tolist()
         raise ValueError(
             f"None of the {usable.sum()} features of {shown} lies in the image: in its coordinate "
-            f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
+            f"system they span {bounds}, the image {list(outline(grid).bounds)}."
         )
     # A window is the corner and the size of a block.
     starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
@@ -471,7 +481,7 @@ def rasterize_file(
         meta=np.empty((0, 0), np.int32),
     )
     image = da.map_blocks(_codes_of, burnt, codes=codes, meta=np.empty((0, 0), np.int32))
-    whole = shapely.covers(_outline(grid, _CENTER), shapes)
+    whole = shapely.covers(outline(grid, _CENTER), shapes)
     # At the seam of longitudes, parts that one copy has outside another may have inside.
     once = np.isin(numbers, np.flatnonzero(np.bincount(numbers[inside]) == 1))
     names = [str((classes.names or {}).get(code, code)) for code in classes.codes.tolist()]
@@ -514,7 +524,7 @@ def _refuse_around(shapes: Any, codes: Ints, source: str, shown: str) -> None:
                 )
 
 
-def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
+def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
     """Bring geometries to another coordinate system; those beyond its bounds become empty.
 
     Geometries that the edge of the system cuts are refused: their corners would be joined around
@@ -590,7 +600,7 @@ def _refuse_cut(shapes: Any, moved: Any, to_grid: Any, shown: str, target: str) 
                 )
 
 
-def _outline(grid: PixelGrid, more: float = 0.0) -> Any:
+def outline(grid: PixelGrid, more: float = 0.0) -> Any:
     """Return the edge of an image, moved outward by so many pixels."""
     import shapely
 
