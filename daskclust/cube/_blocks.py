@@ -662,7 +662,9 @@ def rows_of(
 ) -> tuple[Ints, NDArray[Any]]:
     """Turn a label map into global row numbers and labels.
 
-    Pass the result to a semi-supervised estimator as ``y=(rows, labels)``.
+    Pass the result to a semi-supervised estimator as ``y=(rows, labels)``, or compare it with
+    labels of rows: ``model.labels_[rows] == labels``.  Rows are in the order of the blocks of
+    the cube, not of the lines of the image.
 
     Parameters
     ----------

@@ -191,18 +191,18 @@ def placed_by_lines(y: Line | None, x: Line | None, stated: Sequence[Transform])
 def _count_pixels(y: Line, x: Line, stated: Transform) -> bool:
     """Return True if coordinates count rows and columns rather than state positions.
 
-    They are consecutive whole numbers, and as positions they lie no nearer to the stated ones.
+    They are consecutive whole numbers, lie no nearer to the stated positions than to 0, and are no
+    centers of pixels of the stated grid.
     """
-    a, _, left, _, e, top = stated
     for line in (y, x):
-        whole = line.values == np.round(line.values)
-        if not (whole.all() and (np.diff(line.values) == 1).all()):
+        is_whole = line.values == np.round(line.values)
+        if not (is_whole.all() and (np.diff(line.values) == 1).all()):
             return False
-    if abs(a) == abs(e) == 1:
-        return False
-    first = np.array([y.values[0], x.values[0]], np.float64)
-    sizes = np.array([e or 1.0, a or 1.0])
-    return bool(np.abs(first).max() <= np.abs((first - [top, left]) / sizes).max())
+    a, b, left, d, e, top = stated
+    first = np.array([x.values[0], y.values[0]], np.float64)
+    place = np.linalg.solve([[a, b], [d, e]], first - [left, top]) - 0.5
+    is_center = np.abs(place - np.round(place)).max() <= TOLERANCE and place.min() > -TOLERANCE
+    return bool(np.abs(first).max() <= np.abs(place).max()) and not is_center
 
 
 def _axis(line: Line | None, stated: Sequence[Axis]) -> Axis | None:

@@ -58,10 +58,15 @@ class Cube:
     blocks : BlockGrid
         The spatial blocks: their number, sizes and positions, in the order of the rows.
     georeference : Georeference
-        Coordinate system and position, as stored.
+        Coordinate system and position, as stored; transforms that contradict the
+        coordinates are corrected.
 
     Notes
     -----
+    Rows are the valid pixels, numbered block by block, and line by line inside a block: not
+    in the order of the lines of the image.  :meth:`to_map` brings values of rows into the
+    order of the image, :meth:`rows_of` brings an image of labels into the order of the rows.
+
     The number of valid pixels per block is needed for `samples`, `n_valid`, `n_masked`
     and the methods.  It is counted once, on first use, by one pass over the store on the
     active Dask scheduler.  This pass is skipped if neither a nodata value nor NaN can
@@ -322,6 +327,8 @@ class Cube:
     @cached_property
     def samples(self) -> da.Array:
         """Valid pixels as rows: lazy, (n_valid, bands), one row block per spatial block.
+
+        In the order of the blocks, not of the lines of the image; see :meth:`to_map`.
 
         float32 for float32 and for integers of up to 16 bits, else float64.
         """

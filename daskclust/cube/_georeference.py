@@ -130,7 +130,7 @@ class Georeference:
         for name in sorted(wanted):
             one = item.find(name)
             # Positions are numbers along one axis, which text is not.
-            if one is not None and one.values.ndim == 1 and one.values.dtype.kind in "iuf":
+            if one is not None and one.dims == (name,) and one.values.dtype.kind in "iuf":
                 coordinates[name] = _read(one, name, item.title, sizes.get(name))
             elif one is not None and one.values.ndim == 0:
                 coordinates[name] = one

@@ -293,10 +293,14 @@ def open_cube(
         No such `variable`.
     ValueError
         Dimensions without a (known) name, no or several candidate variables, or a
-        parameter outside its range.
+        parameter outside its range.  Pixels are not on a regular grid, though the image
+        states a position.  Bands lie at different positions.
 
     Warns
     -----
+    DaskclustWarning
+        A stated transform (``GeoTransform``, ``spatial:transform``) contradicts the
+        coordinates.
     PerformanceWarning
         Blocks of the store are too large to hold all bands at once and get divided,
         so that its chunks are read several times.
@@ -307,7 +311,12 @@ def open_cube(
     -----
     Samples are ``stored * scale_factor + add_offset`` (one number, or one a band) of the
     attributes, computed in float64; float32 where 16 bits or float32 are stored.
-    ``_Unsigned`` is followed.  Opening reads metadata only.
+    ``_Unsigned`` is followed.  Opening reads metadata and coordinates only.
+
+    Coordinates along y and x are positions of pixel centers.  They win over stated
+    transforms, which xarray leaves as they were when pixels are selected.  Transforms are
+    used where there are no coordinates, for the size of a single row or column, and where
+    they agree but for the rounding of the coordinates.
 
     Examples
     --------

@@ -323,6 +323,14 @@ def test_bands_of_two_places_are_refused(tmp_path: Path) -> None:
         daskclust.open_cube(tmp_path / "two.zarr")
 
 
+def test_whole_degrees_are_no_counts_of_pixels(tmp_path: Path) -> None:
+    a = scene(tmp_path, Affine(0.5, 0, -10.25, 0, 0.5, -20.25), "EPSG:4326", (80, 60))
+    with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+        cube = daskclust.open_cube(a.isel(x=slice(20, None, 2), y=slice(40, None, 2)))
+    assert (cube.georeference.coordinates["x"].values[:3] == [0, 1, 2]).all()
+    check_place(cube, Affine(1, 0, -0.5, 0, 1, -0.5), tmp_path)
+
+
 def test_packed_coordinates_and_other_units(tmp_path: Path) -> None:
     a = scene(tmp_path).drop_vars("spatial_ref").rio.write_crs("EPSG:32633")
     packed = a.to_dataset(name="scene")
