@@ -36,7 +36,7 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def text_of_similar(names: Iterable[str]) -> str:
-    """Return a sentence on similar names; "" where there are none."""
+    """Return a sentence on similar names; "" if no two are similar."""
     pairs = similar_names(names)
     if not pairs:
         return ""

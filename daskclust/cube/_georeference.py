@@ -179,6 +179,15 @@ class Georeference:
             # A map has these coordinates, but no transform.
             return Placed(None)
 
+    @property
+    def counts(self) -> bool:
+        """Whether rows and columns are numbered, and nothing else says where the image lies."""
+        lines = [self._line(name) for name in self.names]
+        return not self.stated and all(
+            line is not None and np.array_equal(line.values, np.arange(len(line.values)))
+            for line in lines
+        )
+
     def _line(self, name: str) -> Line | None:
         found = self.coordinates.get(name)
         if found is None or not found.dims:
@@ -277,7 +286,9 @@ class Georeference:
                     names = [_short(two), _short(one)]
                 found.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
         here, there = self.placed, other.placed
-        if here.transform is not None and there.transform is not None:
+        if None not in (here.transform, there.transform) and not (self.counts or other.counts):
+            assert here.transform is not None
+            assert there.transform is not None
             shape = max(self.shape[0], other.shape[0]), max(self.shape[1], other.shape[1])
             apart = distance(here.transform, there.transform, shape)
             if apart > TOLERANCE + here.slack + there.slack:

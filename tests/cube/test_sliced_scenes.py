@@ -314,6 +314,20 @@ def test_a_coordinate_of_another_length_is_refused(tmp_path: Path) -> None:
         daskclust.open_cube(tmp_path / "eopf.zarr")
 
 
+def test_a_mask_whose_pixels_are_counted_lies_anywhere(tmp_path: Path) -> None:
+    group = zarr.open_group(eopf(tmp_path))
+    del group["x"], group["y"]
+    hidden = np.zeros((12, 12), bool)
+    hidden[2, 3] = True
+    counts = {"y": np.arange(12), "x": np.arange(12)}
+    mask = xarray.DataArray(hidden, dims=("y", "x"), coords=counts)
+    assert daskclust.open_cube(tmp_path / "eopf.zarr", mask=mask).n_masked == 1
+    # By its coordinates, where the scene has none.
+    far = {"y": 5_099_995 - 10.0 * np.arange(12), "x": 10.0 * np.arange(12)}
+    with pytest.raises(ValueError, match="mask lies elsewhere"):
+        daskclust.open_cube(tmp_path / "eopf.zarr", mask=mask.assign_coords(far))
+
+
 def test_bands_of_two_places_are_refused(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "two.zarr", mode="w")
     for name, left in (("a", 500_000), ("b", 500_050)):
