@@ -178,7 +178,8 @@ def placed_by_lines(y: Line | None, x: Line | None, stated: Sequence[Transform])
     straight = [one for one in stated if one[1] == one[3] == 0]
     if stated and not straight:
         raise PlacingError(
-            "its transform turns it, but it has coordinates along its sides. Remove the transform or the coordinates"
+            "its transform turns it, but it has coordinates along its sides. Remove the transform "
+            "or the coordinates"
         )
     return _joined(
         [
