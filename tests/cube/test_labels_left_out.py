@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -58,7 +59,8 @@ def fields(path: Path, items: list[Any]) -> Path:
 
 
 def told(cube: Any, labels: Any, **options: Any) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
+    # Filters of warnings are those of all threads.
+    with dask.config.set(scheduler="sync"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DaskclustWarning)
         cube.rows_of(labels, **options)
     return [str(one.message) for one in caught if one.category is DaskclustWarning]
