@@ -20,6 +20,7 @@ from daskclust.metrics import adjusted_rand_score
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No label reaches"),
+    pytest.mark.filterwarnings("ignore:.* labeled pixels are left out"),
     pytest.mark.usefixtures("few_trees"),
 ]
 
