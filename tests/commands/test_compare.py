@@ -34,6 +34,7 @@ def compare(
     return call
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_two_maps(compare: Callable[..., Any], tmp_path: Path) -> None:
     truth = small_scene(tmp_path)
     cube = daskclust.open_cube("scene.zarr")

@@ -263,6 +263,7 @@ def test_a_dry_run_asks_nothing(run: Any) -> None:
     assert not Path("a.csv").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_pixels_of_rows_are_those_of_brute_force(folder: Path) -> None:
     cube = open_cube(folder / "scene.zarr")
     numbers = np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE)

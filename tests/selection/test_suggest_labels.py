@@ -191,6 +191,7 @@ def test_a_saved_model_asks_the_same(tmp_path) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_a_cube_whose_pixels_do_not_depend_on_its_blocks() -> None:
     rng = np.random.default_rng(0)
     image = rng.normal(scale=0.2, size=(24, 30, 4)) + np.repeat(np.arange(3), 10)[None, :, None]
