@@ -41,6 +41,7 @@ __all__ = [
     "on_top_of",
     "only_slices",
     "renamed",
+    "retry",
     "scheduler_of",
     "sending_once",
     "submit_graph",
@@ -299,6 +300,27 @@ class WorkerInfo:
     managed: int
     paused: bool
     watched: bool
+
+
+def retry(client: Any, futures: Sequence[Any]) -> int:
+    """Let a cluster run failed tasks again, with the failed ones that they stand on.
+
+    Returns the number of futures that wait again. `Client.retry` fails where a client does not
+    hold all of these.
+    """
+    keys = [future.key for future in futures]
+
+    async def again() -> int:
+        states = [
+            client.futures.get(key)
+            for key in await client.scheduler.retry(keys=keys, client=client.id)
+        ]
+        held = [state for state in states if state is not None]
+        for state in held:
+            state.retry()
+        return len(held)
+
+    return int(client.sync(again)) if keys else 0
 
 
 def worker_infos(client: Any) -> dict[str, WorkerInfo]:

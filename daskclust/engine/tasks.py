@@ -19,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 
 from daskclust.engine.blocks import Block
+from daskclust.engine.dask_surface import retry
 from daskclust.engine.workers import ClusterWait, in_thread, scheduler_lost, workers_die, workers_of
 
 
@@ -145,6 +146,10 @@ class Task:
     def done(self) -> bool:
         return self.future is not None and self.future.done() and not self.future.cancelled()
 
+    @property
+    def finished(self) -> bool:
+        return self.future is not None and self.future.status == "finished"
+
     def release(self) -> None:
         self.future = None
 
@@ -236,7 +241,7 @@ def gather(
             client,
             what,
             lambda: [task.future for task in tasks],
-            lambda: sum(task.done for task in counted),
+            lambda: sum(task.finished for task in counted),
             lost,
             renew,
         )
@@ -270,7 +275,10 @@ def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
     futures = list(futures)
     try:
         return _wait(
-            client, what, lambda: futures, lambda: sum(future.done() for future in futures)
+            client,
+            what,
+            lambda: futures,
+            lambda: sum(future.status == "finished" for future in futures),
         )
     except BaseException:
         discard(client, futures)
@@ -289,6 +297,17 @@ def _gathering(client: Any, futures: Sequence[Any]) -> Future[list[Any]]:
     return in_thread("gather", lambda: client.gather(list(futures)))
 
 
+def _given_up(error: Any) -> bool:
+    """Whether a scheduler has given up a task for the workers that it was lost with."""
+    return type(error).__name__ == "KilledWorker"  # not imported for its name alone
+
+
+def _killed(futures: Sequence[Any]) -> list[Any]:
+    """Return the futures of tasks that a scheduler has given up, or of tasks that need such."""
+    failed = [future for future in futures if future is not None and future.status == "error"]
+    return [future for future in failed if _given_up(future.exception())]
+
+
 class _Arrival:
     """Waiting for futures without fetching what they hold."""
 
@@ -300,7 +319,10 @@ class _Arrival:
 
         # Of a cluster that is lost, futures are cancelled, which is raised here.
         wait(self._futures, timeout=timeout)
-        return [future for future in self._futures if future.status == "error"]
+        failed = [future for future in self._futures if future.status == "error"]
+        for future in _killed(failed):
+            raise future.exception()
+        return failed
 
     def done(self) -> bool:
         return False
@@ -312,7 +334,7 @@ def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
         client,
         what,
         lambda: list(futures),
-        lambda: sum(future.done() for future in futures),
+        lambda: sum(future.status == "finished" for future in futures),
         wait_for=_Arrival,
     )
 
@@ -348,35 +370,48 @@ def _wait(
     wait: ClusterWait | None = None
     # Workers that are gone, and whose tasks have been submitted again.
     noted: set[str] = set()
-    try:
-        while True:
-            try:
-                found: list[Any] = waiting.result(_LOOK)
-                return found
-            except TimeoutError:
-                if waiting.done():
-                    return list(waiting.result(0))
-            except CancelledError as error:
-                if not _answers(client):
-                    raise scheduler_lost(client) from error
-                raise
-            wait = ClusterWait(client, what) if wait is None else wait
-            present = workers_of(client)
-            wait.progressed(n_done())
-            wait.look(present)
-            if not present:
+    while True:
+        killed: Exception | None = None
+        try:
+            found: list[Any] = waiting.result(_LOOK)
+            return found
+        except TimeoutError as error:
+            if waiting.done():
+                # The error of a task, or a result that has just come.
+                if waiting.exception() is error:
+                    raise
                 continue
-            noted -= present.keys()
-            gone = lost(present) - noted
-            if gone and renew is not None:
-                noted |= gone
-                wait.lost(gone)
+        except CancelledError as error:
+            if not _answers(client):
+                raise scheduler_lost(client) from error
+            raise
+        except Exception as error:
+            if not _given_up(error):
+                raise
+            killed = error
+        wait = ClusterWait(client, what) if wait is None else wait
+        present = workers_of(client)
+        wait.there(present)
+        wait.progressed(n_done())
+        if killed is not None:
+            # How often workers may be lost is decided here, whatever the scheduler allows.
+            wait.killed(killed)
+            if not retry(client, _killed(futures())):
+                raise workers_die(what, " ".join(str(killed).split())) from killed
+            if renew is not None and present:
                 renew(present)
-                waiting = wait_for(client, futures())
-    except Exception as error:
-        if type(error).__name__ == "KilledWorker":  # not imported for its name alone
-            raise workers_die(what, " ".join(str(error).split())) from error
-        raise
+            waiting = wait_for(client, futures())
+            continue
+        wait.look(present)
+        if not present:
+            continue
+        noted -= present.keys()
+        gone = lost(present) - noted
+        if gone and renew is not None:
+            noted |= gone
+            wait.lost(gone)
+            renew(present)
+            waiting = wait_for(client, futures())
 
 
 def _answers(client: Any) -> bool:

@@ -77,6 +77,8 @@ _SAID_AFTER = 15.0
 _SAID_AGAIN = 60.0
 #: Dask's setting of how long a scheduler usually takes to answer, at most.
 _ANSWERS = "distributed.comm.timeouts.connect"
+#: Times in a row that workers may be lost, and none of the tasks is done in between.
+_LOSSES = 3
 #: Status of a client that will not be connected again.
 _ENDED = ("closing", "closed")
 
@@ -139,6 +141,8 @@ class ClusterWait:
         self._said: float | None = None
         self._best = 0
         self._losses = 0
+        # Workers that were counted as lost, since they were there.
+        self._counted: set[str] = set()
         self._asked = time.monotonic()
 
     def look(self, threads: Mapping[str, int]) -> None:
@@ -187,16 +191,36 @@ class ClusterWait:
             self._best, self._losses = done, 0
             self._asked = time.monotonic()
 
+    def there(self, present: Mapping[str, int]) -> None:
+        """Note the workers: one that is lost after it has come back counts again."""
+        self._counted.difference_update(present)
+
     def lost(self, gone: set[str]) -> None:
-        """Note lost workers; too often without a task done in between is a ClusterError."""
+        """Count lost workers; too often without a task done in between is a ClusterError."""
+        fresh = gone - self._counted
+        self._counted |= fresh
+        if not fresh:
+            return
         self._losses += 1
-        allowed = int(dask.config.get("distributed.scheduler.allowed-failures", 3))
-        if self._losses > allowed:
+        if self._losses > _LOSSES:
             raise workers_die(
                 self._what,
-                f"Workers were lost {self._losses} times in a row ({', '.join(sorted(gone))} at "
+                f"Workers were lost {self._losses} times in a row ({', '.join(sorted(fresh))} at "
                 "last), and none of its tasks was done in between.",
             )
+
+    def killed(self, error: Any) -> None:
+        """Count a task that the scheduler has given up, as :meth:`lost`.
+
+        A scheduler may give up at the first loss; it has counted as many as it allows, and one.
+        """
+        address = str(getattr(error.last_worker, "address", error.last_worker))
+        if address in self._counted:
+            return
+        self._counted.add(address)
+        self._losses = max(self._losses, int(error.allowed_failures)) + 1
+        if self._losses > _LOSSES:
+            raise workers_die(self._what, " ".join(str(error).split())) from error
 
 
 def workers_die(what: str, how: str) -> ClusterError:

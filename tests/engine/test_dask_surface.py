@@ -10,6 +10,8 @@ import asyncio
 import gc
 import time
 import weakref
+from functools import partial
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -140,6 +142,28 @@ def test_futures_keep_their_names(client):
     (future,) = surface.submit_graph(client, graph, ["sum"])
     plain, keys = surface.graph_of(chain())
     assert future.result() == np.sum(dask.get(plain, keys[0]))
+
+
+def fail_once(file: str, value: int) -> int:
+    """Fail until a file is there."""
+    if not Path(file).exists():
+        raise OSError("not yet")
+    return value
+
+
+def test_failed_tasks_run_again_with_inputs_that_the_client_does_not_hold(client, tmp_path):
+    file = tmp_path / "ready"
+    graph = {
+        "input-surface": surface.task(partial(fail_once, str(file)), 20),
+        "output-surface": surface.task(abs, "input-surface"),
+    }
+    futures = surface.submit_graph(client, graph, ["output-surface"])
+    wait(futures)
+    assert futures[0].status == "error"
+    file.touch()
+    assert surface.retry(client, futures) == 1, "Scheduler.retry, FutureState.retry: retry()"
+    assert client.gather(futures) == [20]
+    assert surface.retry(client, []) == 0
 
 
 def test_a_graph_is_sent_without_waiting(client):

@@ -29,6 +29,7 @@ from disasters import (
     patiently,
     retire_all,
     sigkill_all,
+    sigkill_one,
     slow,
     started,
     state_of,
@@ -197,6 +198,23 @@ def test_without_workers_a_fit_says_so_and_names_its_checkpoint(tmp_path):
     )
 
 
+@pytest.mark.parametrize("at", [1, SEEDING])
+@pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
+def test_a_scheduler_that_allows_no_failures_does_not_end_a_fit(persist, at, monkeypatch, tmp_path):
+    now = tmp_path / "now"
+    with (
+        dask.config.set(
+            {"distributed.scheduler.allowed-failures": 0, "daskclust.persist": persist}
+        ),
+        started(2) as cluster,
+        Client(cluster) as client,
+    ):
+        disaster = Disaster(monkeypatch, client, cluster, sigkill_one, at, now)
+        found = finished(fit_kmeans, slow(now))
+        assert disaster.struck_in_time()
+    assert_same(found, alone(fit_kmeans))
+
+
 def die(block: np.ndarray) -> np.ndarray:
     if block[0, 0] == X[300, 0] and not block.flags.writeable:
         return block
@@ -205,11 +223,13 @@ def die(block: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("allowed", [0, 3])
 @pytest.mark.parametrize("persist", [False, True])
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_blocks_that_kill_their_worker_again_and_again_end_the_fit(n_workers, persist):
+def test_blocks_that_kill_their_worker_again_and_again_end_the_fit(n_workers, persist, allowed):
     data = da.from_array(X, chunks=(60, P)).map_blocks(die, dtype=X.dtype, meta=np.empty((0, 0)))
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": allowed}),
         started(n_workers) as cluster,
         Client(cluster),
         dask.config.set({"daskclust.persist": persist}),
