@@ -23,6 +23,7 @@ from daskclust.config import check_settings
 from daskclust.engine.blocks import Block, Group, LazyChunk, joined_ranges, share_out, tile_bytes
 from daskclust.engine.dask_surface import (
     Packed,
+    retry,
     scheduler_of,
     sending_once,
     submit_graph,
@@ -207,8 +208,10 @@ def _bind_local(
         weights = cut(weight, compute) if weight.values is None else weight.values
     if chunks is None or weights is None:
         return _whole_graph(blocks, behind, weight, get, None)
+    # What was computed once for this fit is computed again for its labels.
     blocks = [
-        replace(block, x=x, weight=w) for block, x, w in zip(blocks, chunks, weights, strict=True)
+        replace(block, x=x, weight=w, computed=kept)
+        for block, x, w in zip(blocks, chunks, weights, strict=True)
     ]
     n_workers = dask.config.get("num_workers", None) or CPU_COUNT
     if in_memory:
@@ -351,7 +354,7 @@ def _arrived(client: Any, futures: list[Any]) -> None:
         if pause is None or not is_passing(failed[0].exception()):
             failed[0].result()
         time.sleep(pause or 0.0)
-        client.retry(failed)
+        retry(client, failed)
 
 
 def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:

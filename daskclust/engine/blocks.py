@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 
 from daskclust import _version
 from daskclust._types import Array, Floats, Ints
+from daskclust.engine.unchanged import Tally, joined
 from daskclust.exceptions import ChunkError, ClusterError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import converted, recycle
@@ -187,13 +188,24 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of rows: values, or how to get them; `skip` are local rows left out of sums."""
+    """A block of rows: values, or how to get them; `skip` are local rows left out of sums.
+
+    The values of one that is `computed` may be computed again, as those of lazy chunks always are.
+    `tally` adds up what is read, `totals` are those of values that are held.
+    """
 
     start: int
     size: int
     x: Any
     weight: Any = None
     skip: NDArray[np.intp] | None = None
+    computed: bool = False
+    tally: Tally | None = field(default=None, compare=False)
+    totals: Array | None = field(default=None, compare=False)
+
+    @property
+    def is_lazy(self) -> bool:
+        return isinstance(self.x, LazyChunk) or isinstance(self.weight, LazyChunk)
 
     def fetch(self, prepare: Prepare) -> Block:
         x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
@@ -212,19 +224,45 @@ class Block:
                     f"numbers ({error}). Use fillna(0) where weights are missing."
                 ) from error
             self._check_weights(weight)
+        tally = None
+        if self.is_lazy or (self.computed and self.totals is None):
+            tally = Tally(self.start, self.size, weight)
         if self.skip is not None and len(self.skip):
             weight = np.ones(self.size) if weight is None else weight.copy()
             weight[self.skip] = 0.0
-        return Block(self.start, self.size, x, weight)
+        return Block(self.start, self.size, x, weight, tally=tally)
+
+    def _matrices(self, prepare: Prepare) -> Iterator[tuple[int, int, Array]]:
+        """Yield bounds and values of tiles, of one where nothing is converted, and tally them."""
+        alike = self.x.dtype == prepare.dtype
+        bounds = [(0, self.size)] if alike else tiles_of(self.start, self.size, self.x.shape[1])
+        for low, high in bounds:
+            x = as_matrix(self.x[low:high], prepare.dtype)
+            if self.tally is not None:
+                self.tally.add(x)
+            yield low, high, x
 
     def tiles(self, prepare: Prepare) -> Iterator[RowBlock]:
         """Yield the rows as kernels take them: a tile at a time where they are converted."""
-        if self.x.dtype == prepare.dtype:
-            yield prepare(self.x, self.weight, ((self.start, self.size),))
-            return
-        for low, high in tiles_of(self.start, self.size, self.x.shape[1]):
+        for low, high, x in self._matrices(prepare):
             weight = None if self.weight is None else self.weight[low:high]
-            yield prepare(self.x[low:high], weight, ((self.start + low, high - low),))
+            yield prepare(x, weight, ((self.start + low, high - low),))
+
+    def count_rest(self, prepare: Prepare) -> None:
+        """Tally the values without any work on the rows."""
+        if self.tally is not None:
+            for _ in self._matrices(prepare):
+                pass
+
+    def note(self, read: Block, totals: list[Array]) -> None:
+        """Add the totals of this block, which was fetched and read, to those of others."""
+        if read.tally is not None:
+            if not self.is_lazy:
+                # Once for each time that its values are computed.
+                vars(self)["totals"] = read.tally.record
+            totals.append(read.tally.record)
+        elif self.totals is not None:
+            totals.append(self.totals)
 
     def _check_weights(self, weight: Any) -> None:
         if len(weight) != self.size:
@@ -244,7 +282,8 @@ class Block:
         if weight is not None:
             self._check_weights(weight)
             weight = weight[low:high]
-        return Block(self.start + low, high - low, self.x[low:high], weight, skip)
+        part = Block(self.start + low, high - low, self.x[low:high], weight, skip, self.computed)
+        return part if self.tally is None else replace(part, tally=self.tally)
 
 
 @dataclass(frozen=True)
@@ -269,25 +308,31 @@ class Group:
                     blocks.append(block.part(low - block.start, high - block.start))
         return Group(blocks)
 
-    def load(self, prepare: Prepare) -> Iterator[RowBlock]:
-        """Yield blocks in order, tiny neighbors joined; a lazy one is read ahead."""
-        return _join_tiny(self._load_each(prepare))
+    def load(self, prepare: Prepare, totals: list[Array]) -> Iterator[RowBlock]:
+        """Yield blocks in order, tiny neighbors joined; a lazy one is read ahead.
 
-    def _load_each(self, prepare: Prepare) -> Iterator[RowBlock]:
+        The totals of those that may be computed again are appended to `totals`.
+        """
+        return _join_tiny(self._load_each(prepare, totals))
+
+    def _load_each(self, prepare: Prepare, totals: list[Array]) -> Iterator[RowBlock]:
         if len(self.blocks) < 2 or not any(isinstance(b.x, LazyChunk) for b in self.blocks):
             for block in self.blocks:
-                yield from block.fetch(prepare).tiles(prepare)
+                read = block.fetch(prepare)
+                yield from read.tiles(prepare)
+                block.note(read, totals)
             return
         # Blocks come and go: their memory is used again, in place of pages that the operating
         # system would have to clear.
         with ThreadPoolExecutor(1, "daskclust-read-ahead", initializer=recycle) as reader:
-            coming = reader.submit(self.blocks[0].fetch, prepare)
-            for following in self.blocks[1:]:
-                block = coming.result()
-                coming = reader.submit(following.fetch, prepare)
-                yield from block.tiles(prepare)
-                del block
-            yield from coming.result().tiles(prepare)
+            coming = [reader.submit(self.blocks[0].fetch, prepare)]
+            for at, block in enumerate(self.blocks):
+                read = coming.pop().result()
+                if at + 1 < len(self.blocks):
+                    coming.append(reader.submit(self.blocks[at + 1].fetch, prepare))
+                yield from read.tiles(prepare)
+                block.note(read, totals)
+                del read
 
 
 # Little: what the worker holds anyway must not be counted, or spilled, twice.
@@ -322,27 +367,35 @@ def _concatenate(held: list[RowBlock]) -> RowBlock:
     return RowBlock(np.concatenate([rows.x for rows in held]), weight, runs)
 
 
+#: The name in partials, beside the fields of a reduction, of the totals of blocks that were read.
+READ = "totals of blocks"
+
+
 def fold(
     group: Group, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
 ) -> tuple[Partial, list[Any] | None]:
     partial = reduction.identity(state)
     kept: list[Any] = []
-    for position, rows in enumerate(group.load(prepare)):
+    totals: list[Array] = []
+    for position, rows in enumerate(group.load(prepare, totals)):
         held = None if carry is None else carry[position]
         partial, held = reduction.step(partial, rows, state, held)
         kept.append(held)
-    return partial, kept if reduction.carries else None
+    return {**partial, READ: joined(totals)}, kept if reduction.carries else None
 
 
 def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Partial:
     """Merge partials in the order given; a pass over no rows has none."""
     if not partials:
         return reduction.identity(state)
-    return reduce(lambda a, b: reduction.combine(a, b, state), partials)
+    merged = reduce(lambda a, b: reduction.combine(a, b, state), partials)
+    return {**merged, READ: joined([partial[READ] for partial in partials])}
 
 
-def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats]:
+def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats, Array]:
+    """Return numbers, values and weights of the wanted rows, and totals of the blocks read."""
     found, values, weights = [], [], []
+    totals: list[Array] = []
     for block in group.blocks:
         first, last = np.searchsorted(rows, [block.start, block.start + block.size])
         if first == last:
@@ -350,13 +403,20 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
             continue
         wanted = rows[first:last]
         loaded, at = replace(block, skip=None).fetch(prepare), wanted - block.start
+        loaded.count_rest(prepare)
+        block.note(loaded, totals)
         found.append(wanted)
         held = prepare(loaded.x[at], None if loaded.weight is None else loaded.weight[at])
         values.append(held.x)
         weights.append(np.ones(len(at)) if held.weight is None else held.weight)
     if not found:
-        return rows[:0], np.empty((0, 0)), np.empty(0)
-    return np.concatenate(found), np.concatenate(values), np.concatenate(weights)
+        return rows[:0], np.empty((0, 0)), np.empty(0), joined(totals)
+    return (
+        np.concatenate(found),
+        np.concatenate(values),
+        np.concatenate(weights),
+        joined(totals),
+    )
 
 
 def over_blocks(
@@ -364,7 +424,7 @@ def over_blocks(
 ) -> list[tuple[int, Array]]:
     """Return the first row of each of a group's chunks, and the results of its rows."""
     found = []
-    for rows in group.load(prepare):
+    for rows in group.load(prepare, []):
         results = function(rows)
         starts = [start for start, _ in rows.runs]
         found += [(s, results[at]) for s, at in zip(starts, rows.slices(), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from daskclust.engine.binding import fetch_chunks, is_dask
 from daskclust.engine.blocks import (
     Group,
     Prepare,
+    as_matrix,
     check_shape,
     check_vector,
     tiles_of,
@@ -36,6 +37,7 @@ from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import OpenRows, Rows
 from daskclust.engine.tasks import Task, gather, gather_futures
 from daskclust.engine.threads import side_by_side, threads_pay
+from daskclust.engine.unchanged import check_same, joined
 from daskclust.storage.grouped import GroupedRows
 
 
@@ -102,9 +104,10 @@ def _put(
     store: GroupedRows,
     groups_of: Callable[[Array], Ints],
     n_groups: int,
-) -> tuple[list[int], Ints, Floats]:
-    """Write the blocks of a group; return the names of the parts, counts and weights."""
+) -> tuple[list[int], Ints, Floats, list[Array]]:
+    """Write the blocks of a group; return names of parts, counts, weights, and totals of blocks."""
     parts: list[int] = []
+    totals: list[Array] = []
     counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
     for block in group.blocks:
         held = block.fetch(prepare)
@@ -131,7 +134,8 @@ def _put(
             counts += np.bincount(groups, minlength=n_groups)
             weights += np.bincount(groups, records["weight"], n_groups)
             low = high
-    return parts, counts, weights
+        block.note(held, totals)
+    return parts, counts, weights, totals
 
 
 def group_rows(
@@ -145,9 +149,10 @@ def group_rows(
         raise TypeError("rows that fits share cannot be grouped; fit this estimator by itself.")
     rows.passes += 1
     found = rows._executor.map("group", _put, rows._prepare, store, groups_of, n_groups)
-    parts = sorted(part for names, _, _ in found for part in names)
+    rows.compare(joined([one for *_, totals in found for one in totals]))
+    parts = sorted(part for names, *_ in found for part in names)
     counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
-    for _, more, weight in found:
+    for _, more, weight, _ in found:
         counts += more
         weights += weight
     return Grouping(store, tuple(parts), counts, weights)
@@ -164,12 +169,14 @@ class _Patch:
     """Results of some rows of a chunk, as small as they can be: they travel inside the graph.
 
     `n_rows` is -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers.
+    `totals` are those of the chunk when it was read first.
     """
 
     start: int
     rows: NDArray[Any]
     values: NDArray[Any]
     n_rows: int
+    totals: Array | None = None
 
     def put(self, out: NDArray[Any]) -> None:
         if not len(self.values):
@@ -216,6 +223,10 @@ def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
 
 def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
+    if patch.totals is not None:
+        dtype = working_dtype(x.dtype)
+        bounds = tiles_of(patch.start, len(x), x.shape[1])
+        check_same(patch.totals, (as_matrix(x[low:high], dtype) for low, high in bounds))
     out = _by_tiles(x, patch.start, function)
     patch.put(out)
     return out
@@ -252,13 +263,15 @@ def map_rows(
     n_columns: int | None = None,
     lengths: tuple[int, ...] | None = None,
     patch: tuple[Ints, NDArray[Any]] | None = None,
+    like: Rows | None = None,
     name: str = "labels",
 ) -> Any:
     """Apply a function to the rows of every block; lazy for a Dask array, chunked like X.
 
     ``function(x, start)`` returns one result a row and is picklable; ``start`` is the block's first
     row (0 if `lengths` are unknown). One that says by ``nbytes`` that it is large is in the graph
-    once. `patch`: sorted global row numbers, and results that replace those of `function`.
+    once. `patch`: sorted global row numbers, and results that replace those of `function`. `like`
+    are the rows of X as a fit has read them: other values in X are an error.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -276,6 +289,9 @@ def map_rows(
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
     patches = _patches(lengths, *patch)
+    if like is not None and min(lengths, default=0) >= 0:
+        known = like.pass_record.first_totals.of_chunks(lengths)
+        patches = [replace(own, totals=one) for own, one in zip(patches, known, strict=True)]
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
     # A patch inside its task, not beside it: then tasks have one input, the read, and are

@@ -11,7 +11,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Self, cast
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from daskclust._progress import begin_pass
 from daskclust._types import Floats, Ints
 from daskclust.engine.blocks import (
+    READ,
     Block,
     Group,
     Prepare,
@@ -40,19 +41,21 @@ from daskclust.engine.dask_surface import itself, sending_once, submit_graph, ta
 from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
 from daskclust.engine.threads import side_by_side
+from daskclust.engine.unchanged import FirstTotals
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Partial, Reduction, RowBlock
 
 
 @dataclass
 class PassRecord:
-    """Count and log of the passes over the same data, shared by all views of them.
+    """Count and log of the passes over the same data, and their first totals, for all views.
 
     Only reductions are logged: what else passes bring home is as long as the data decide.
     """
 
     passes: int = 0
     log: StartLog | None = None
+    first_totals: FirstTotals = field(default_factory=FirstTotals)
 
 
 @dataclass
@@ -161,6 +164,7 @@ class OpenRows(Rows):
 
         def make() -> Partial:
             partial, carry.held = self._executor.reduce(self._prepare, reduction, state, held)
+            self.compare(partial.pop(READ, None))
             return partial
 
         log = self.pass_record.log
@@ -169,6 +173,11 @@ class OpenRows(Rows):
         fields = reduction.fields(state)
         shapes = {name: (field.shape, field.dtype) for name, field in fields.items()}
         return reduction.finalize(log.answer([reduction.name, state], shapes, make), state)
+
+    def compare(self, totals: NDArray[Any] | None) -> None:
+        """Compare totals of blocks, of a pass over these rows, with those of the first pass."""
+        if totals is not None and len(totals):
+            self.pass_record.first_totals.check(totals, self._prepare.dtype)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         begin_pass(name, self.pass_record)
@@ -183,9 +192,10 @@ class OpenRows(Rows):
         parts = [part for part in parts if len(part[0])]
         if not parts:
             return np.empty((0, self.n_features), self.dtype), np.empty(0)
-        numbers, values, weights = (
+        numbers, values, weights, totals = (
             np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)
         )
+        self.compare(totals)
         # Groups of arrays in memory follow one another: nothing to move.
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
@@ -311,7 +321,7 @@ class LocalExecutor(_GroupExecutor):
 def _fold_chunk(
     block: Block, call: Callable[..., Any], x: Any, weight: Any = None, carry: Any = None
 ) -> Any:
-    group = Group([Block(block.start, block.size, x, weight, block.skip)])
+    group = Group([Block(block.start, block.size, x, weight, block.skip, computed=True)])
     return call(group) if carry is None else call(group, carry=carry)
 
 
@@ -410,7 +420,9 @@ def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None)
     values = [x for pack in packs for x in (pack if isinstance(pack, list) else [pack])]
     return Group(
         [
-            Block(b.start, b.size, x, None if weights is None else weights[i], b.skip)
+            Block(
+                b.start, b.size, x, None if weights is None else weights[i], b.skip, computed=True
+            )
             for i, (b, x) in enumerate(zip(blocks, values, strict=True))
         ]
     )

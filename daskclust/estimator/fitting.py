@@ -351,6 +351,7 @@ def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | 
         dtype=np.int32,
         lengths=data.rows.lengths,
         patch=None if known is None else (known.rows, known.codes),
+        like=data.rows,
     )
 
 
