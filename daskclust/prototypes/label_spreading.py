@@ -177,8 +177,9 @@ tuple of str, default="auto"
     -----
     ConstraintWarning
         If labeled rows have sample weight 0, and if parts of the graph hold no label in any
-        set of a view: their rows are decided by the kernel ridge alone, with a margin that
-        is small.
+        set of a view. The warning says how many rows these parts have. Rows that no label
+        reaches in any view get equal probabilities from the graph. Then the classifier alone
+        decides about them; without one their class is arbitrary, and their margin is 0.
 
     See Also
     --------
@@ -276,7 +277,7 @@ tuple of str, default="auto"
                 "sklearn.calibration.CalibratedClassifierCV(...)."
             )
 
-    def fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Let labels travel.
 
         Parameters
@@ -284,7 +285,8 @@ tuple of str, default="auto"
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels)
-            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.
+            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Required: the default
+            None is an error that says so.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows, 0 for absence.
 
@@ -298,8 +300,9 @@ tuple of str, default="auto"
         views = check_views(self.views, is_cube=data.cube is not None)
         if y is None:
             raise ConstraintError(
-                "LabelSpreading requires y to be passed, but the target y is None. Give labels "
-                "(--labels), -1 where there is none, or use SpectralClustering or KMeans without."
+                "LabelSpreading requires y to be passed, but the target y is None. Use fit(X, y) "
+                "with -1 or NaN where there is no label, y=(rows, labels), or --labels. Without "
+                "any label use SpectralClustering or KMeans."
             )
         if len(getattr(y, "shape", ())) == 2:
             warn(
@@ -390,7 +393,9 @@ tuple of str, default="auto"
         missed = np.reshape(found.missed_rows, (len(problem.views), problem.n_sets))
         # Where cells are cut otherwise, what hung by a thread is reached.
         if missed.min(axis=1).any():
-            self._warn_of_unreached(problem.views, found.missed_nodes, missed)
+            self._warn_of_unreached(
+                problem.views, found.missed_nodes, missed, float(data.survey.weight)
+            )
         self.labels_ = map_rows(
             data.X,
             CheckedRows(
@@ -399,6 +404,7 @@ tuple of str, default="auto"
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
+            like=data.rows,
         )
 
     def _mix(
@@ -424,16 +430,24 @@ tuple of str, default="auto"
             "advice": advice(mixture, several, lesson.n_labels, lesson.n_taught),
         }
 
-    def _warn_of_unreached(self, views: tuple[str, ...], nodes: list[int], missed: Floats) -> None:
+    def _warn_of_unreached(
+        self, views: tuple[str, ...], nodes: list[int], missed: Floats, weight: float
+    ) -> None:
         """Warn of what hangs together with no label in any set of a view."""
         view = int(np.argmax(missed.min(axis=1)))
         number = int(np.argmin(missed[view]))
         worst = view * missed.shape[1] + number
+        rows = float(missed[view, number])
+        if len(views) > 1 and not missed.all():
+            decided = "Other views decide about them"
+        elif self.classifier is None:
+            decided = "Their class is arbitrary, and their margin is 0"
+        else:
+            decided = "The classifier alone decides about them"
         warn(
             f"No label reaches {nodes[worst]} of {self.history_[-1]['nodes'][worst]} nodes in "
-            f"view {views[view]!r} (about {missed[view, number]:.0f} rows): they are not connected "
-            "with any labeled row. These rows are decided by their distance to the labeled ones "
-            "alone; look at their margin, or label some of them.",
+            f"view {views[view]!r} (about {rows:.0f} rows, {rows / weight:.1%} of the data): these "
+            f"nodes are not connected with any labeled row. {decided}. Label some of these rows.",
             ConstraintWarning,
         )
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array as Stored
@@ -47,15 +48,19 @@ class Nearness:
         return np.where(np.isnan(x).all(axis=1), np.nan, total / len(self.views))
 
 
-def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> Floats:
-    """Return what rows are given by their nearest nodes, the nearer ones weighing more: (n, c)."""
+def near_values(
+    z: Floats, nodes: Floats, values: Floats, n_neighbors: int
+) -> tuple[Floats, NDArray[np.int32]]:
+    """Return what rows are given by their nearest nodes, the nearer ones weighing more: (n, c).
+
+    Also return the nearest node of each row.
+    """
     count = min(n_neighbors + 1, len(nodes))
     indices, distances = nearest_several(z, nodes, count)
     if count == 1:
-        return values[indices[:, 0]]
+        return values[indices[:, 0]], indices[:, 0]
     weights = near_weights(distances)
-    found: Floats = np.einsum("im,imc->ic", weights, values[indices[:, :-1]])
-    return found
+    return np.einsum("im,imc->ic", weights, values[indices[:, :-1]]), indices[:, 0]
 
 
 #: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
@@ -91,13 +96,14 @@ class NodeShares:
     """Nodes of one graph, the prototypes first, and their classes (k, c).
 
     ``shares`` are by the labels that have travelled; ``settled`` by these and the ridge, after both
-    have settled on the graph.
+    have settled on the graph; ``unreached`` (k,) are nodes without a path to any label.
     """
 
     nodes: Floats
     n_prototypes: int
     shares: Floats
     settled: Floats
+    unreached: Bools
 
 
 @dataclass(frozen=True)
@@ -113,20 +119,25 @@ class SpacePosterior:
     balance: Balance
     references: References | None = None
 
-    def graph(self, z: Floats, n_neighbors: int) -> Floats:
-        """Shares by settled nodes, and by the graphs and the ridge as far as that is better."""
-        found = [
-            near_values(z, one.nodes, np.hstack([one.settled, one.shares]), n_neighbors)
-            for one in self.graphs
-        ]
+    def graph(self, z: Floats, n_neighbors: int) -> tuple[Floats, Bools]:
+        """Shares by settled nodes, and by the graphs and the ridge as far as that is better.
+
+        Also return which rows no label reaches in any of the graphs.
+        """
+        found, unreached = [], np.ones(len(z), bool)
+        for one in self.graphs:
+            values = np.hstack([one.settled, one.shares])
+            of_rows, nearest = near_values(z, one.nodes, values, n_neighbors)
+            found.append(of_rows)
+            # Each row of the fit connects its two nearest nodes, so one of them is enough.
+            unreached &= one.unreached[nearest]
         settled, spread = np.hsplit(sum(found[1:], found[0]) / len(found), 2)
         # How far rows are judged by themselves and not by settled nodes: where the ridge foretells
         # labels better than the graph, nodes are too coarse.
         lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
         if lean == 0:
-            return np.ascontiguousarray(settled)
-        both: Floats = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))
-        return both
+            return np.ascontiguousarray(settled), unreached
+        return (1 - lean) * settled + lean * self.balance(spread, self.ridge(z)), unreached
 
     def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
         """Shares by the nearest labeled rows; those with the numbers `own` do not vote for z."""
@@ -154,7 +165,8 @@ class Posterior:
     def __call__(self, x: Array, own: Ints | None = None) -> Floats:
         """Return the probabilities of the classes, (n, c).
 
-        Rows that are labeled themselves, with the numbers `own`, do not vote for themselves.
+        Rows that are labeled themselves, with the numbers `own`, do not vote for themselves.  Of
+        rows that no label reaches in any graph, the classifier alone knows a class.
         """
         out = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
         # Of a row without any value nothing is known: all classes alike.
@@ -162,15 +174,18 @@ class Posterior:
         with one_blas_thread():
             for start in range(0, len(x), _SLICE):
                 part = slice(start, start + _SLICE)
+                unreached = np.ones(len(x[part]), bool)
                 for one in self.spaces:
                     z = one.space(x[part])
-                    found = one.graph(z, self.n_neighbors)
+                    found, missed = one.graph(z, self.n_neighbors)
+                    unreached &= missed
                     if self.neighbor_share > 0:
                         voted = one.neighbors(z, None if own is None else own[part])
                         known = voted.sum(axis=1, keepdims=True) > 0
                         share = np.where(known, self.neighbor_share, 0.0)
                         found = (1 - share) * found + share * voted
                     out[part] += found
+                out[part][unreached] = 0.0
         out[unknown] = 0.0
         out = shares(np.round(out / len(self.spaces), _DIGITS))
         if self.classifier is None or self.weights == (1.0, 0.0):
@@ -209,6 +224,8 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_nodes": Stored("t q"),
     "_node_shares": Stored("t c", low=0),
     "_settled_shares": Stored("t c", low=0),
+    # Models of earlier versions do not tell nodes that no label reaches.
+    "_unreached_nodes": Stored("t", kind="b", optional=True),
     "_n_prototypes": Stored("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Stored("kernels", low=0),
@@ -236,6 +253,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_nodes": np.concatenate([graph.nodes for graph in graphs]),
         "_node_shares": np.concatenate([graph.shares for graph in graphs]),
         "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
+        "_unreached_nodes": np.concatenate([graph.unreached for graph in graphs]),
         "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
         "_n_labeled": len(graphs[0].nodes) - graphs[0].n_prototypes,
         "_ridge_widths": np.concatenate([one.ridge.widths for one in spaces]),
@@ -288,6 +306,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         stored["_n_prototypes"].tolist(),
         split(stored["_node_shares"], sizes),
         split(stored["_settled_shares"], sizes),
+        split(stored.get("_unreached_nodes", np.zeros(len(stored["_nodes"]), bool)), sizes),
         strict=True,
     )
     graphs = [NodeShares(*part) for part in parts]

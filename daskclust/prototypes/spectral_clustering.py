@@ -181,7 +181,7 @@ class ClusterVote:
     def __call__(self, x: Array) -> NDArray[np.int32]:
         """Return clusters, (n,); ties go to the first."""
         members = np.eye(int(self.clusters.max()) + 1)[self.clusters]
-        votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)
+        votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)[0]
         # A row without any value belongs nowhere.
         found = np.where(np.isnan(x).all(axis=1), -1, votes.argmax(axis=1))
         return found.astype(np.int32)

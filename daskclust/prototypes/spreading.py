@@ -506,7 +506,9 @@ def spread_labels(
         settled = settle(_graph(counts), [*zip(sure, (part.seeds for part in parts), strict=True)])
         for i, part in enumerate(parts):
             kept = np.concatenate([np.ones(sizes[g], bool), part.kept])
-            found = NodeShares(own[kept], sizes[g], one.shares[i][kept], settled[i][kept])
+            # Without a fold more nodes may be unreached: what is left out must not tell which.
+            missed = one.lost[kept] if i == 0 else np.zeros(int(kept.sum()), bool)
+            found = NodeShares(own[kept], sizes[g], one.shares[i][kept], settled[i][kept], missed)
             graphs[i].append(found)
     posteriors = []
     for i, join in enumerate(joins):
@@ -553,7 +555,7 @@ def _choose_share(
     graph, neighbors = np.zeros((2, len(tried), known.shape[1]))
     for one in posterior.spaces:
         z = one.space(rows.x[tried])
-        graph += one.graph(z, posterior.n_neighbors)
+        graph += one.graph(z, posterior.n_neighbors)[0]
         neighbors += shares(one.neighbors(z, tried))
     n = len(posterior.spaces)
     return best_share(graph / n, neighbors / n, known[tried])

@@ -399,11 +399,11 @@ def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
     x = np.array([[-1.0], [1.0]])
     space = find_views(["raw"], SampleRows(x, np.ones(2)))
     nodes = space(x)
-    graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2))
+    graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2), np.zeros(2, bool))
     ridge, _ = _fitted_ridge(nodes, np.eye(2))
     one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
     own = Balance(ridge_share)(graph.shares, ridge(nodes))
-    assert_allclose(one.graph(nodes, 1), (1 - lean) * np.eye(2) + lean * own)
+    assert_allclose(one.graph(nodes, 1)[0], (1 - lean) * np.eye(2) + lean * own)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 3, 9])
@@ -411,12 +411,14 @@ def test_values_of_near_nodes_by_brute_force(n_neighbors: int) -> None:
     rng = np.random.default_rng(0)
     z, nodes, values = rng.normal(size=(20, 3)), rng.normal(size=(6, 3)), rng.random((6, 2))
     m = min(n_neighbors, 5)
-    for row, found in zip(z, near_values(z, nodes, values, n_neighbors), strict=True):
+    for row, found in zip(z, near_values(z, nodes, values, n_neighbors)[0], strict=True):
         squared = ((nodes - row) ** 2).sum(axis=1)
         order = np.argsort(squared)
         weights = 1 - squared[order[:m]] / squared[order[m]]
         assert_allclose(found, weights @ values[order[:m]] / weights.sum())
-    assert_array_equal(near_values(z, nodes[:1], values[:1], 3), np.repeat(values[:1], 20, axis=0))
+    assert_array_equal(
+        near_values(z, nodes[:1], values[:1], 3)[0], np.repeat(values[:1], 20, axis=0)
+    )
 
 
 def test_a_space_of_several_sets_is_worked_out_once() -> None:

@@ -212,10 +212,25 @@ def test_nodes_that_no_label_reaches_are_reported() -> None:
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(200, 2)) + at for at in ([0, 0], [500, 0], [0, 500])])
     y = ([0, 200], [0, 1])
-    with pytest.warns(ConstraintWarning, match=r"No label reaches .*about 200 rows"):
+    with pytest.warns(ConstraintWarning, match=r"No label reaches .*about 200 rows, 33.3% of"):
         model = LabelSpreading(random_state=0).fit(X, y)
     assert model.history_[-1]["unreached_rows"] == 6 * [200.0]
     assert model.margin(X[400:]).max() < 0.5 < model.margin(X[:400]).min()
+
+
+@pytest.mark.parametrize("third", [-1000.0, -20.0, 1020.0])
+def test_rows_that_no_label_reaches_have_a_margin_of_zero(third: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(at, 1, size=(300, 2)) for at in (0, 1000, third)])
+    y = ([0, 1, 300, 301], [0, 0, 1, 1])
+    with pytest.warns(ConstraintWarning, match="about 300 rows.*class is arbitrary"):
+        model = LabelSpreading(classifier=None, random_state=0).fit(X, y)
+    model.save(tmp_path / "model")
+    for one in (model, daskclust.load(tmp_path / "model")):
+        margin = one.margin(X)
+        assert_array_equal(margin[600:], 0.0)
+        assert margin[:600].min() > 0.5
+        assert_array_equal(one.predict_proba(X[600:]), 0.5)
 
 
 def test_of_a_scene_the_view_that_no_label_reaches_is_named() -> None:
@@ -229,7 +244,7 @@ def test_of_a_scene_the_view_that_no_label_reaches_is_named() -> None:
     cube = opened(values.astype(np.float32), SCENE[:2])
     labels = np.full(truth.shape, -1)
     labels[2, 3:6], labels[15, 10:13] = 0, 1
-    with pytest.warns(ConstraintWarning, match=r"in view 'raw' \(about 100 rows\)"):
+    with pytest.warns(ConstraintWarning, match=r"in view 'raw' \(about 100 rows, 20\.0% of"):
         model = LabelSpreading(views=("angle", "raw"), random_state=0).fit(cube, labels)
     record = model.history_[-1]
     n_sets = len(record["nodes"]) // 2
@@ -238,6 +253,12 @@ def test_of_a_scene_the_view_that_no_label_reaches_is_named() -> None:
     # The angle knows them.
     found = np.asarray(cube.to_map(model.labels_))
     assert (found[:, 21:] == truth[:, 21:]).all()
+
+
+def test_a_fit_without_labels_says_what_to_give() -> None:
+    X, _ = moons()
+    with pytest.raises(ConstraintError, match=r"requires y.*fit\(X, y\) with -1 or NaN"):
+        LabelSpreading().fit(X)
 
 
 def test_rows_of_weight_zero_are_absent() -> None:
