@@ -39,7 +39,8 @@ class Connectivity:
     """Ask for counts of rows by their `n_near` nearest nodes (k, q) in each space; by 1, for none.
 
     A space that follows itself, for another set of nodes, is worked out once. `labels`, of rows
-    that are no nodes, are counted to the first `n_prototypes` nodes.
+    that are no nodes, are counted to the first `n_prototypes` nodes. `own` are rows (ascending)
+    that are nodes themselves, and these nodes: of equal rows each is its own.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
@@ -47,6 +48,7 @@ class Connectivity:
     n_near: int
     n_prototypes: int = 0
     labels: RowLabels | None = None
+    own: tuple[Ints, Ints] | None = None
 
     def identity(self) -> ConnectivityCounts:
         n_classes = 0 if self.labels is None else self.labels.n_classes
@@ -66,10 +68,20 @@ class Connectivity:
                 z = space(rows.x)
             indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
             first[v] = indices[:, 0]
+            self._place_own(first[v], rows)
             near.append(count_near(indices, rows.weight, len(nodes)))
             if self.labels is not None:
                 self._count_labels(found.classes[v], rows, z, nodes)
         return ConnectivityCounts(tuple(near), found.classes), first
+
+    def _place_own(self, first: NDArray[np.int32], rows: RowBlock) -> None:
+        """Give the rows that are nodes their own node, in place."""
+        if self.own is None:
+            return
+        numbers, nodes = self.own
+        for (start, size), at in zip(rows.runs, rows.slices(), strict=True):
+            low, high = np.searchsorted(numbers, [start, start + size])
+            first[at][numbers[low:high] - start] = nodes[low:high]
 
     def _count_labels(self, counts: Floats, rows: RowBlock, z: Floats, nodes: Floats) -> None:
         assert self.labels is not None

@@ -24,7 +24,7 @@ from daskclust.persistence.saveable import OF_CLASSES, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
-from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator
+from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, without_metric
 
 View = Literal["auto", "raw", "standard", "angle"]
 
@@ -156,6 +156,7 @@ class AgglomerativeClustering(TreeEstimator):
     }
     _n_lloyd = 5
 
+    @without_metric
     def __init__(
         self,
         n_clusters: int | None = 2,
@@ -255,10 +256,11 @@ class AgglomerativeClustering(TreeEstimator):
         pairs = _between_leaves(problem.read, own)
         grow = link
         if self.connectivity is not None:
-            grow = partial(link_adjacent, beside=self._beside(data, leaves))
+            grow = partial(link_adjacent, beside=self._beside(data, leaves, own))
         self.linkage_ = grow(leaves.centers, leaves.weights, self.linkage, cannot_link=pairs)
+        patch = own[0], own[1].astype(np.int32)
         self._row_leaves = self._map(
-            data.X, None, np.int32, "leaves", data.rows.lengths, (own[0], own[1].astype(np.int32))
+            data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
         )
         self._set_cut(self.n_clusters, self.distance_threshold)
 
@@ -276,8 +278,8 @@ class AgglomerativeClustering(TreeEstimator):
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
-    def _beside(self, data: OpenData, leaves: Leaves) -> Array:
-        ask = Connectivity((self._metric,), (leaves.centers,), 1)
+    def _beside(self, data: OpenData, leaves: Leaves, own: tuple[Ints, Ints]) -> Array:
+        ask = Connectivity((self._metric,), (leaves.centers,), 1, own=own)
         _, (found,) = data.cube.count_neighbors(ask, data.weight)
         return adjacency(found.keys, len(leaves.centers))
 

@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.config import check_choice
 from daskclust.engine import Rows, is_dask, make_rows, map_independent
 from daskclust.engine.dask_surface import hold_for_futures
 from daskclust.estimator.fitting import (
@@ -46,6 +45,7 @@ from daskclust.persistence.schema import Entry, Number, Plain
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.storage.grouped import GroupedRows, TemporaryFolder
 from daskclust.storage.reads import this_process
+from daskclust.trees.leaves import advice_on_metric
 
 #: Rows of one box, at most, its margin included: some 2.5 GB in one task.
 _MOST_ROWS = 2**24
@@ -511,7 +511,11 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         check_real(self.eps, "eps", 0.0, boundaries="neither")
         check_integer(self.min_samples, "min_samples", 1)
-        check_choice(self.metric, "metric", get_args(Metric))
+        if self.metric not in get_args(Metric):
+            raise ValueError(
+                f"metric={self.metric!r}; expected one of {', '.join(get_args(Metric))}. Scale the "
+                f"rows instead, and eps alike. {advice_on_metric(self.metric)}"
+            )
 
     def _check_features(self, n_features: int) -> None:
         if self.metric == "haversine" and n_features != 2:

@@ -28,7 +28,7 @@ from daskclust.kernels.density_tree import (
 from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Records
-from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows
+from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows, without_metric
 
 #: Density at which a cluster of bubbles is born, beside that at which it parts from others: bubbles
 #: bridge gaps that rows do not, and part at a lower density (docs/which-estimator.md).
@@ -199,6 +199,7 @@ class HDBSCAN(TreeEstimator):
     _finds_noise: ClassVar[bool] = True
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "probabilities_", "outlier_scores_")
 
+    @without_metric
     def __init__(
         self,
         min_cluster_size: float = 5,
@@ -317,7 +318,8 @@ class HDBSCAN(TreeEstimator):
         ):
             then = self._membership(wanted)
             values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
-            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, (rows, values))
+            patch = rows, values
+            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, patch, data.rows)
             self.__dict__[name] = made
 
     def _membership(self, wanted: Any) -> _Membership:

@@ -7,8 +7,9 @@ and sum of squares of its rows.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -27,6 +28,44 @@ from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, CenterSets
+
+#: Rows whose Euclidean distances are those of another metric, or are in the same order.
+SCALINGS: Mapping[str, str] = {
+    **dict.fromkeys(("euclidean", "l2", "minkowski"), "X itself: leave metric out"),
+    "sqeuclidean": "X itself (distances are in the same order): leave metric out",
+    "cosine": "sklearn.preprocessing.normalize(X) (distances are in the same order)",
+    "correlation": "sklearn.preprocessing.normalize(X - X.mean(axis=1, keepdims=True)) (distances "
+    "are in the same order)",
+    "seuclidean": "X / X.std(axis=0, ddof=1)",
+    "mahalanobis": "X @ numpy.linalg.cholesky(numpy.linalg.inv(numpy.cov(X.T)))",
+    "hellinger": "numpy.sqrt(X / X.sum(axis=1, keepdims=True) / 2)",
+    "haversine": "numpy.column_stack([cos(lat) * cos(lon), cos(lat) * sin(lon), sin(lat)]) "
+    "(distances are in the same order)",
+}
+
+
+def advice_on_metric(metric: Any) -> str:
+    """Return which rows have Euclidean distances that stand for another metric."""
+    rows = SCALINGS.get(metric) if isinstance(metric, str) else None
+    if rows is None:
+        known = ", ".join(sorted(SCALINGS))
+        return f"No scaling of rows is known for metric={metric!r}; there is one for {known}."
+    return f"Rows that stand for metric={metric!r}: {rows}."
+
+
+def without_metric(init: Callable[..., None]) -> Callable[..., None]:
+    """Explain what takes the place of ``metric``, which others' estimators of a name have."""
+
+    @functools.wraps(init)
+    def explaining(self: Any, *args: Any, **params: Any) -> None:
+        if "metric" in params:
+            raise TypeError(
+                f"{type(self).__name__} has no parameter metric: it compares rows by Euclidean "
+                f"distances. Scale the rows instead. {advice_on_metric(params['metric'])}"
+            )
+        init(self, *args, **params)
+
+    return explaining
 
 
 @dataclass(frozen=True)
@@ -193,11 +232,12 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         name: str,
         lengths: tuple[int, ...] | None = None,
         patch: tuple[Ints, Array] | None = None,
+        like: Rows | None = None,
     ) -> Any:
         """Map rows by their nearest leaf; now, or lazily for Dask input."""
         nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
         of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype))
-        return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, name=name)
+        return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name)
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)

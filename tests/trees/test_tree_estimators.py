@@ -14,15 +14,20 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import sklearn.preprocessing
 from helpers import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import linkage
+from scipy.ndimage import label
+from scipy.spatial.distance import pdist
+from scipy.stats import spearmanr
 from sklearn import cluster as peers
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_extraction.image import grid_to_graph
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 
@@ -41,6 +46,7 @@ from daskclust.storage.atomic import reserved
 from daskclust.testing.strategies import row_chunks
 from daskclust.trees import dbscan
 from daskclust.trees.hdbscan import _Membership
+from daskclust.trees.leaves import SCALINGS
 
 
 def blobs(n=600, p=4, k=4, seed=0):
@@ -183,6 +189,82 @@ def test_only_adjacent_pixels_merge():
     assert image[0, 0] != image[0, 29]
     with pytest.raises(ValueError, match="no cube"):
         AgglomerativeClustering(connectivity="adjacent").fit(values.reshape(-1, 3))
+
+
+def structured_ward(values):
+    """Return scikit-learn's tree of an image whose clusters are connected."""
+    height, width, _ = values.shape
+    return peers.AgglomerativeClustering(
+        2, connectivity=grid_to_graph(height, width), compute_distances=True
+    ).fit(values.reshape(height * width, -1))
+
+
+def n_pieces(image):
+    """Count the connected pieces of all clusters in a map."""
+    return sum(label(image == c)[1] for c in np.unique(image))
+
+
+@pytest.mark.parametrize("chunks", [(10, 10), (4, 3)])
+def test_equal_pixels_are_leaves_by_their_place(chunks):
+    values = np.random.default_rng(0).integers(0, 4, (10, 10, 1)).astype(float)
+    for jitter in (0.0, 1e-9):
+        values = values + jitter * np.random.default_rng(1).normal(size=values.shape)
+        cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=chunks)
+        model = AgglomerativeClustering(2, connectivity="adjacent").fit(cube)
+        assert model.n_leaves_ == 100
+        for k in (2, 5, 12, 40):
+            image = np.asarray(cube.to_map(model.cut(k).labels_))
+            assert len(np.unique(image)) == k == n_pieces(image)
+    # Without ties there is one tree.
+    expected = structured_ward(values)
+    assert_allclose(model.linkage_[:, 2], np.maximum.accumulate(expected.distances_), atol=1e-7)
+    for k in (2, 5, 12, 40):
+        found = np.asarray(cube.to_map(model.cut(k).labels_)).ravel()
+        labels = peers.AgglomerativeClustering(k, connectivity=grid_to_graph(10, 10)).fit_predict(
+            values.reshape(100, 1)
+        )
+        assert adjusted_rand_score(found, labels) == 1.0
+
+
+def test_pixels_that_cannot_link_are_leaves_by_their_place():
+    values = np.zeros((12, 12, 1))
+    values[:, 6:] = 1.0
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(5, 5))
+    # Both in the left half, where all pixels are equal; each touches others.
+    rows = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 26, 1, -1))[0]
+    other = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 98, 1, -1))[0]
+    model = AgglomerativeClustering(
+        3, n_prototypes=20, connectivity="adjacent", random_state=0
+    ).fit(cube, cannot_link=[[rows[0], other[0]]])
+    assert np.isfinite(model.linkage_[:, 2]).sum() >= model.n_leaves_ - 2
+    image = np.asarray(cube.to_map(model.labels_))
+    assert image[2, 2] != image[8, 2]
+
+
+@pytest.mark.parametrize("estimator", [HDBSCAN, AgglomerativeClustering])
+def test_another_metric_is_explained(estimator):
+    with pytest.raises(TypeError, match=r"no parameter metric.*'cosine': .*normalize\(X\)"):
+        estimator(metric="cosine")
+    with pytest.raises(TypeError, match="No scaling of rows is known for metric='manhattan'"):
+        estimator(metric="manhattan")
+    assert "metric" not in estimator().get_params()
+    assert clone(estimator(n_prototypes=7)).n_prototypes == 7
+    with pytest.raises(ValueError, match=r"expected one of euclidean, haversine.*seuclidean.*std"):
+        DBSCAN(metric="seuclidean").fit(np.zeros((9, 3)))
+
+
+@pytest.mark.parametrize("metric", sorted(set(SCALINGS) - {"haversine", "hellinger"}))
+def test_scaled_rows_have_the_distances_of_a_metric(metric):
+    X = np.random.default_rng(0).normal(size=(60, 3)) * [1.0, 5.0, 0.2] + 1.0
+    said = SCALINGS[metric]
+    rows = "X" if said.startswith("X itself") else said.split(" (distances")[0]
+    names = {"X": X, "numpy": np, "sklearn": sklearn}
+    found = pdist(eval(rows, names))
+    expected = pdist(X, {"l2": "euclidean"}.get(metric, metric))
+    if "same order" in said:
+        assert spearmanr(found, expected).statistic > 1 - 1e-12
+    else:
+        assert_allclose(found, expected)
 
 
 @pytest.mark.parametrize("views", ["standard", "angle"])
