@@ -26,6 +26,7 @@ from daskclust.metrics._centroid import (
     centroid_scores,
     davies_bouldin_score,
     silhouette_score,
+    simplified_silhouette_score,
 )
 
 __all__ = [
@@ -46,5 +47,6 @@ __all__ = [
     "pairwise_f_score",
     "scores_of_table",
     "silhouette_score",
+    "simplified_silhouette_score",
     "wilson_interval",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import sklearn.metrics
@@ -18,8 +18,10 @@ from daskclust.engine import (
     unwrap,
     working_dtype,
 )
-from daskclust.estimator.inputs import check_choice, check_weight, fetched, without_mask
+from daskclust.estimator.fitting import draw_seeds
+from daskclust.estimator.inputs import check_integer, check_weight, fetched, without_mask
 from daskclust.kernels.moments import LabelMoments
+from daskclust.kernels.rng import draw_numbers
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
@@ -53,7 +55,7 @@ class CentroidScores:
 
     @cached_property
     def silhouette(self) -> float:
-        """Mean of ``(b - a) / max(a, b)``, in [-1, 1]; the larger the better."""
+        """Mean of :func:`simplified_silhouette_score`, in [-1, 1]; the larger the better."""
         return float(self._row_silhouettes[0].sum() / self.weights.sum())
 
     @cached_property
@@ -164,7 +166,7 @@ def centroid_scores(
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> CentroidScores:
-    """Compute silhouette, Calinski-Harabasz and Davies-Bouldin from the same statistics.
+    """Compute simplified silhouette, Calinski-Harabasz and Davies-Bouldin from one set of sums.
 
     Parameters
     ----------
@@ -224,26 +226,24 @@ def centroid_scores(
     return CentroidScores(names[filled], means[filled], spread.of(filled))
 
 
-def silhouette_score(
+def simplified_silhouette_score(
     X: Any,
     labels: Any,
     *,
-    method: Literal["centroid", "exact"] = "centroid",
     centers: Any = None,
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> float:
-    """Mean silhouette ``(b - a) / max(a, b)`` of the rows.
+    """Mean simplified silhouette ``(b - a) / max(a, b)`` of the rows, in O(n k).
+
+    For each row, a and b are the distances to the mean of its own cluster and to the nearest mean
+    of another cluster.  The value differs from that of :func:`silhouette_score`, which averages
+    the distances to all rows of a cluster.
 
     Parameters
     ----------
     X, labels, centers, sample_weight, ignore_masked
         See :func:`centroid_scores`.
-    method : {"centroid", "exact"}, default="centroid"
-        ``"centroid"``: a and b are the distances to the own and to the nearest other mean (the
-        simplified silhouette), O(n k).  ``"exact"``: those of
-        :func:`sklearn.metrics.silhouette_score`, O(n^2), for NumPy arrays only, without
-        ``centers`` and ``sample_weight``.
 
     Returns
     -------
@@ -255,28 +255,109 @@ def silhouette_score(
     ValueError
         As :func:`centroid_scores`.
 
+    See Also
+    --------
+    silhouette_score : The value of scikit-learn, from all pairs of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(simplified_silhouette_score(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1]), 3)
+    0.887
+    """
+    return centroid_scores(
+        X, labels, centers=centers, sample_weight=sample_weight, ignore_masked=ignore_masked
+    ).silhouette
+
+
+#: Maximum number of rows of a Dask array of which all pairs are compared.
+_MOST_ROWS = 2**15
+
+
+def silhouette_score(
+    X: Any,
+    labels: Any,
+    *,
+    sample_size: int | None = None,
+    random_state: Any = None,
+    ignore_masked: bool = False,
+) -> float:
+    """Mean silhouette ``(b - a) / max(a, b)`` of the rows, as in scikit-learn.
+
+    For each row, a is the mean distance to the other rows of its cluster, and b the mean distance
+    to the rows of the nearest other cluster.
+
+    Parameters
+    ----------
+    X : array-like or dask.array.Array of shape (n, p)
+    labels : array-like or dask.array.Array of shape (n,)
+        Whole numbers; chunks may differ from those of X.
+    sample_size : int, optional
+        Number of rows that are drawn, and compared with each other; all rows by default.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the sample.  The sample of a Dask array depends on it, but not on the chunks.  The
+        sample of a NumPy array is that of :func:`sklearn.metrics.silhouette_score`.
+    ignore_masked : bool, default=False
+        Leave out rows labeled -1, whatever they hold; of a Dask array after the sample was drawn.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; the larger the better.  Rows alone in their cluster count 0.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 clusters, or as many as rows; for NaN or infinity; and for a Dask array
+        of more than 32 768 rows without `sample_size`.
+
+    See Also
+    --------
+    simplified_silhouette_score : Distances to means instead of rows, in O(n k), for any size.
+
+    Notes
+    -----
+    O(n^2 p), or O(m^2 p) for a sample of m rows.  *Passes* for Dask arrays: 1.  *To the client*:
+    the rows that are compared.
+
     Examples
     --------
     >>> import numpy as np
     >>> round(silhouette_score(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1]), 3)
-    0.887
+    0.775
     """
-    check_choice(method, "method", ("centroid", "exact"))
-    if method == "centroid":
-        return centroid_scores(
-            X, labels, centers=centers, sample_weight=sample_weight, ignore_masked=ignore_masked
-        ).silhouette
-    if is_dask(X) or is_dask(labels) or centers is not None or sample_weight is not None:
-        raise ValueError(
-            "method='exact' compares all pairs of rows of a NumPy array, without centers and "
-            "sample_weight. Use method='centroid', or compute a sample of the rows."
+    if sample_size is not None:
+        check_integer(sample_size, "sample_size", 2)
+    X = unwrap(X)
+    if is_dask(X) or is_dask(labels):
+        rows = _open(X, labels, None, ignore_masked)
+        count = rows.n_rows if sample_size is None else int(sample_size)
+        if sample_size is None and count > _MOST_ROWS:
+            raise ValueError(
+                f"silhouette_score compares all pairs of {count} rows; expected at most "
+                f"{_MOST_ROWS} rows of a Dask array, or sample_size. Use sample_size=10_000, or "
+                "simplified_silhouette_score for all rows."
+            )
+        numbers = draw_numbers(rows.n_rows, count, draw_seeds(random_state, 1)[0])
+        taken, _ = rows.take(numbers)
+        X, labels, sample_size = taken[:, :-1], taken[:, -1].astype(np.int64), None
+    else:
+        labels = as_label_vector(labels, "labels", masked=ignore_masked)
+        X = np.asanyarray(X)
+        X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+        X = X.astype(working_dtype(X.dtype), copy=False)
+    if ignore_masked:
+        keep = labels != _MASKED
+        X, labels = X[keep], labels[keep]
+    if sample_size is not None:
+        if isinstance(random_state, np.random.Generator):
+            random_state = draw_seeds(random_state, 1)[0] % 2**32
+        sample_size = min(int(sample_size), len(labels))
+    return float(
+        sklearn.metrics.silhouette_score(
+            X, labels, sample_size=sample_size, random_state=random_state
         )
-    labels = as_label_vector(labels, "labels", masked=ignore_masked)
-    keep = labels != _MASKED if ignore_masked else np.ones(len(labels), bool)
-    X = np.asanyarray(X)
-    X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
-    X = X.astype(working_dtype(X.dtype), copy=False)
-    return float(sklearn.metrics.silhouette_score(X[keep], labels[keep]))
+    )
 
 
 def calinski_harabasz_score(

@@ -85,9 +85,10 @@ def choose_n_clusters(
     criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
 "stability", "height"}, default=None
         ``"silhouette"`` when omitted, of a tree ``"height"``.  The first three as in
-        :mod:`daskclust.metrics`, centroid-based, in the metric and under the feature weights of
-        the estimator.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
-        ``inertia_`` on the data and W_b that on data drawn uniformly from their bounding box.
+        :func:`daskclust.metrics.centroid_scores`, so the silhouette is the simplified one, in the
+        metric and under the feature weights of the estimator.  ``"gap"``: ``mean_b log W_b(k) -
+        log W(k)`` of [1]_, with W the ``inertia_`` on the data and W_b that on data drawn uniformly
+        from their bounding box.
         ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``: mean adjusted Rand
         index between the fit and fits to random halves of the rows (:func:`stability`), for any
         estimator with ``predict``; the largest number within 0.01 of the best

@@ -13,6 +13,7 @@ import sklearn.metrics
 from helpers import chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
 
 from daskclust import KMeans, metrics
 from daskclust.exceptions import ChunkError
@@ -36,7 +37,7 @@ AGREEMENT = [
     metrics.clustering_accuracy,
 ]
 CENTROID = [
-    metrics.silhouette_score,
+    metrics.simplified_silhouette_score,
     metrics.calinski_harabasz_score,
     metrics.davies_bouldin_score,
 ]
@@ -229,7 +230,7 @@ def test_vectors_that_cannot_be_compared_are_refused(score, make):
     for bad in (0.5, np.nan, np.inf):
         labels = LABELS.astype(float)
         labels[250] = bad
-        with pytest.raises(ValueError, match=f"labels_pred contains {bad}"):
+        with pytest.raises(ValueError, match=f"labels_pred (contains {bad}|has NaN)"):
             score(make(TRUTH), make(labels))
     with pytest.raises(TypeError, match="ignore_masked='yes'"):
         score(make(TRUTH), make(LABELS), ignore_masked="yes")
@@ -304,19 +305,38 @@ def test_a_row_alone_in_its_cluster_counts_0():
     names, index = np.unique(labels, return_inverse=True)
     centers = np.array([X[labels == name].mean(axis=0) for name in names])
     expected = simplified_silhouette(X, index, centers).mean()
-    assert metrics.silhouette_score(X, labels) == pytest.approx(expected)
+    assert metrics.simplified_silhouette_score(X, labels) == pytest.approx(expected)
 
 
-def test_the_exact_silhouette_is_that_of_scikit_learn():
-    expected = sklearn.metrics.silhouette_score(X, LABELS)
-    assert metrics.silhouette_score(X, LABELS, method="exact") == expected
-    masked = np.r_[LABELS, -1]
-    data = np.r_[X, [[1e9] * 3]]
-    assert metrics.silhouette_score(data, masked, method="exact", ignore_masked=True) == expected
-    with pytest.raises(ValueError, match="method='centroid'"):
-        metrics.silhouette_score(chunked(X), LABELS, method="exact")
-    with pytest.raises(ValueError, match="method='best'"):
-        metrics.silhouette_score(X, LABELS, method="best")
+@pytest.mark.parametrize("make", [np.asarray, chunked])
+def test_the_silhouette_is_that_of_scikit_learn(make):
+    rows, truth = make_blobs(400, centers=4, random_state=0, cluster_std=2.0)
+    for data, labels in ((rows, truth), (X, LABELS), (X.astype(np.float32), LABELS)):
+        expected = sklearn.metrics.silhouette_score(data, labels)
+        assert metrics.silhouette_score(make(data), make(labels)) == pytest.approx(expected)
+        assert abs(metrics.simplified_silhouette_score(make(data), make(labels)) - expected) > 0.01
+        masked, more = np.r_[labels, -1], np.r_[data, [[1e9] * data.shape[1]]]
+        found = metrics.silhouette_score(make(more), make(masked), ignore_masked=True)
+        assert found == pytest.approx(expected)
+
+
+def test_the_silhouette_of_a_sample_is_that_of_scikit_learn(monkeypatch):
+    expected = sklearn.metrics.silhouette_score(X, LABELS, sample_size=120, random_state=3)
+    found = metrics.silhouette_score(X, LABELS, sample_size=120, random_state=3)
+    assert found == expected
+    with pytest.raises(ValueError, match="sample_size"):
+        metrics.silhouette_score(X, LABELS, sample_size=1)
+    # The sample of a Dask array does not depend on the chunks.
+    one, two = (
+        metrics.silhouette_score(
+            da.from_array(X, chunks=(size, 3)), LABELS, sample_size=120, random_state=3
+        )
+        for size in (300, 41)
+    )
+    assert one == two == pytest.approx(sklearn.metrics.silhouette_score(X, LABELS), abs=0.15)
+    monkeypatch.setattr("daskclust.metrics._centroid._MOST_ROWS", 299)
+    with pytest.raises(ValueError, match=r"all pairs of 300 rows.*simplified_silhouette_score"):
+        metrics.silhouette_score(chunked(X), LABELS)
 
 
 @given(one=row_chunks(300), two=row_chunks(300))
@@ -349,11 +369,11 @@ def test_passes_over_the_data():
     lazy_labels = model.predict(lazy)
     arguments = {"centers": model.cluster_centers_}
     wanted = [
-        (metrics.silhouette_score, arguments, 1),
+        (metrics.simplified_silhouette_score, arguments, 1),
         (metrics.davies_bouldin_score, arguments, 1),
         (metrics.centroid_scores, arguments, 1),
         (metrics.calinski_harabasz_score, {}, 1),
-        (metrics.silhouette_score, {}, 2),
+        (metrics.simplified_silhouette_score, {}, 2),
         (metrics.davies_bouldin_score, {}, 2),
     ]
     for score, given_, passes in wanted:
@@ -386,8 +406,8 @@ def test_rows_on_their_centers_score_as_in_scikit_learn():
     data, labels = np.repeat([[0.0], [3.0]], 3, axis=0), np.repeat([0, 1], 3)
     assert metrics.davies_bouldin_score(data, labels) == 0.0
     assert metrics.calinski_harabasz_score(data, labels) == 1.0
-    assert metrics.silhouette_score(data, labels) == 1.0
-    assert metrics.silhouette_score(np.zeros((4, 1)), [0, 0, 1, 1]) == 0.0
+    assert metrics.simplified_silhouette_score(data, labels) == 1.0
+    assert metrics.simplified_silhouette_score(np.zeros((4, 1)), [0, 0, 1, 1]) == 0.0
 
 
 @pytest.mark.parametrize("score", CENTROID)
@@ -411,7 +431,9 @@ def test_what_has_no_score_is_refused(score, make):
         score(make(X), make(LABELS), sample_weight=np.where(np.arange(300) == 7, -1.0, 1.0))
 
 
-@pytest.mark.parametrize("score", [metrics.silhouette_score, metrics.davies_bouldin_score])
+@pytest.mark.parametrize(
+    "score", [metrics.simplified_silhouette_score, metrics.davies_bouldin_score]
+)
 def test_centers_that_do_not_fit_are_refused(score):
     for bad in (MEANS[:, :2], MEANS[:1], MEANS * np.nan):
         with pytest.raises(ValueError, match="centers has shape"):
