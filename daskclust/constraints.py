@@ -251,9 +251,7 @@ def pairs_from_labels(
     if kind not in ("both", "must", "cannot"):
         raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
     y = as_labels(y)
-    pool = _PairPool.of(
-        read_labels(y, np.inf if isinstance(y, tuple) else y.shape[0]).without_negative()
-    )
+    pool = _PairPool.of(read_labels(y, np.inf).without_negative())
     sizes = {
         "must": int(pool.must_ends[-1]) if kind != "cannot" else 0,
         "cannot": int(pool.cannot_ends[-1]) if kind != "must" else 0,

@@ -668,13 +668,13 @@ def rows_of(
 
     Parameters
     ----------
-    label_map : array of shape (y, x), integer or bool, or a store of one
+    label_map : array of shape (y, x) of whole numbers or bool, or a store of one
         NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
-        several two-dimensional arrays.  A path may also name a raster file, a vector
-        file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A feature in a vector
-        file labels the pixels whose center it covers.  A CSV file has columns for row
-        and column, or x and y, and one for the class.  In a bool map the True pixels
-        have the label 1.
+        several two-dimensional arrays.  NaN means "no label".  A path may also name a
+        raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A
+        feature in a vector file labels the pixels whose center it covers.  A CSV file has
+        columns for row and column, or x and y, and one for the class.  In a bool map the
+        True pixels have the label 1.
     unlabeled : int or sequence of int, default=-1
         Values that mean "no label", besides those that the attributes of a stored map
         declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
@@ -701,7 +701,7 @@ def rows_of(
     TypeError
         `unlabeled` is no whole number.
     ValueError
-        The map has another shape than the cube, its values are not integers, or it
+        The map has another shape than the cube, its values are not whole numbers, or it
         states another coordinate system or position than the cube; features give one
         pixel different classes.
 

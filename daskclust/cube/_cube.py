@@ -22,7 +22,7 @@ from daskclust.cube._metadata import Names
 from daskclust.cube._sources import Image, are_features, open_image, read_image
 from daskclust.cube._writing import write_labels, write_map
 from daskclust.cube.bands import as_ranges
-from daskclust.cube.label_images import resampled
+from daskclust.cube.label_images import resampled, with_codes
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import merged_in_tree, unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
@@ -433,17 +433,17 @@ class Cube:
     ) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
 
-        `name` is that of the argument, for messages. With `resample` an image of integers or
-        booleans on another grid is brought to that of the cube: each pixel takes the value where
-        its center lies, -1 (False) outside.
+        `name` is that of the argument, for messages. Floats become integers, and NaN is nodata.
+        With `resample` an image of integers or booleans on another grid is brought to that of the
+        cube: each pixel takes the value where its center lies, -1 (False) outside.
         """
         if resample and not are_features(image):
-            found = read_image(name, image, variable)
+            found = with_codes(name, read_image(name, image, variable))
             same = found.values.shape == self.blocks.shape
             if not same or self.georeference.differences(found.place):
                 found = resampled(name, found, self.pixel_grid, self.chunks)
             image, variable = found, None
-        return open_image(
+        opened = open_image(
             name,
             image,
             self.blocks.shape,
@@ -452,6 +452,7 @@ class Cube:
             chunks=self.chunks,
             class_column=class_column,
         )
+        return with_codes(name, opened)
 
     rows_of = _blocks.rows_of
 

@@ -514,8 +514,14 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
     masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
     if not masked:
         return Image(_plain(name, values))
-    if values.dtype.kind not in "iub":
+    if values.dtype.kind not in "iubf" or name == "scales":
         raise no_codes(f"{name}, a masked array,", values.dtype)
+    if values.dtype.kind == "f":
+        filled = partial(np.ma.filled, fill_value=np.nan)
+        lazy = isinstance(values, da.Array)
+        return Image(
+            da.map_blocks(filled, values, meta=np.empty((0, 0))) if lazy else filled(values)
+        )
     is_bool = values.dtype.kind == "b"
     fill = name == "mask" if is_bool else _HIDDEN
     if isinstance(values, da.Array):

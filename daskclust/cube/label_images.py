@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,44 @@ from daskclust.cube.formats.vector import no_codes
 _OUTSIDE = -1
 #: Places along each side of a block by which its window in the map is found.
 _LOOKED_AT = 17
+
+
+#: Value of pixels without a label in an image of floats, which no class has.
+_MISSING = int(np.iinfo(np.int64).min)
+
+
+def with_codes(name: str, image: Image) -> Image:
+    """Return an image of labels as integers where they are floats; NaN means no label.
+
+    Lazy, so that other values than whole numbers are an error when they are computed.
+
+    >>> image = with_codes("label_map", Image(np.array([[2.0, np.nan]])))
+    >>> image.values.tolist() == [[2, image.nodata[0]]]
+    True
+    """
+    values = image.values
+    if values.dtype.kind != "f":
+        return image
+    none = np.array([float(value) for value in image.nodata])
+    if isinstance(values, da.Array):
+        meta = np.empty((0, 0), np.int64)
+        codes = da.map_blocks(partial(_whole, name=name, none=none), values, meta=meta)
+    else:
+        codes = _whole(values, name, none)
+    kept = tuple(value for value in image.nodata if abs(value) < 2**63)
+    return replace(image, values=codes, nodata=(*kept, _MISSING))
+
+
+def _whole(values: Array, name: str, none: Floats) -> Ints:
+    missing = np.isnan(values) | np.isin(values, none)
+    found = np.where(missing, 0, values)
+    wrong = (found != np.floor(found)) | (np.abs(found) >= 2.0**63)
+    if wrong.any():
+        raise ValueError(
+            f"{name} has dtype {values.dtype} and holds {found[wrong][0]}; expected whole numbers, "
+            "and NaN where no class is known. Make codes of it, or give a map of labels."
+        )
+    return np.where(missing, _MISSING, found.astype(np.int64))
 
 
 def resampled(

@@ -29,6 +29,7 @@ from daskclust.engine.labels import (
     as_label_vector,
     by_block,
     distinct,
+    missing_labels,
     open_label_pairs,
     open_labeled_rows,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,11 +22,34 @@ from daskclust.exceptions import ChunkError
 _NONE = -1
 
 
+def missing_labels(labels: Array) -> Bools:
+    """Return which labels are missing: masked, NaN, or None, NaN or pandas' NA among objects."""
+    hidden = np.ma.getmaskarray(labels)
+    plain = np.ma.getdata(labels)
+    if plain.dtype.kind == "f":
+        return hidden | np.isnan(plain)
+    if plain.dtype.kind != "O":
+        return hidden
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        # NA is neither equal nor unequal to anything.  It cannot be here without pandas.
+        return hidden | np.asarray(pandas.isna(plain), bool)
+    try:
+        # NaN alone is not equal to itself.  By the values' own comparison, but without a loop.
+        gone = np.not_equal(plain, plain).astype(bool)
+        return hidden | gone | np.equal(plain, np.array(None, dtype=object)).astype(bool)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The labels hold values that cannot be compared ({error}); expected whole numbers or "
+            "text."
+        ) from error
+
+
 def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
-    """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where masked.
+    """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where missing.
 
     Labels of any other sortable type are numbered, those of Dask after a pass that finds them.
-    Unless `masked`, labels that are hidden by a mask are refused: -1 would be a class like others.
+    Unless `masked`, labels that are masked or NaN are refused: -1 would be a class like others.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
@@ -36,8 +60,11 @@ def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
             f"{name} has shape {labels.shape}; expected one label a row, shape (n,). Use "
             f"{name}.ravel() for a map of labels."
         )
-    if labels.dtype.kind in "iubf":
+    if labels.dtype.kind in "iub":
         return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64), masked)
+    if labels.dtype.kind == "f":
+        whole = partial(_whole, name=name, dtype=np.dtype(np.int64), masked=masked)
+        return by_block(labels, whole)
     names = distinct(labels, name, masked=masked)
     return by_block(labels, partial(_numbered, names=names))
 
@@ -47,11 +74,21 @@ def distinct(labels: Any, name: str, *, masked: bool = False) -> Array:
     if not is_dask(labels):
         return _distinct(labels, name, masked)
     parts = [delayed(_distinct)(part, name, masked) for part in labels.to_delayed().ravel()]
-    return np.unique(np.concatenate(compute("names of labels", *parts)))
+    return _sorted(np.concatenate(compute("names of labels", *parts)), name)
+
+
+def _sorted(names: Array, name: str) -> Array:
+    try:
+        return np.unique(names)
+    except TypeError as error:
+        raise ValueError(
+            f"{name} holds labels that cannot be sorted ({error}); expected all whole numbers or "
+            "all text."
+        ) from error
 
 
 def _distinct(labels: Array, name: str, masked: bool) -> Array:
-    return np.unique(np.asarray(labels)[_shown(labels, name, masked)])
+    return _sorted(np.asarray(np.ma.getdata(labels))[_shown(labels, name, masked)], name)
 
 
 def by_block(labels: Any, function: Callable[[Array], Array]) -> Any:
@@ -60,29 +97,35 @@ def by_block(labels: Any, function: Callable[[Array], Array]) -> Any:
 
 
 def _numbered(labels: Array, names: Array) -> Array:
-    hidden = np.ma.getmaskarray(labels)
+    hidden = missing_labels(labels)
     numbers = np.full(len(labels), _NONE)
-    numbers[~hidden] = np.searchsorted(names, np.asarray(labels)[~hidden])
+    found = np.searchsorted(names, np.ma.getdata(labels)[~hidden])
+    # Numbers among objects, such as those of a column with missing values, are what they are.
+    items = names.tolist()
+    if items and all(isinstance(one, int | float) and not isinstance(one, bool) for one in items):
+        found = _whole(np.array(items), "The array of labels", np.dtype(np.int64), False)[found]
+    numbers[~hidden] = found
     return numbers
 
 
 def _shown(labels: Array, name: str, masked: bool) -> Bools:
-    hidden = np.ma.getmaskarray(labels)
+    hidden = missing_labels(labels)
     if not masked and hidden.any():
+        count = f"{int(hidden.sum())} of {len(labels)} here"
+        what = "is a masked array with masked labels" if np.ma.is_masked(labels) else "has NaN"
         raise ValueError(
-            f"{name} is a masked array with masked labels ({int(hidden.sum())} of "
-            f"{len(labels)} here); expected a label a row. Use ignore_masked=True to leave out "
-            "such rows, where there is this argument, or leave them out before."
+            f"{name} {what} ({count}); expected a label a row. Use ignore_masked=True to leave "
+            "out such rows, where there is this argument, or leave them out before."
         )
     return ~hidden
 
 
 def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Array:
-    """Return labels as whole numbers of ``dtype``, -1 where masked, or refuse other values."""
-    if np.ma.is_masked(labels):
-        there = _shown(labels, name, masked)
+    """Return labels as whole numbers of ``dtype``, -1 where missing, or refuse other values."""
+    there = _shown(labels, name, masked)
+    if not there.all():
         out = np.full(len(labels), _NONE, dtype)
-        out[there] = _whole(np.asarray(labels)[there], name, dtype, masked)
+        out[there] = _whole(np.ma.getdata(labels)[there], name, dtype, masked)
         return out
     labels = np.asarray(labels)
     whole = np.isfinite(labels) & (labels == np.floor(labels))

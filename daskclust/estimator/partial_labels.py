@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from daskclust._types import Bools
 from daskclust._warnings import warn
 from daskclust.class_names import warn_of_similar
-from daskclust.engine import is_dask, labeled_rows
+from daskclust.engine import is_dask, labeled_rows, missing_labels
 from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
@@ -73,17 +72,14 @@ class PartialLabels(RowLabels):
 
 
 def _none(values: NDArray[np.object_]) -> Bools:
-    pandas = sys.modules.get("pandas")
-    if pandas is not None:
-        # Its NA is neither equal nor unequal to anything.  It cannot be here without pandas.
-        values = values.copy()
-        values[pandas.isna(values)] = None
     try:
-        # Tables turn a missing text into NaN, which alone is not equal to itself.
-        missing = np.not_equal(values, values).astype(bool)
-        for none in (None, _NONE, _NONE_TEXT):
+        missing = missing_labels(values)
+        # What pandas has for a missing value compares to nothing.
+        there = values.copy()
+        there[missing] = None
+        for none in (_NONE, _NONE_TEXT):
             # By the values' own comparison, one by one, but not in a loop of Python.
-            missing |= np.equal(values, np.array(none, dtype=object)).astype(bool)
+            missing = missing | np.equal(there, np.array(none, dtype=object)).astype(bool)
         return missing
     except (TypeError, ValueError) as error:
         raise ConstraintError(
@@ -92,10 +88,27 @@ def _none(values: NDArray[np.object_]) -> Bools:
         ) from error
 
 
+def _whole(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return floats as integers, or refuse others than whole numbers."""
+    wrong = ~(np.isfinite(values) & (values == np.floor(values)))
+    if wrong.any():
+        raise ConstraintError(
+            f"y holds the value {values[int(np.argmax(wrong))]}; expected integers or text, and "
+            "-1 or NaN for rows without a label."
+        )
+    # Beyond these all floats are whole, and as int64 all are the same.
+    huge = np.abs(values) >= 2.0**63
+    if huge.any():
+        raise ConstraintError(
+            f"y holds {values[int(np.argmax(huge))]}; expected values below 2**63."
+        )
+    return values.astype(np.int64)
+
+
 def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Places and labels of the labeled rows: integers (or whole floats) or text.
 
-    -1 (also "-1", None, what is masked, and NaN or pandas.NA among objects) is no label.
+    -1 (also "-1"), NaN, None, pandas.NA and what is masked are no label.
     """
     values = np.asarray(unmasked(values))
     kind = values.dtype.kind
@@ -104,31 +117,16 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
             "y has dtype bool, which cannot say which rows are unlabeled; expected integers or "
             "text. Use numpy.where(known, y.astype(int), -1)."
         )
-    if kind == "f":
-        wrong = ~(np.isfinite(values) & (values == np.floor(values)))
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise ConstraintError(
-                f"y has dtype {values.dtype} and the value {values[at]}; expected integers or "
-                "text. Mark rows without a label by -1, not NaN."
-            )
-        # Beyond these all floats are whole, and as int64 all are the same.
-        huge = np.abs(values) >= 2.0**63
-        if huge.any():
-            raise ConstraintError(
-                f"y holds {values[int(np.argmax(huge))]}; expected values below 2**63."
-            )
-        values = values.astype(np.int64)
-    elif kind not in "iuUSO":
+    if kind not in "fiuUSO":
         raise ConstraintError(f"y has dtype {values.dtype}; expected integers or text.")
     if kind == "O":
         none = _none(values)
     elif kind in "US":
         none = values.astype(str) == _NONE_TEXT
     else:
-        none = values == _NONE
+        none = missing_labels(values) | (values == _NONE)
     places = np.flatnonzero(~none)
-    labels = values[places]
+    labels = _whole(values[places]) if kind == "f" else values[places]
     if kind in "USO" and np.any(labels == (b"" if kind == "S" else "")):
         raise ConstraintError(
             "y holds an empty text, which is no name of a class; expected -1 or None where there "
@@ -142,13 +140,17 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
         items = labels.tolist()
         if all(isinstance(item, str) for item in items):
             return np.array(items, dtype=str)
-        if not all(isinstance(item, int | np.integer) and item is not True for item in items):
+        numbers = int | float | np.integer | np.floating
+        if not all(isinstance(item, numbers) and not isinstance(item, bool) for item in items):
             kinds = sorted({type(item).__name__ for item in items})
             raise ConstraintError(
                 f"y holds labels of the types {', '.join(kinds)}; expected all integers or all "
                 "text."
             )
         labels = np.array(items)
+        if labels.dtype.kind == "f":
+            # Of columns with missing values.
+            labels = _whole(labels)
     if labels.dtype.kind in "US":
         return labels.astype(str)
     if labels.dtype.kind == "u" and len(labels) and labels.max() > np.iinfo(np.int64).max:
@@ -184,7 +186,7 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
         else:
             (rows, labels), length = known_labels(y), len(y)
             rows = rows.astype(np.int64)
-        if length is not None and length != n_rows:
+        if length is not None and n_rows != np.inf and length != n_rows:
             raise ConstraintError(
                 f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where "
                 "there is none, or y=(rows, labels)."

@@ -17,6 +17,7 @@ from daskclust.engine import (
     Carry,
     Rows,
     as_label_vector,
+    distinct,
     is_dask,
     open_labeled_rows,
     open_rows,
@@ -228,15 +229,15 @@ def _codes(values: Array, *, classes: Array) -> Ints:
 
 
 def _labels(y: Any) -> tuple[Any, Array | None]:
-    """Return labels as numbers, and the names of those that are text."""
-    if hasattr(y, "dtype") and not is_dask(unwrap(y)) and not hasattr(y, "to_dask_array"):
-        values = np.ma.getdata(np.asanyarray(unwrap(y)))
+    """Return labels as numbers, -1 where missing, and the names of those that are text."""
+    values = unwrap(y)
+    if not is_dask(values):
+        values = np.asanyarray(values)
         if values.dtype.kind in "USO" and values.ndim == 1:
-            there = ~np.ma.getmaskarray(np.ma.asanyarray(unwrap(y)))
-            return as_label_vector(y, "y", masked=True), np.unique(values[there])
-    elif isinstance(y, list) and y and isinstance(y[0], str):
-        return as_label_vector(y, "y", masked=True), np.unique(y)
-    return as_label_vector(y, "y", masked=True), None
+            names = distinct(values, "y", masked=True)
+            if names.dtype.kind != "O" or all(isinstance(name, str) for name in names.tolist()):
+                return as_label_vector(values, "y", masked=True), names
+    return as_label_vector(values, "y", masked=True), None
 
 
 def _as_found(model: Any, labels: Any) -> tuple[Any, Array | None]:

@@ -20,6 +20,7 @@ from daskclust.engine import (
     by_block,
     distinct,
     is_dask,
+    missing_labels,
     open_label_pairs,
     unwrap,
 )
@@ -517,33 +518,21 @@ def accuracy_of_counts(
 
 
 def _as_text(values: Any, name: str) -> Any:
-    """Return labels that are text, "" for none; None for others.  Lazy objects must be text."""
+    """Return labels that are text, "" for none; None for others."""
     data = unwrap(values)
-    if is_dask(data):
-        if data.dtype.kind not in "USO" or data.ndim != 1:
-            return None
-        return data.map_blocks(partial(_text_of_block, name=name), dtype=np.dtype(str))
-    whole = np.ma.asanyarray(data)
-    if whole.dtype.kind not in "USO" or whole.ndim != 1:
+    if not is_dask(data):
+        data = np.ma.asanyarray(data)
+    if data.dtype.kind not in "USO" or data.ndim != 1:
         return None
-    gone = np.ma.getmaskarray(whole)
-    plain = np.ma.getdata(whole)
-    if whole.dtype.kind == "O":
-        # None and NaN are no labels; other objects are numbers or text.
-        gone = gone | np.array([item is None or item != item for item in plain], dtype=bool)
-        kinds = {isinstance(item, str) for item in plain[~gone]}
-        if len(kinds) > 1:
-            raise ValueError(f"{name} holds numbers and text; expected one kind of labels.")
+    if data.dtype.kind == "O":
+        kinds = {isinstance(item, str) for item in distinct(data, name, masked=True).tolist()}
         if kinds == {False}:
             return None
-    return np.where(gone, "", plain.astype(str))
+    return data.map_blocks(_text_of, dtype=np.dtype(str)) if is_dask(data) else _text_of(data)
 
 
-def _text_of_block(values: Array, name: str) -> Array:
-    found: Array | None = _as_text(values, name)
-    if found is None:
-        raise ValueError(f"{name} is a Dask array of objects that are no text; give whole numbers.")
-    return found
+def _text_of(values: Array) -> Array:
+    return np.where(missing_labels(values), "", np.ma.getdata(values).astype(str))
 
 
 def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
@@ -552,8 +541,8 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     Parameters
     ----------
     truth : array-like or dask.array.Array of shape (n,)
-        Known classes: whole numbers, or text; -1, None and "" are no class, and such rows
-        are left out.
+        Known classes: whole numbers, or text. Rows with -1, NaN, None or "", and masked rows,
+        have no class, and are left out.
     labels : array-like or dask.array.Array of shape (n,)
         Classes that were found, of the same kind; rows without a label count as wrong.
 
@@ -593,7 +582,8 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
         raise ValueError(
             f"{which} is text and the other is not; expected names in both, or codes in both."
         )
-    known, found = as_label_vector(truth, "truth"), as_label_vector(labels, "labels")
+    known = as_label_vector(truth, "truth", masked=True)
+    found = as_label_vector(labels, "labels", masked=True)
     table = contingency_table(known, found)
     table = table[table[:, 0] != _MASKED]
     if not len(table):

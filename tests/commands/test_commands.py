@@ -486,7 +486,6 @@ def test_a_plan_for_another_cluster_says_nothing_of_this_machine(run: Any) -> No
         ("--truth none.zarr", "no Zarr store at"),
         ("--truth S::none", "No array 'none'"),
         ("--truth S::wavelength", "expected the image's (40, 50)"),
-        ("--labels floats.zarr", "--labels has dtype float64; expected integers"),
         ("--class-column crop", "--class-column is about --labels or --truth, and none is given"),
         ("--resample-labels", "--resample-labels is about --labels or --truth"),
         ("--mask none.zarr", "no Zarr store at"),

@@ -442,8 +442,15 @@ def test_rows_of(example):
     assert_array_equal(rows, np.flatnonzero(flat == 2))
     assert set(labels) == {1}
     assert len(cube.rows_of(np.full(valid.shape, -1))[0]) == 0
-    with pytest.raises(ValueError, match="integers or booleans"):
-        cube.rows_of(truth.astype(float))
+    # NaN is no label.
+    floats = np.where(truth < 1, np.nan, truth)
+    chunked, stored = da.from_array(floats, chunks=(4, 9)), zarr.array(floats, chunks=(23, 3))
+    for image in (floats, chunked, stored, np.ma.masked_invalid(floats), floats.astype("f4")):
+        rows, labels = cube.rows_of(image, unlabeled=7)
+        assert_array_equal(rows, np.flatnonzero(flat > 0))
+        assert_array_equal(labels, flat[flat > 0])
+    with pytest.raises(ValueError, match=r"dtype float64 and holds 0\.5; expected whole numbers"):
+        cube.rows_of(np.where(truth == 2, 0.5, truth))
     with pytest.raises(ValueError, match="expected the image's"):
         cube.rows_of(truth[1:])
 

@@ -141,7 +141,7 @@ def test_every_estimator_reads_names(model, form):
     ("y", "message"),
     [
         (Y >= 0, "dtype bool"),
-        (np.where(Y < 0, np.nan, Y), "-1, not NaN"),
+        (np.where(Y < 0, np.inf, Y), "value inf; expected integers or text, and -1 or NaN"),
         (Y + 0.5, "expected integers or text"),
         (np.array([*["a"] * 59, 3.5], object), "all integers or all text"),
         (Y[:-1], r"y has shape \(59,\); X has 60 rows"),
@@ -152,6 +152,39 @@ def test_every_estimator_reads_names(model, form):
 def test_every_estimator_refuses_with_the_same_words(model, y, message):
     with pytest.raises(ConstraintError, match=message):
         fit(model, X, y)
+
+
+@BY_ESTIMATOR
+def test_missing_values_are_no_label(model):
+    floats = np.where(Y < 0, np.nan, Y)
+    some = pd.Series(np.where(Y < 0, None, Y), dtype="Int64")
+    names = pd.Series(np.where(Y < 0, None, Y.astype(str)), dtype=object)
+    expected = np.asarray(fit(model, X, Y).labels_)
+    for y in (
+        floats,
+        floats.astype(np.float32)[:, None],
+        floats.tolist(),
+        floats.astype(object),
+        pd.Series(floats),
+        pd.DataFrame({"crop": floats}),
+        some,
+        some.astype("Float64"),
+        some.astype(object),
+        some.astype("category"),
+        da.from_array(floats, chunks=17),
+        da.from_array(floats.astype(object), chunks=17),
+        xr.DataArray(da.from_array(floats, chunks=17), dims="row"),
+        np.ma.masked_invalid(floats),
+        (np.arange(60), floats),
+        (np.arange(60), pd.Series(floats)),
+    ):
+        np.testing.assert_array_equal(fit(model, X, y).labels_, expected)
+    of_names = [
+        np.asarray(fit(model, X, y).labels_)
+        for y in (names, names.astype("string"), names.astype("category"), names.astype("str"))
+    ]
+    for found in of_names[1:]:
+        np.testing.assert_array_equal(found, of_names[0])
 
 
 @pytest.mark.parametrize("dtype", [str, bytes, object])

@@ -2,6 +2,7 @@
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score, confusion_matrix, precision_recall_fscore_support
 
@@ -49,8 +50,14 @@ def test_chunks_and_text_do_not_matter():
         found = accuracy_report(lazy, other)
         assert found.classes == want.classes
         np.testing.assert_array_equal(found.confusion, want.confusion)
-    with pytest.raises(ValueError, match="labels is a Dask array of objects that are no text"):
+    with pytest.raises(ValueError, match="truth is text and the other is not"):
         accuracy_report(some, da.from_array(labels.astype(object), chunks=1000))
+    gaps = np.where(np.arange(3000) % 7, truth, np.nan)
+    nullable = pd.Series(np.where(np.arange(3000) % 7, truth, None), dtype="Int64")
+    for given in (gaps, nullable, gaps.astype(object), np.ma.masked_invalid(gaps)):
+        for truths in (given, da.from_array(np.ma.asanyarray(given), chunks=700)):
+            found = accuracy_report(truths, labels)
+            np.testing.assert_array_equal(found.confusion, want.confusion)
 
 
 def test_two_exchanged_classes_are_wrong():
@@ -92,5 +99,5 @@ def test_kinds_that_do_not_match_are_refused():
         accuracy_report([-1, -1], [0, 1])
     with pytest.raises(ValueError, match="of the same length"):
         accuracy_report([0, 1], [0, 1, 1])
-    with pytest.raises(ValueError, match="numbers and text"):
+    with pytest.raises(ValueError, match="cannot be sorted"):
         accuracy_report(np.array(["a", 1], dtype=object), ["a", "b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ AGREEMENT = [
     metrics.clustering_accuracy,
 ]
 CENTROID = [
-    metrics.silhouette_score,
+    metrics.simplified_silhouette_score,
     metrics.calinski_harabasz_score,
     metrics.davies_bouldin_score,
 ]
@@ -69,7 +70,38 @@ def test_no_function_takes_a_masked_label_for_a_class(make):
     open_mask = np.ma.masked_array(TRUTH, np.zeros(60, bool))
     assert metrics.adjusted_rand_score(make(open_mask), make(TRUTH)) == 1.0
     with pytest.raises(ValueError, match="masked labels"):
-        metrics.silhouette_score(X, truth, method="exact")
+        metrics.silhouette_score(X, truth)
+
+
+@pytest.mark.parametrize("score", [*AGREEMENT, metrics.silhouette_score])
+def test_missing_labels_are_masked_labels(score):
+    rows = X if score is metrics.silhouette_score else FOUND
+
+    def scored(labels, rows=rows, **masked):
+        return score(rows, labels, **masked)
+
+    want = scored(TRUTH[~HIDDEN] + 5, rows[~HIDDEN])
+    floats = np.where(HIDDEN, np.nan, TRUTH + 5)
+    nullable = pd.Series(np.where(HIDDEN, None, TRUTH + 5), dtype="Int64")
+    names = pd.Series(np.where(HIDDEN, None, TRUTH.astype(str)), dtype=object)
+    for labels in (
+        floats,
+        floats.astype(object),
+        pd.Series(floats),
+        nullable,
+        nullable.astype(object),
+        names,
+        names.astype("string"),
+        names.astype("category"),
+        lazy(floats),
+        lazy(floats.astype(object)),
+        lazy(names.to_numpy()),
+    ):
+        assert scored(labels, ignore_masked=True) == pytest.approx(want)
+        with pytest.raises(ValueError, match=r"has NaN .*ignore_masked=True"):
+            scored(labels)
+    table = metrics.contingency_table(nullable, FOUND, ignore_masked=True)
+    np.testing.assert_array_equal(np.unique(table[:, 0]), [5, 6, 7])
 
 
 def test_masked_labels_of_text_are_no_labels():
@@ -103,7 +135,7 @@ def test_masked_values_are_no_values_for_all_pairs_of_rows():
     hidden = np.ma.masked_array(X, False)
     hidden[3, 1] = np.ma.masked
     with pytest.raises(ValueError, match="NaN"):
-        metrics.silhouette_score(hidden, FOUND, method="exact")
+        metrics.silhouette_score(hidden, FOUND)
 
 
 @pytest.mark.parametrize("score", CENTROID)
@@ -120,7 +152,7 @@ def test_masked_weights_and_columns_of_weights_are_refused(score):
 def test_masked_centers_are_refused():
     centers = np.ma.masked_array(np.zeros((3, 2)), [[0, 0], [0, 1], [0, 0]])
     with pytest.raises(ValueError, match=r"centers is masked at \(1, 1\)"):
-        metrics.silhouette_score(X, FOUND, centers=centers)
+        metrics.simplified_silhouette_score(X, FOUND, centers=centers)
 
 
 @given(scale=st.sampled_from([1.0, 1 / 60, 1e-9]))
@@ -138,12 +170,12 @@ def test_normalized_weights_are_those_of_rows(scale):
 def test_a_cluster_of_small_weight_is_not_alone_but_a_single_row_is():
     x = np.array([[0.0], [2.0], [9.0], [11.0], [50.0]])
     labels = np.array([0, 0, 1, 1, 2])
-    want = metrics.silhouette_score(x, labels)
+    want = metrics.simplified_silhouette_score(x, labels)
     # By hand: rows of 0 and 1 are 1 from their own mean and 11, 9, 9, 11 or so from the other.
     scores = [1 - 1 / 10, 1 - 1 / 8, 1 - 1 / 8, 1 - 1 / 10, 0.0]
     assert want == pytest.approx(np.mean(scores))
     weight = np.array([0.3, 0.3, 0.2, 0.2, 0.5])
-    found = metrics.silhouette_score(x, labels, sample_weight=weight)
+    found = metrics.simplified_silhouette_score(x, labels, sample_weight=weight)
     assert found == pytest.approx(np.average(scores, weights=weight))
 
 
@@ -176,14 +208,14 @@ def test_masked_weights_of_rows_left_out_do_not_matter(lazy):
     X = np.array([[0.0], [1.0], [9.0], [10.0], [5.0]])
     labels = np.array([0, 0, 1, 1, -1])
     whole = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
-    expected = metrics.silhouette_score(X[:4], labels[:4], sample_weight=whole[:4])
+    expected = metrics.simplified_silhouette_score(X[:4], labels[:4], sample_weight=whole[:4])
 
     def score(masked_row):
         weight = np.ma.masked_array(whole, np.arange(5) == masked_row)
         given = [X, labels, weight]
         if lazy:
             given = [da.from_array(a, chunks=(2, *a.shape[1:])) for a in given]
-        return metrics.silhouette_score(
+        return metrics.simplified_silhouette_score(
             given[0], given[1], sample_weight=given[2], ignore_masked=True
         )
 
