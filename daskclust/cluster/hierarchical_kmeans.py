@@ -11,10 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array as AnyArray
 from daskclust._types import Floats, Ints
+from daskclust._warnings import warn
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.engine import (
@@ -66,6 +68,8 @@ _SPANS = 128
 _FINE = 8
 #: Rounds in which leaves that are too large are divided.
 _ROUNDS = 24
+#: Number of empty leaves that a warning names.
+_NAMED = 100
 
 
 def choose_parents(n_clusters: int) -> int:
@@ -569,6 +573,8 @@ class HierarchicalKMeans(BaseClusterer):
     counts_ : ndarray of shape (k,), float64
         Weight of the rows of each leaf (of one level see :class:`KMeans`).  A row of zeros under
         ``"cosine"`` has label 0 and weight 0, as in :class:`KMeans`.
+    empty_leaves_ : ndarray, int64
+        Numbers of the leaves without rows, as where X has fewer distinct rows than leaves.
     inertia_ : float
         Weighted sum of squared distances of the rows to their leaves.
     n_iter_ : int
@@ -591,6 +597,11 @@ class HierarchicalKMeans(BaseClusterer):
         workers do not reach it.
     CheckpointError
         See :class:`KMeans`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If some leaves are empty, or equal to others.
 
     See Also
     --------
@@ -791,7 +802,22 @@ class HierarchicalKMeans(BaseClusterer):
         self.history_ = history
         distinct = len(np.unique(self.cluster_centers_, axis=0))
         warn_few_distinct(distinct, max(len(self.cluster_centers_), self._totals[-1]))
+        empty = self.empty_leaves_
+        if len(empty):
+            more = ", ..." if len(empty) > _NAMED else ""
+            warn(
+                f"{len(empty)} of {len(self.counts_)} leaves are empty: "
+                f"{', '.join(map(str, empty[:_NAMED].tolist()))}{more} (empty_leaves_). No row has "
+                "these labels. Use fewer clusters, or leave these centers out.",
+                ConvergenceWarning,
+            )
         self.labels_ = row_labels(data, self._leaf_function(data.rows.dtype))
+
+    @property
+    def empty_leaves_(self) -> Ints:
+        """Numbers of the leaves without rows."""
+        check_is_fitted(self)
+        return np.flatnonzero(self.counts_ <= 0)
 
     @property
     def _is_flat(self) -> bool:

@@ -140,6 +140,9 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers, in the space of the data.
+    observed_coordinates_ : ndarray of shape (k, p), bool
+        Whether any row of the cluster has a value of the feature.  Where it is False, the
+        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         The nearest center of each row, ties to the lowest.  Lazy, and chunked like X, for Dask
         input.

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._types import Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.engine import Carry, Rows
-from daskclust.estimator.base import BaseClusterer, warn_few_distinct
+from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
@@ -50,7 +50,8 @@ class LloydState:
     ``settled``. `converged` (r,), bool: whether the restart moves no more than the tolerance.
     `settled` (r,), bool: whether it does not move at all: inertia agrees with the centers. `n_iter`
     (r,). `counts` (r, k): weight of the rows of which each center is the mean. `before` (r, k, p):
-    centers an iteration before; the present ones where momentum begins anew.
+    centers an iteration before; the present ones where momentum begins anew. `observed` (r, k, p):
+    whether any of these rows has a value of the feature; None where no value is missing.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -60,6 +61,7 @@ class LloydState:
     n_iter: Annotated[Ints, "i r"]
     counts: Annotated[Floats, "f r k"]
     before: Annotated[Floats, "f r k p"]
+    observed: Annotated[Bools | None, "? b r k p"] = field(default=None, kw_only=True)
 
 
 class ClassClusters(Protocol):
@@ -136,6 +138,7 @@ class LloydProblem(DataAlone):
             np.zeros(r, np.int64),
             np.zeros(centers.shape[:2]),
             centers,
+            observed=np.zeros(centers.shape, bool) if self.missing else None,
         )
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
@@ -178,9 +181,13 @@ class LloydProblem(DataAlone):
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
+        observed = None if state.observed is None else state.observed.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
             centers[r], counts[r], before[r] = move.means(points[at], state.centers[r], stats, at)
+            if observed is not None and stats.masses is not None:
+                # A cluster that was empty has a row of its own now.
+                observed[r] = (stats.masses[at] > 0) | (stats.counts[at] <= 0)[:, None]
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)
@@ -188,7 +195,9 @@ class LloydProblem(DataAlone):
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
-            state=LloydState(centers, inertia, converged, settled, n_iter, counts, before),
+            state=LloydState(
+                centers, inertia, converged, settled, n_iter, counts, before, observed=observed
+            ),
             objective=float(inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
             finished=bool(converged.all()),
@@ -275,6 +284,7 @@ class LloydClusterer(BaseClusterer):
             survey = data.survey
             total = survey.weight * float(survey.variance.sum())
             _warn_collapsed(self.counts_, 1.0 - self.inertia_ / total if total > 0 else 1.0)
+        note_observed(self, None if state.observed is None else state.observed[best])
         here = isinstance(data.X, np.ndarray)
         labels = problem.kept_labels(self._centers) if here else None
         if labels is None:

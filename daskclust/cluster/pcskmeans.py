@@ -111,6 +111,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
+    observed_coordinates_ : ndarray of shape (k, p), bool
+        Whether any row of the cluster has a value of the feature.  Where it is False, the
+        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row, under ``assignment_weights_``.  Constrained rows
         have the labels of the last ordered pass.  Lazy for Dask input.

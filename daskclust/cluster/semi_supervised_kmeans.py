@@ -97,6 +97,9 @@ callable, default="ss-k-means||"
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers; the first belong to the classes.
+    observed_coordinates_ : ndarray of shape (k, p), bool
+        Whether any row of the cluster has a value of the feature.  Where it is False, the
+        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         As in :class:`KMeans`, but a cluster of the own class for labeled rows with ``clamp``.
     classes_ : ndarray of shape (n_classes,), int64 or text
@@ -244,9 +247,9 @@ callable, default="ss-k-means||"
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels: integers, whole floats, or text; -1 (or a mask, and among text also
-            None or what pandas has for a missing value) where there is none.  Or global row
-            numbers and their labels; of a cube also a label map of shape (y, x), or its path.
+            Partial labels: integers, whole floats, or text.  -1, NaN, a mask, None and what pandas
+            has for a missing value mean "no label".  Or global row numbers and their labels; of a
+            cube also a label map of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
 

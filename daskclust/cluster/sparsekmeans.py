@@ -62,6 +62,9 @@ array of shape (k, p) or callable, default="k-means||"
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
+    observed_coordinates_ : ndarray of shape (k, p), bool
+        Whether any row of the cluster has a value of the feature.  Where it is False, the
+        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row, under ``assignment_weights_``.  Lazy for Dask input.
     feature_weights_ : ndarray of shape (p,), float64

@@ -17,7 +17,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Floats
+from daskclust._types import Bools, Floats
 from daskclust._warnings import warn
 from daskclust.engine import map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import FitPredict, fit
@@ -25,6 +25,7 @@ from daskclust.estimator.inputs import (
     Data,
     check_enough_rows,
     check_init_array,
+    check_output,
     check_rows,
     check_values,
     check_weight,
@@ -32,6 +33,7 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.estimator.row_functions import CheckedRows, RowFunction
 from daskclust.estimator.spaces import METRICS, Metric
+from daskclust.exceptions import MissingValuesWarning
 from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
@@ -92,6 +94,32 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     )
 
 
+#: Number of coordinates that a warning names.
+_NAMED = 3
+
+
+def note_observed(model: Any, observed: Bools | None) -> None:
+    """Set which coordinates of the centers are observed (None: all), and warn about the others."""
+    vars(model).pop("observed_coordinates_", None)
+    if not is_partial(model):
+        return
+    shape = model.cluster_centers_.shape
+    model.observed_coordinates_ = np.ones(shape, bool) if observed is None else observed
+    places = np.argwhere(~model.observed_coordinates_)
+    if not len(places):
+        return
+    names = getattr(model, "feature_names_in_", range(shape[1]))
+    shown = ", ".join(f"cluster {c} and feature {names[j]}" for c, j in places[:_NAMED].tolist())
+    more = ", ..." if len(places) > _NAMED else ""
+    warn(
+        f"{len(places)} of {np.prod(shape)} coordinates of cluster_centers_ are not observed: no "
+        f"row of the cluster has a value of the feature ({shown}{more}). Such a coordinate keeps "
+        "the value that it had before, which says nothing about the cluster. "
+        "observed_coordinates_ is False there.",
+        MissingValuesWarning,
+    )
+
+
 class BaseClusterer(
     FitPredict,
     Saveable,
@@ -108,6 +136,7 @@ class BaseClusterer(
         "history_": Plain(list, records=True),
         "_centers": Array("k q"),
         "_metric": OneOf(METRICS),
+        "observed_coordinates_": Array("k p", kind="b", optional=True),
     }
 
     n_clusters: Any
@@ -191,9 +220,34 @@ class BaseClusterer(
         -------
         distances : ndarray or dask.array.Array of shape (n_samples, n_clusters)
             float32 for float32 input and for what it holds exactly (float16 and integers of
-            one or two bytes), else float64.
+            one or two bytes), else float64.  Lazy, and chunked like X, for a Dask array.
+
+        Raises
+        ------
+        ValueError
+            See ``predict``; and for lazy input after ``set_output(transform="pandas")``.
         """
+        check_output(self, X)
         return self._mapped(X, "transform", distances=True)
+
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit, and return the distance of each row to each center.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+        y : optional
+            Labels, if ``fit`` of the estimator takes some.
+        **params
+            Other arguments of ``fit``, such as ``sample_weight``.
+
+        Returns
+        -------
+        distances : ndarray or dask.array.Array of shape (n_samples, n_clusters)
+            See ``transform``.
+        """
+        check_output(self, X)
+        return super().fit_transform(X, y, **params)
 
     def score_samples(self, X: Any) -> Any:
         """Minus the distance of each row to its nearest center, in the metric of the fit.

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar, get_tags
 from sklearn.utils.validation import validate_data
@@ -226,6 +227,8 @@ def as_labels(y: Any) -> Any:
         # Of nullable and text columns Dask would make objects too, but warn.
         y = y.astype(object)
     y = unwrap(y)
+    if getattr(y, "ndim", 1) == 2 and hasattr(y, "iloc") and y.shape[1] == 1:
+        y = y.iloc[:, 0]
     if not is_dask(y):
         y = np.asarray(unmasked(y))
     if y.ndim == 2 and y.shape[1] == 1:
@@ -351,6 +354,22 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
 def _constant(x: NDArray[Any], value: float) -> Floats:
     return np.full(len(x), value)
+
+
+def check_output(estimator: Any, X: Any) -> None:
+    """Refuse tables as results of lazy input: they would bring all rows to the client."""
+    graph = getattr(X, "__dask_graph__", None)
+    if not isinstance(X, Scene) and (graph is None or graph() is None):
+        return
+    # Where scikit-learn keeps what `set_output` of an estimator was given; else it is for all.
+    own = vars(estimator).get("_sklearn_output_config", {})
+    kind = own.get("transform", get_config()["transform_output"])
+    if kind != "default":
+        raise ValueError(
+            f"set_output(transform={kind!r}) would bring a table of all rows to the client; X is "
+            'lazy. Use set_output(transform="default"), which returns a lazy array, and '
+            "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
+        )
 
 
 def check_weight(sample_weight: Any, X: Any) -> Any:

@@ -32,6 +32,7 @@ from daskclust.estimator.inputs import (
     Data,
     check_choice,
     check_integer,
+    check_output,
     check_real,
     check_rows,
 )
@@ -378,7 +379,13 @@ class PCKID(
         if is_dask(data.X):
             # K-means keeps it in memory while it goes over it; what users get needs no client.
             self.embedding_ = map_rows(
-                data.X, embed, dtype=embed.dtype, n_columns=len(state.values), name="embedding"
+                data.X,
+                embed,
+                dtype=embed.dtype,
+                n_columns=len(state.values),
+                lengths=data.rows.lengths,
+                like=data.rows,
+                name="embedding",
             )
         else:
             self.embedding_ = data.rows.map("embedding", partial(_of_block, function=embed))
@@ -435,6 +442,7 @@ class PCKID(
             float32 for float32 input, else float64.  Lazy for a Dask array.
         """
         check_is_fitted(self)
+        check_output(self, X)
         n_columns = self._n_features_out
         embed = self._embedding()
         return map_new_rows(self, X, embed, "transform", missing=True, n_columns=n_columns)
@@ -451,6 +459,7 @@ class PCKID(
         -------
         ndarray or dask.array.Array of shape (n_samples, d)
         """
+        check_output(self, X)
         return self.fit(X, y, **params).embedding_
 
     def predict(self, X: Any) -> Any:

@@ -187,6 +187,7 @@ def test_weights_are_repetitions_and_zero_is_absence():
     assert model.inertia_ == pytest.approx(-model.score(X[:200]), rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:\\d+ of \\d+ leaves are empty")
 @pytest.mark.parametrize("refine", [0, 2])
 def test_no_cluster_is_larger_than_it_may_be(refine):
     model = HierarchicalKMeans((5, 6), max_cluster_size=60, refine=refine, random_state=0).fit(X)
@@ -289,6 +290,23 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch):
     assert not hasattr(model, "labels_")
     assert not list((tmp_path / "full").iterdir())
     assert sorted(item.name for item in tmp_path.iterdir()) == ["full", "new"]
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("n_clusters", [(10, 10), (3, 4, 5), 100])
+def test_empty_leaves_are_named(n_clusters, tmp_path: Path):
+    rows = (np.arange(3000) % 30).astype(float)[:, None]
+    with pytest.warns(
+        ConvergenceWarning, match=r"\d+ of \d+ leaves are empty: \d+, .*empty_leaves_"
+    ):
+        model = HierarchicalKMeans(n_clusters, random_state=0).fit(rows)
+    found = np.unique(model.labels_)
+    assert len(found) == 30
+    expected = np.setdiff1d(np.arange(len(model.cluster_centers_)), found)
+    np.testing.assert_array_equal(model.empty_leaves_, expected)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(daskclust.load(tmp_path / "model").empty_leaves_, expected)
+    assert not len(HierarchicalKMeans((3, 4), random_state=0).fit(rows).empty_leaves_)
 
 
 def test_parents_with_few_rows():

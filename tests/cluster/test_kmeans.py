@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import warnings
+from copy import deepcopy
 
 import dask
 import dask.array as da
@@ -16,13 +17,15 @@ from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances
 
-from daskclust import KMeans
+import daskclust
+from daskclust import PCKID, KMeans
 from daskclust.cluster import kmeans
 from daskclust.engine.rows import OpenRows
 from daskclust.estimator.fitting import draw_seeds
@@ -397,6 +400,24 @@ def test_pandas_output_can_be_asked_for():
     out = KMeans(6, random_state=0).set_output(transform="pandas").fit(table).transform(table)
     assert out.columns.tolist() == [f"kmeans{i}" for i in range(6)]
     assert out.index.equals(table.index)
+
+
+def test_pandas_output_of_lazy_input_is_refused_before_anything_is_computed():
+    lazy = da.from_array(X, chunks=(50, 4))
+    image = daskclust.open_cube(X.reshape(-1, 10, 4), dims=("y", "x", "band"))
+    plain = KMeans(6, random_state=0).fit(X)
+    counting = CountingScheduler()
+    with dask.config.set(scheduler=counting):
+        for data in (lazy, xr.DataArray(lazy), image):
+            for model in (plain, PCKID(3)):
+                with pytest.raises(ValueError, match=r"transform='pandas'.*from_dask_array"):
+                    clone(model).set_output(transform="pandas").fit_transform(data)
+        with pytest.raises(ValueError, match="transform='pandas'"):
+            deepcopy(plain).set_output(transform="pandas").transform(lazy)
+        with config_context(transform_output="pandas"), pytest.raises(ValueError, match="pandas"):
+            plain.transform(lazy)
+    assert counting.calls == 0
+    assert isinstance(plain.set_output(transform="default").transform(lazy), da.Array)
 
 
 def test_a_dask_table_brings_its_names():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
@@ -299,3 +301,40 @@ def test_a_checkpoint_is_continued(estimator, tmp_path):
             cut.set_params(max_iter=25).fit(X, **given(cut, classes))
             cut.fit(X, **given(cut, classes))
     np.testing.assert_array_equal(cut.cluster_centers_, whole.cluster_centers_)
+
+
+def test_coordinates_without_an_observation_are_reported(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(at, 1, size=(50, 3)) for at in (0.0, 9.0)])
+    rows[50:, 2] = np.nan
+    table = pd.DataFrame(rows, columns=["red", "green", "blue"])
+    links = {"must_link": [(0, 1)], "cannot_link": [(0, 99)]}
+    for model, given in (
+        (daskclust.KMeans(2, missing="partial", random_state=0), {}),
+        (daskclust.SemiSupervisedKMeans(2, missing="partial", random_state=0), {"y": ([60], [1])}),
+        (daskclust.PCKMeans(2, missing="partial", random_state=0), links),
+        (daskclust.SparseKMeans(2, missing="partial", random_state=0), {}),
+        (daskclust.PCSKMeans(2, missing="partial", random_state=0), links),
+    ):
+        message = r"1 of 6 coordinates .* not observed: .* \(cluster \d and feature blue\)"
+        with pytest.warns(MissingValuesWarning, match=message):
+            model.fit(table, **given)
+        cluster = model.predict(table[:0].reindex([0]).fillna(9.0))[0]
+        assert (model.labels_[50:] == cluster).all()
+        expected = np.ones((2, 3), bool)
+        expected[cluster, 2] = False
+        np.testing.assert_array_equal(model.observed_coordinates_, expected)
+        assert np.isfinite(model.cluster_centers_).all()
+        np.testing.assert_allclose(
+            model.cluster_centers_[expected],
+            [np.nanmean(rows[model.labels_ == c, j]) for c, j in np.argwhere(expected)],
+        )
+        model.save(tmp_path / type(model).__name__)
+        loaded = daskclust.load(tmp_path / type(model).__name__)
+        np.testing.assert_array_equal(loaded.observed_coordinates_, expected)
+        # Of the next fit, whose values are all there.
+        if not given:
+            model.set_params(missing="error").fit(rows[:, :2])
+            assert not hasattr(model, "observed_coordinates_")
+    whole = daskclust.KMeans(2, missing="partial", random_state=0).fit(rows[:, :2])
+    assert whole.observed_coordinates_.all()

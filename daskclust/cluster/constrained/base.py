@@ -18,7 +18,7 @@ from daskclust.cluster.constrained.iteration import (
     Rules,
 )
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.base import BaseClusterer, warn_few_distinct
+from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.estimator.fitting import (
     FirstPass,
     Fittable,
@@ -216,6 +216,7 @@ class ConstrainedClusterer(BaseClusterer):
             setattr(self, name, value)
         problem.rule.warn(kept, self.history_[-1])
         warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
+        note_observed(self, None if kept.masses is None else kept.masses > 0)
         function = self._row_function(data.rows.dtype)
         if not kept.settled:
             # Cut off: labels are those of the last pass, before the centers moved.
