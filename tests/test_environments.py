@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -87,6 +88,19 @@ def _floors() -> list[str]:
 
 def test_every_dependency_has_a_floor() -> None:
     assert len(_floors()) >= 10
+
+
+def test_no_dashboard_runs_scripts_in_names() -> None:
+    """CVE-2026-23528 is repaired in distributed 2026.1.1, which needs the same dask."""
+    project = _project()
+    named = [project["dependencies"], *project["optional-dependencies"].values()]
+    floors = {}
+    for requirement in itertools.chain.from_iterable(named):
+        name, _, floor = requirement.partition(">=")
+        if re.fullmatch(r"(dask|distributed)(\[\w+\])?", name):
+            floors[name] = tuple(map(int, floor.split(".")))
+    assert len(floors) == 3
+    assert min(floors.values()) >= (2026, 1, 1)
 
 
 def _interpreter(version: str) -> str:
