@@ -421,21 +421,42 @@ def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")
         ax.set_title(title, loc="left", fontsize="medium")
 
 
-def own_axes(ax: Any) -> Any:
-    """Return these axes; without any, those of a new figure for one curve."""
+def own_axes(ax: Any, figsize: tuple[float, float] = (5.0, 3.2)) -> Any:
+    """Return these axes; without any, those of a new figure of pyplot, so that it can save them."""
     if ax is not None:
         return ax
-    return new_figure(figsize=(5.0, 3.2), layout="constrained").add_subplot()
+    require_matplotlib()
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=figsize, layout="constrained")[1]
 
 
-def draw_selection(ax: Any, selection: Any) -> None:
+def draw_selection(selection: Any, ax: Any = None) -> Any:
     """Draw scores over a grid with standard errors, the best and the one-standard-error value.
 
     Parameters
     ----------
-    ax : matplotlib Axes
     selection : daskclust.selection.Selection
+    ax : matplotlib Axes, optional
+        Those of a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    TypeError
+        If `selection` is not a selection.
     """
+    if not hasattr(selection, "one_se_index"):
+        raise TypeError(
+            f"selection must be a Selection, got {type(selection).__name__}. Use "
+            "draw_selection(selection, ax)."
+        )
+    ax = own_axes(ax)
     grid, scores = selection.grid, selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
     ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=label_colors(1)[0], capsize=2.0)
@@ -450,6 +471,7 @@ def draw_selection(ax: Any, selection: Any) -> None:
     if np.asarray(grid).dtype.kind in "iu":
         ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False)
+    return ax
 
 
 def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | None = None) -> Any:

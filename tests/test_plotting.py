@@ -7,8 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+import daskclust
 from daskclust import plotting
 from daskclust.colors import drawn
+from daskclust.explain import profiles
+from daskclust.selection import Selection
 
 
 @pytest.fixture
@@ -73,3 +76,46 @@ def test_names_that_begin_with_an_underscore_are_in_the_legend():
     ax = figure.subplots()
     plotting.draw_spectra(ax, np.arange(6.0).reshape(2, 3), names=["_roof", "lake"])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["_roof", "lake"]
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Return a function that saves the current figure of pyplot, and tells how much is drawn."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    yield lambda: _share_drawn(pyplot, tmp_path / "picture.png")
+    pyplot.close("all")
+
+
+def _share_drawn(pyplot, path):
+    pyplot.savefig(path)
+    return (pyplot.imread(path)[..., :3].min(axis=-1) < 0.99).mean()
+
+
+X = np.array([[0.0, 5.0], [1.0, 6.0], [9.0, 5.5], [10.0, 5.0]])
+
+
+def test_pyplot_saves_profiles(saved) -> None:
+    model = daskclust.KMeans(2, random_state=0).fit(X)
+    profiles(model, X).plot()
+    assert saved() > 0.05
+
+
+def test_pyplot_saves_a_selection_drawn_with_and_without_axes(saved, ax) -> None:
+    scores, errors = np.array([1.0, 2.0]), np.full(2, np.nan)
+    grid = Selection(
+        "n_clusters", "silhouette", np.array([2, 3]), scores, errors, True, 1, 1, (), 1
+    )
+    assert plotting.draw_selection(grid, ax) is ax
+    assert plotting.draw_selection(grid).get_xlabel() == "n_clusters"
+    assert saved() > 0.01
+    with pytest.raises(TypeError, match="selection must be a Selection, got Axes"):
+        plotting.draw_selection(ax, grid)
+
+
+def test_pyplot_saves_a_dendrogram(saved) -> None:
+    plotting.dendrogram(daskclust.AgglomerativeClustering(2).fit(X))
+    assert saved() > 0.01

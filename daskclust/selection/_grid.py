@@ -108,11 +108,9 @@ class Selection:
         ImportError
             Without matplotlib.
         """
-        from daskclust.plotting import draw_selection, own_axes
+        from daskclust.plotting import draw_selection
 
-        ax = own_axes(ax)
-        draw_selection(ax, self)
-        return ax
+        return draw_selection(self, ax)
 
 
 #: Fits on reference data that advance together: they read nothing, so more would save nothing.
