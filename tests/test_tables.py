@@ -516,3 +516,140 @@ def test_parts_of_other_types_than_their_frame(values: list[Any], match: str) ->
     )
     with pytest.raises(ValueError, match=match), dask.config.set(scheduler="sync"):
         open_table(frame).samples.compute()
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskclust.tables._table._PART", 2**14)
+
+
+def grouped(tmp_path: Path, frame: pandas.DataFrame, rows: int) -> Path:
+    """Write a file whose row groups have so many rows."""
+    frame.to_parquet(tmp_path / "grouped.parquet", row_group_size=rows)
+    return tmp_path / "grouped.parquet"
+
+
+def many_rows(n: int = 20_000) -> pandas.DataFrame:
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "z": rng.random(n),
+            "a": rng.random(n).astype("float32"),
+            "text": [f"d{i}" if i % 7 else None for i in range(n)],
+            "kind": pandas.Categorical.from_codes(rng.integers(0, 3, n), ["w", "k", "b"]),
+            "day": pandas.date_range("2020", periods=n, freq="h"),
+            "whole": pandas.array([None if i % 5 == 0 else i for i in range(n)], dtype="Int64"),
+        }
+    )
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    # Groups of 1000 and 100 rows of two columns have some 12 and 1.5 kB; parts up to 16.
+    [(1000, (1000,) * 20), (100, (1000,) * 20), (20_000, (20_000,))],
+)
+def test_a_file_is_split_by_row_groups_and_small_ones_are_joined(
+    tmp_path: Path, rows: int, lengths: tuple[int, ...]
+) -> None:
+    frame = many_rows()[["z", "a"]]
+    path = grouped(tmp_path, frame, rows)
+    table = open_table(path)
+    assert table.lengths == lengths
+    assert table.largest_part[:2] == (len(frame), max(lengths))
+    assert_array_equal(table.samples.compute(), frame.to_numpy())
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("index", ["none", "step", "text", "two", "numbers"])
+def test_rows_names_and_columns_are_those_of_a_file_that_is_one_part(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = many_rows(4000)
+    frame = {
+        "none": frame,
+        "step": frame.set_axis(pandas.RangeIndex(10, 10 + 2 * len(frame), 2)),
+        "text": frame.set_index("text"),
+        "two": frame.set_index(["text", "day"]),
+        "numbers": frame.set_axis(np.random.default_rng(0).permutation(len(frame))),
+    }[index]
+    path = grouped(tmp_path, frame, 500)
+    written = []
+    for size in (2**14, 2**40):
+        monkeypatch.setattr("daskclust.tables._table._PART", size)
+        table = open_table(path, columns=["z", "a"])
+        # A range that is not 0, 1, ... is stored for the file, and not by row group.
+        assert (table.frame.npartitions > 1) == (size == 2**14 and index != "step")
+        out = table.write_labels(np.arange(len(frame)), tmp_path / f"out{size}")
+        written.append(pandas.read_parquet(out))
+    pandas.testing.assert_frame_equal(*written)
+    assert_array_equal(written[0]["label"], np.arange(len(frame)))
+    pandas.testing.assert_index_equal(written[0].index, frame.index, exact=False)
+
+
+def test_the_name_of_a_range_is_not_lost_in_silence(tmp_path: Path) -> None:
+    path = grouped(tmp_path, many_rows(100).rename_axis("customer"), 10)
+    with pytest.raises(ValueError, match=r"index 'customer' is a range.*frame.reset_index\(\)"):
+        open_table(path)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_labels_of_a_fit_do_not_depend_on_row_groups(tmp_path: Path, client: Client) -> None:
+    frame = many_rows(6000)[["z", "a"]]
+    wanted = KMeans(4, random_state=0).fit(frame.to_numpy(dtype=np.float64)).labels_
+    table = open_table(grouped(tmp_path, frame, 1000))
+    assert table.samples.numblocks == (6, 1)
+    assert_array_equal(KMeans(4, random_state=0).fit(table.samples).labels_, wanted)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_columns_may_be_left_out_beside_labels(tmp_path: Path) -> None:
+    frame = many_rows(3000)
+    table = open_table(grouped(tmp_path, frame, 1000), columns=["z", "a"])
+    out = table.write_labels(np.arange(3000), tmp_path / "out", keep=["text", "whole"])
+    found = pandas.read_parquet(out)
+    assert found.columns.tolist() == ["text", "whole", "label"]
+    assert found["text"].tolist()[1:3000:999] == frame["text"].tolist()[1:3000:999]
+    with pytest.raises(KeyError, match=r"no column 'txt'.*Did you mean text"):
+        table.write_labels(np.arange(3000), tmp_path / "o", keep=["txt"])
+    with pytest.raises(ValueError, match="folder of Parquet files to keep columns"):
+        table.write_labels(np.arange(3000), tmp_path / "o.npy", keep=["text"])
+    rows = np.array([2500, 3, 1001, 3])
+    cells = table.cells(rows, ["whole", "text"])
+    assert cells["text"].fillna("").tolist() == frame["text"].fillna("").to_numpy()[rows].tolist()
+    assert cells["whole"].fillna(-1).tolist() == [-1, 3, 1001, 3]
+
+
+def _types(path: Path) -> None:
+    pandas.DataFrame(
+        {
+            "a": np.arange(9.0),
+            "kind": pandas.Categorical(["x", "y", "z"] * 3),
+            "day": pandas.date_range("2020", periods=9),
+            "vector": [[1.0, 2.0]] * 9,
+            "tags": [["p"]] * 9,
+        }
+    ).to_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["a", "kind"], "'kind' is dictionary.*encode its values as numbers.*how-to/tables"),
+        (["kind"], "'kind' is dictionary.*encode its values as numbers.*how-to/tables"),
+        (["day"], "'day' is timestamp.*days since the first.*how-to/tables"),
+        (["a", "vector"], "'vector' is list.*Name it alone.*how-to/embeddings"),
+        (["tags"], "'tags' has lists of string.*how-to/embeddings"),
+    ],
+)
+def test_advice_for_a_column_that_is_no_number(
+    tmp_path: Path, columns: list[str], message: str
+) -> None:
+    _types(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=message):
+        open_table(tmp_path / "t.parquet", columns=columns)
+
+
+def test_advice_to_name_a_column_alone_can_be_followed(tmp_path: Path) -> None:
+    _types(tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet", columns=["vector"]).samples.shape == (9, 2)

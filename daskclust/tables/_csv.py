@@ -183,7 +183,8 @@ class _Reader:
                 return (
                     f"The column {name!r} holds {text.iloc[row][:40]!r} in row {row + 1}; expected "
                     f"numbers of at most {np.finfo(np.float64).max:.1e}, nothing or NA where one "
-                    "is missing. Correct it, or leave the column out of columns (--columns)"
+                    "is missing. Correct it, or leave the column out of columns (--columns). "
+                    "See the page how-to/tables"
                 )
         return None
 

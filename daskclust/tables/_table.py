@@ -37,6 +37,8 @@ from daskclust.tables._writing import LabelsFolder, mark, write_part
 _LABELS = "array of labels"
 #: Values that mean no label.
 _NONE = -1
+#: Bytes of values up to which row groups of Parquet are read together, as one part.
+_PART = 32 * 2**20
 #: Labels in CSV that are codes; tools that know one type of numbers write 3.0.
 _CODE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(?:\.0*)?")
 
@@ -140,9 +142,10 @@ class Table:
         else:
             import pyarrow.parquet
 
-            of_files = [pyarrow.parquet.read_metadata(file).num_rows for file in self.files]
+            metadata = [pyarrow.parquet.read_metadata(file) for file in self.files]
+            of_files = [of_file.num_rows for of_file in metadata]
             n_rows = sum(of_files)
-            largest = max(of_files) if n_parts == len(of_files) else -(-n_rows // n_parts)
+            largest = max(of_files if n_parts == len(of_files) else map(_most_rows, metadata))
         # Bytes of the file, its columns, and the values.
         share = largest / max(1, n_rows)
         return n_rows, largest, round(share * size) + 2 * largest * width
@@ -241,6 +244,37 @@ class Table:
         ]
         return da.concatenate(blocks), names
 
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise KeyError for the first column that the table does not have."""
+        known = [str(name) for name in self.frame.columns]
+        for name in columns:
+            if name not in known:
+                raise _no_column(name, known)
+
+    def cells(self, rows: Ints, columns: Sequence[str]) -> Any:
+        """Return some columns of some rows, in their order, as a pandas table.
+
+        Cost: reads these columns of the partitions with such rows.
+        """
+        import pandas
+
+        starts = np.cumsum([0, *self.lengths])
+        owners = np.searchsorted(starts, rows, side="right") - 1
+        wanted, parts = np.unique(owners), self._parts(columns)
+        found = compute(
+            "the nearest rows",
+            *(
+                dask.delayed(_rows_of)(parts[k], rows[owners == k] - starts[k], list(columns))
+                for k in wanted
+            ),
+        )
+        if not found:
+            return pandas.DataFrame(columns=list(columns))
+        order = np.concatenate([np.flatnonzero(owners == k) for k in wanted])
+        return (
+            pandas.concat(found, ignore_index=True).iloc[np.argsort(order)].reset_index(drop=True)
+        )
+
     def _labeled_parts(self, column: str, read: Any, *more: Any) -> list[Any]:
         return [
             dask.delayed(read)(part[column], length, *more)
@@ -268,8 +302,9 @@ class Table:
         overwrite: bool = False,
         attributes: Mapping[str, Any] | None = None,
         more: Mapping[str, Any] | None = None,
+        keep: Sequence[str] | None = None,
     ) -> Any:
-        """Write the labels, completely or not at all; in Parquet beside all columns.
+        """Write the labels, completely or not at all; in Parquet next to the columns.
 
         Parameters
         ----------
@@ -290,6 +325,8 @@ class Table:
             Credentials of URLs in them are replaced by ``***``.
         more : mapping of str to dask.array.Array of shape (n,), default=None
             Further new columns by name, such as ``model.score_samples(table.samples)``.
+        keep : sequence of str, default=None
+            Columns of the table that Parquet files hold next to the new ones; all by default.
 
         Returns
         -------
@@ -301,10 +338,12 @@ class Table:
             The target exists and `overwrite` is False, or daskclust has not written it.
         StoreError
             A worker cannot reach the target.
+        KeyError
+            The table has no column of `keep`.
         ValueError
             The table already has a column `name`, the labels have other chunks than
             `samples`, `path` is the URL of something else than Zarr, text is written to .npy or
-            Zarr, or `more` to .npy.
+            Zarr, `more` to .npy, or columns are to be kept elsewhere than in Parquet.
 
         Notes
         -----
@@ -313,6 +352,13 @@ class Table:
         of CSV, columns that are no features are text, as they are in the file.
         """
         output = self.output(path, name, overwrite=overwrite)
+        if keep is not None:
+            self.check_columns(keep)
+            if not isinstance(output, LabelsFolder):
+                raise ValueError(
+                    f"{redact(output.place)!r} must be a folder of Parquet files to keep columns "
+                    f"({', '.join(keep)}), got a file of arrays. Leave keep out."
+                )
         output.check()
         said = json_text(redact_all({**(attributes or {}), "name": name}))
         if not hasattr(labels, "to_delayed"):
@@ -333,7 +379,7 @@ class Table:
                 )
         if not isinstance(output, LabelsFolder):
             return self._write_arrays(output, new, json.loads(said))
-        parts = self._parts()
+        parts = self._parts(keep)
         columns = {key: values.to_delayed().ravel().tolist() for key, values in new.items()}
         with output.new() as partial:
             partial.mkdir()
@@ -495,11 +541,20 @@ def open_table(
                     "does. Is it whole?"
                 )
         remote = url_options(names[0]) or None
+        ranges: list[dict[str, Any]] = []
 
         def opened() -> Any:
             if not is_text:
+                ranges.extend(item for file in files for item in _ranges_in(file))
+                usual = all((item.get("start"), item.get("step")) == (0, 1) for item in ranges)
                 # As Arrow has them: nothing becomes another type on the way.
-                found = dd.read_parquet(given, storage_options=remote, dtype_backend="pyarrow")
+                found = dd.read_parquet(
+                    given,
+                    storage_options=remote,
+                    dtype_backend="pyarrow",
+                    split_row_groups="adaptive" if usual else False,
+                    blocksize=_PART,
+                )
             else:
                 first = given if isinstance(given, str) else given[0]
                 head = Head.of(str(files[0]) if files else first, remote or {})
@@ -520,6 +575,12 @@ def open_table(
             raise OSError(
                 f"{redact(repr(source))} cannot be read as {kind}: {reason}.{asked}"
             ) from error
+        for item in ranges:
+            if item.get("name") is not None:
+                raise ValueError(
+                    f"The index {item['name']!r} is a range of which {redact(repr(source))} stores "
+                    "the ends only; expected a column. Write the file from frame.reset_index()."
+                )
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
         if wanted not in known:
@@ -546,12 +607,9 @@ def open_table(
     for name in columns:
         if lists is None and number_type(kinds[name]) is None:
             _first_row(frame, files)
-            mend = (
-                "Leave it out of columns (--columns), or make numbers of it"
-                if _items_of(kinds[name]) is None
-                else "Name it alone (--columns), or leave it out"
+            raise ValueError(
+                f"The column {name!r} is {kinds[name]}; expected numbers. {_mend(kinds[name])}"
             )
-            raise ValueError(f"The column {name!r} is {kinds[name]}; expected numbers. {mend}.")
     if not columns:
         _first_row(frame, files)
         raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
@@ -630,6 +688,30 @@ def _files_of(path: str) -> list[Path]:
     return [file for file in found if file.is_file()]
 
 
+def _ranges_in(path: Path) -> list[dict[str, Any]]:
+    """Return the ranges by which pandas numbers the rows of a Parquet file, which holds no column.
+
+    Row groups do not tell which part of such a range is theirs.
+    """
+    import pyarrow.parquet
+
+    said = (pyarrow.parquet.read_schema(path).pandas_metadata or {}).get("index_columns", [])
+    return [item for item in said if isinstance(item, dict)]
+
+
+def _most_rows(metadata: Any) -> int:
+    """Return the most rows of adjacent row groups of a file that may be one part."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    most = first = size = rows = 0
+    for group in groups:
+        size, rows = size + group.total_byte_size, rows + group.num_rows
+        while size > _PART and rows > group.num_rows:
+            size, rows = size - groups[first].total_byte_size, rows - groups[first].num_rows
+            first += 1
+        most = max(most, rows)
+    return most
+
+
 def _is_cut_off(path: Path) -> bool:
     """Whether a file lacks the last bytes of Parquet: Dask looks at those of the first one only."""
     with open(path, "rb") as file:
@@ -653,7 +735,21 @@ def _first_row(frame: Any, files: Sequence[Path]) -> Any:
 def _items_of(kind: Any) -> Any:
     """Return Arrow's type of what is in lists; None where a column has none."""
     arrow = getattr(kind, "pyarrow_dtype", None)
-    return getattr(arrow, "value_type", None) if hasattr(arrow, "num_fields") else None
+    is_list = hasattr(arrow, "num_fields") and not hasattr(arrow, "index_type")  # nor categories
+    return getattr(arrow, "value_type", None) if is_list else None
+
+
+def _mend(kind: Any) -> str:
+    """Say what to do about a feature that is not a number, and which page helps."""
+    if _number_of(_items_of(kind)) is not None:
+        return (
+            "Name it alone in columns (--columns), or leave it out. See the page how-to/embeddings."
+        )
+    text = str(kind)
+    way = "encode its values as numbers"
+    if "date" in text or "time" in text or "duration" in text:
+        way = "make numbers of it, such as days since the first"
+    return f"Leave it out of columns (--columns), or {way}. See the page how-to/tables."
 
 
 def _number_of(items: Any) -> np.dtype[Any] | None:
@@ -673,7 +769,7 @@ def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | No
     if dtype is None:
         raise ValueError(
             f"The column {column!r} has lists of {items}; expected lists of numbers, as many in "
-            "each row."
+            "each row. See the page how-to/embeddings."
         )
     size = getattr(frame.dtypes[column].pyarrow_dtype, "list_size", None)
     if size is None:
@@ -721,7 +817,7 @@ def _values(
             raise ValueError(
                 f"The column {name!r} is {column.dtype} in a part of the table, such as "
                 f"{_no_number(column)!r}; expected numbers. Make numbers of it, or leave it out of "
-                "columns (--columns)."
+                "columns (--columns). See the page how-to/tables."
             ) from error
         if kind is not None and not np.can_cast(kind, dtype):
             given = column.to_numpy(dtype=np.float64, **missing)
@@ -768,6 +864,10 @@ def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> ND
         )
     values: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     return values.reshape(length, vectors.size).astype(vectors.dtype, copy=False)
+
+
+def _rows_of(part: Any, places: Ints, columns: list[str]) -> Any:
+    return part[columns].iloc[places]
 
 
 def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
