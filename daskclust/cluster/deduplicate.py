@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
 from daskclust.engine import compute, decide_within_groups, is_dask, make_rows, working_dtype
-from daskclust.estimator.inputs import check_choice, check_data, check_integer, check_real
+from daskclust.estimator.inputs import Data, check_choice, check_data, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
 from daskclust.kernels.blas import one_blas_thread
 
@@ -138,7 +138,9 @@ def deduplicate(
     rows = data.rows
     k = max(1, rows.n_rows // _EACH) if n_clusters is None else int(n_clusters)
     try:
-        model = HierarchicalKMeans(k, metric=metric, random_state=random_state).fit(data.X)
+        # The threshold is in the units of X, whatever they are.
+        model = HierarchicalKMeans(k, metric=metric, random_state=random_state)
+        model.fit(Data(data.X, has_units=False))
     except ValueError:
         if metric != "cosine":
             raise

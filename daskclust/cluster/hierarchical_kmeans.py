@@ -500,6 +500,8 @@ class LeafFunction:
     n_probe: int | None
     metric: Metric
     dtype: np.dtype[Any]
+    #: Of the columns, for messages.
+    names: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -513,7 +515,7 @@ class LeafFunction:
         labels, squared = nearest_leaf(z, self.tree, self.n_probe)
         if not np.isfinite(squared).all():
             # A value that is not finite makes such a distance: else none is looked at twice.
-            check_block(x, start, missing=False)
+            check_block(x, start, missing=False, names=self.names)
             check_squares(squared, start)
         return self.metric.break_ties(z, labels)
 
@@ -849,7 +851,9 @@ class HierarchicalKMeans(BaseClusterer):
     def _leaf_function(self, dtype: Any, depth: int = 0) -> LeafFunction:
         """Handle rows by the first levels, or by all."""
         tree = CenterTree((self._above[: self._n_top],), ()) if self._is_flat else self._tree()
-        return LeafFunction(tree.upto(depth or len(tree.levels)), self._probe, self._metric, dtype)
+        names = getattr(self, "feature_names_in_", None)
+        centers = tree.upto(depth or len(tree.levels))
+        return LeafFunction(centers, self._probe, self._metric, dtype, names)
 
     def predict(self, X: Any, level: int = -1) -> Any:
         """Nearest leaf of each row, among those of its nearest parents.

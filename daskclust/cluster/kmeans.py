@@ -23,6 +23,7 @@ from daskclust.estimator.inputs import (
     check_rows,
     check_survey,
     check_weight,
+    forget_range,
     given_centers,
     is_partial,
 )
@@ -382,6 +383,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             "seconds": time.perf_counter() - began,
             "passes": self.history_[-1]["passes"] + passes,
         }
+        forget_range(self)  # which no pass over the batch has found
         self._centers, self.counts_, self.labels_ = centers, counts, labels
         self.cluster_centers_, self.inertia_ = centers.copy(), inertia
         self.n_iter_ += 1

@@ -161,6 +161,10 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
+    @property
+    def _depends_on_units(self) -> bool:
+        return False  # it learns the metric
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self.penalty, "penalty", get_args(Penalty))

@@ -53,7 +53,7 @@ def map_new_rows(
     """Apply a function to new rows of a fitted model; results are of their dtype or another."""
     X = check_rows(model, X, reset=False)
     working = working_dtype(X.dtype)
-    of_rows = CheckedRows(function, working, missing)
+    of_rows = CheckedRows(function, working, missing, getattr(model, "feature_names_in_", None))
     return map_rows(X, of_rows, dtype=dtype or working, n_columns=n_columns, name=name)
 
 
@@ -172,12 +172,20 @@ class BaseClusterer(
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))
 
+    @property
+    def _depends_on_units(self) -> bool:
+        """Whether a feature in another unit gives other clusters."""
+        return getattr(self, "metric", "euclidean") == "euclidean"
+
     def _read(self, data: Data) -> Any:
         check_enough_rows(data, self.n_clusters)
 
     def _row_function(self, dtype: Any) -> RowFunction:
         weights, missing = self._prediction_weights, is_partial(self)
-        return RowFunction(self._centers, self._metric, weights, dtype, missing=missing)
+        names = getattr(self, "feature_names_in_", None)
+        return RowFunction(
+            self._centers, self._metric, weights, dtype, missing=missing, names=names
+        )
 
     def predict(self, X: Any) -> Any:
         """Nearest center of each row.
@@ -307,7 +315,8 @@ class BaseClusterer(
         if not np.isfinite(stats.inertia.sum()):
             # Only now is a second look worth its pass: to say where the fault lies.
             survey = PARTIAL_SURVEY if is_partial(self) else SURVEY
-            check_values(rows.reduce(survey, SurveyRequest(X.shape[1])))
+            names = getattr(self, "feature_names_in_", None)
+            check_values(rows.reduce(survey, SurveyRequest(X.shape[1])), names)
         return stats
 
     @property

@@ -26,8 +26,11 @@ from daskclust.estimator.inputs import (
     check_same_features,
     check_survey,
     check_values,
+    forget_range,
     is_partial,
     labels_for,
+    remember_range,
+    warn_of_dominance,
 )
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 from daskclust.persistence.saveable import OF_CLASSES, clusters_are_classes, name_classes
@@ -163,7 +166,7 @@ class FirstPass:
     labels: RowLabels | None = None
     transform: Callable[[Any], Any] | None = None
     reduction: Reduction = SURVEY
-    check: Callable[[Any], None] = check_survey
+    check: Callable[..., None] = check_survey
 
 
 @dataclass(frozen=True)
@@ -278,6 +281,11 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
             )
         read = draft._read(data, **given)
         opened = _look(draft, data, read, hashed=draft.checkpoint is not None)
+        forget_range(draft)
+        if opened.rows is data.rows:  # else the first pass measures rows of unit length, say
+            remember_range(draft, opened.survey, opened.rows.n_rows)
+            if data.has_units and getattr(draft, "_depends_on_units", False):
+                warn_of_dominance(opened.survey, data.names, is_scene=data.cube is not None)
         problem = draft._problem(opened, read)
         checkpoint = draft.checkpoint
         if checkpoint is not None:
@@ -315,13 +323,13 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)
     if hasattr(first.transform, "absent"):
-        check_values(survey)
+        check_values(survey, data.names)
         if survey.weight <= 0:
             raise ValueError(
                 "All sample weights are zero; at least one must be positive. Under "
                 'metric="cosine" a row of zeros has weight 0: it has no direction.'
             )
-    first.check(survey)
+    first.check(survey, names=data.names)
     return OpenData(data.X, rows, survey, first.seeds, data.weight, data.cube)
 
 

@@ -15,13 +15,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar, get_tags
 from sklearn.utils.validation import validate_data
 
-from daskclust._types import Floats
+from daskclust._types import Array, Bools, Floats
 from daskclust._warnings import warn
 from daskclust.config import check_choice as check_choice
 from daskclust.config import without_mask as without_mask
 from daskclust.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
-from daskclust.estimator.row_functions import infinite_message, nonfinite_message
-from daskclust.exceptions import ConstraintError, MissingValuesWarning, PrecisionWarning
+from daskclust.estimator.columns import check_dates, check_lazy_columns, column_at_fault
+from daskclust.estimator.row_functions import column_name, infinite_message, nonfinite_message
+from daskclust.exceptions import (
+    ConstraintError,
+    DaskclustWarning,
+    MissingValuesWarning,
+    PrecisionWarning,
+)
 from daskclust.persistence.saveable import check_same_data
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, PartialSurvey
@@ -320,6 +326,19 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             X = known.samples
     elif isinstance(X, Scene):
         X = cube_of_fit(estimator, X).samples
+    if hasattr(X, "collect") and not hasattr(X, "to_numpy"):
+        raise TypeError("X must be a table in memory, got a polars LazyFrame. Use X.collect().")
+    check_dates(X)
+    if hasattr(X, "to_dask_array"):
+        check_lazy_columns(X)
+        if X.ndim == 1:
+            raise ValueError(
+                f"X must have rows and features, got the Dask Series {X.name!r}. Use X.to_frame() "
+                "for a single feature."
+            )
+    given = X
+    if hasattr(X, "to_numpy") and not (hasattr(X, "columns") or hasattr(X, "iloc")):
+        X = X.to_numpy()  # a column of vectors, such as a polars Series of arrays
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.
@@ -347,9 +366,15 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             f"X has dtype {data.dtype}; daskclust needs real numbers. Use X.astype('float32') if "
             "its values are numbers."
         )
-    return validate_data(
-        estimator, data, reset=reset, dtype=_KEPT, order="C", ensure_all_finite=False
-    )
+    try:
+        return validate_data(
+            estimator, data, reset=reset, dtype=_KEPT, order="C", ensure_all_finite=False
+        )
+    except (TypeError, ValueError) as error:
+        fault = column_at_fault(given)
+        if fault is None:
+            raise
+        raise ValueError(fault) from error
 
 
 def _constant(x: NDArray[Any], value: float) -> Floats:
@@ -428,7 +453,8 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 class Data:
     """Checked data, opened once, and what an estimator records of X (`origin`, by attribute).
 
-    `cube` is the scene whose samples are X, if there is one.
+    `cube` is the scene whose samples are X, if there is one. Features that an estimator has made
+    have no units that a user could change.
     """
 
     X: Any
@@ -436,6 +462,7 @@ class Data:
     origin: Mapping[str, Any] = field(default_factory=dict)
     opened: Rows | None = None
     cube: Any = None
+    has_units: bool = True
 
     @property
     def rows(self) -> Rows:
@@ -446,6 +473,11 @@ class Data:
 
     def through(self, rows: Rows) -> Data:
         return replace(self, opened=rows)
+
+    @property
+    def names(self) -> Any:
+        """Names of the features, where X has names; else None."""
+        return self.origin.get("feature_names_in_")
 
     @property
     def n_rows(self) -> float:
@@ -475,15 +507,16 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
 _COARSE = 1e-3
 
 
-def check_values(survey: Survey) -> None:
+def check_values(survey: Survey, names: Any = None) -> None:
     """Raise for the first value that must not be there, for too large ones, and unusable weights.
 
-    NaN means missing in a :class:`PartialSurvey`.
+    NaN means missing in a :class:`PartialSurvey`. `names` are those of the columns, if any.
     """
     if survey.first_bad is not None:
+        row, place = survey.first_bad[0], column_name(survey.first_bad[1], names)
         if isinstance(survey, PartialSurvey):
-            raise ValueError(infinite_message(*survey.first_bad))
-        raise ValueError(nonfinite_message(survey.bad_is_nan, *survey.first_bad))
+            raise ValueError(infinite_message(row, place))
+        raise ValueError(nonfinite_message(survey.bad_is_nan, row, place))
     # Squares must not overflow.
     size = np.maximum(np.abs(survey.low), np.abs(survey.high))
     # Without any value the range is (inf, -inf).
@@ -493,9 +526,9 @@ def check_values(survey: Survey) -> None:
     if (size > LARGEST_VALUE).any():
         column = int(np.argmax(size))
         raise ValueError(
-            f"Column {column} of X has values up to {size[column]:.3g} in size; squared distances "
-            f"overflow beyond {LARGEST_VALUE:g}. Mask such values if they stand for missing data, "
-            "else rescale the column."
+            f"Column {column_name(column, names)} of X has values up to {size[column]:.3g} in "
+            f"size; squared distances overflow beyond {LARGEST_VALUE:g}. Mask such "
+            "values if they stand for missing data, else rescale the column."
         )
     largest = float(size.max(initial=0.0))
     # The logarithm, since the product itself would overflow.
@@ -513,13 +546,15 @@ def check_values(survey: Survey) -> None:
 
 
 def check_survey(
-    survey: Survey, said: str | None = "they are left out, and their label is -1"
+    survey: Survey,
+    said: str | None = "they are left out, and their label is -1",
+    names: Any = None,
 ) -> None:
     """Raise for what no fit can use, columns without any value included.
 
     Warn of rows without any value, of which something is `said`.
     """
-    check_values(survey)
+    check_values(survey, names)
     if survey.weight <= 0:
         raise ValueError("All sample weights are zero; at least one must be positive.")
     if isinstance(survey, PartialSurvey):
@@ -527,9 +562,10 @@ def check_survey(
             raise ValueError("X has no value at all: every entry is NaN.")
         empty = np.flatnonzero(survey.observed <= 0)
         if len(empty):
+            columns = [column_name(at, names) for at in empty.tolist()]
             raise ValueError(
-                f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
-                f"{empty.tolist()}."
+                f"Column {columns[0]} of X has no value at all: every entry is NaN. Drop the "
+                f"columns {', '.join(columns)}."
             )
         if survey.n_unobserved and said is not None:
             warn(
@@ -545,9 +581,92 @@ def check_survey(
     column = int(np.argmax(steps))
     if steps[column] > _COARSE * spread:
         warn(
-            f"Column {column} of X lies about {mean[column]:.3g}, where numbers of float64 are "
-            f"{steps[column]:.3g} apart; rows spread by {spread:.3g} in all. Centers are rounded "
-            "to such steps, and inertia and labels with them. Use X - X.mean(axis=0), or leave out "
-            "constant columns.",
+            f"Column {column_name(column, names)} of X lies about {mean[column]:.3g}, where "
+            f"numbers of float64 are {steps[column]:.3g} apart; rows spread by {spread:.3g} "
+            "in all. Centers are rounded to such steps, and inertia and labels with them. Use X - "
+            "X.mean(axis=0), or leave out constant columns.",
             PrecisionWarning,
         )
+
+
+#: Share of the variance of all features from which one of them decides distances alone.
+_DOMINANT = 0.99
+
+
+def dominant_feature(variances: Floats, varies: Bools) -> tuple[int, float] | None:
+    """Return the feature with nearly all of the variance, and its share; None if there is none.
+
+    `varies` tells which features have more than one value: the others are not outweighed.
+
+    >>> dominant_feature(np.array([1.0, 999.0]), np.array([True, True]))
+    (1, 0.999)
+    >>> dominant_feature(np.array([0.0, 999.0]), np.array([False, True])) is None
+    True
+    """
+    total = float(variances.sum())
+    if np.count_nonzero(varies) < 2 or not 0 < total < np.inf:
+        return None
+    at = int(np.argmax(variances))
+    share = float(variances[at] / total)
+    return (at, share) if share >= _DOMINANT else None
+
+
+def warn_of_dominance(survey: Survey, names: Any, *, is_scene: bool) -> None:
+    """Warn where distances depend on one feature alone, which other units would change."""
+    found = dominant_feature(survey.variance, survey.low < survey.high)
+    if found is None:
+        return
+    at, share = found
+    what, page, remedy = (
+        ("Band", "how-to/scenes", 'open_cube(..., scale="standard"), --scale standard')
+        if is_scene
+        else ("Column", "how-to/tables", "sklearn.preprocessing.StandardScaler")
+    )
+    warn(
+        f"{what} {column_name(at, names)} of X has {as_percent(share)} of the variance, so that it "
+        f"decides the clusters almost alone. Scale the {what.lower()}s first ({remedy}), unless "
+        f"all are in one unit. See the page {page}.",
+        DaskclustWarning,
+    )
+
+
+def as_percent(share: float) -> str:
+    """Return a large share in percent, never rounded up to all.
+
+    >>> as_percent(0.99), as_percent(0.99996)
+    ('99.0 %', 'over 99.9 %')
+    """
+    return "over 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
+
+
+#: What an estimator remembers of the range of its data.
+_LOW, _HIGH, _ROWS = "_fit_low", "_fit_high", "_fit_rows"
+
+
+def remember_range(estimator: Any, survey: Survey, n_rows: int) -> None:
+    """Let an estimator remember the least and the largest value of each feature."""
+    setattr(estimator, _LOW, np.asarray(survey.low, dtype=np.float64))
+    setattr(estimator, _HIGH, np.asarray(survey.high, dtype=np.float64))
+    setattr(estimator, _ROWS, int(n_rows))
+
+
+def forget_range(estimator: Any) -> None:
+    """Let an estimator forget the range of its data."""
+    for name in (_LOW, _HIGH, _ROWS):
+        vars(estimator).pop(name, None)
+
+
+def rows_outside(estimator: Any, x: Array) -> tuple[float, int] | None:
+    """Return which share of rows lies outside the range of the fit, and the feature that most do.
+
+    None where it is no more than half, beyond what rows of the same distribution do by chance: a
+    value exceeds the range of n others with probability 2 / (n + 1). Missing values do not.
+    """
+    if not hasattr(estimator, _ROWS) or not len(x):
+        return None
+    outside = (x < getattr(estimator, _LOW)) | (x > getattr(estimator, _HIGH))
+    by_feature = outside.mean(axis=0)
+    chance = 2.0 / (getattr(estimator, _ROWS) + 1)
+    share, at = float(outside.any(axis=1).mean()), int(np.argmax(by_feature))
+    many = by_feature[at] > 0.5 + chance or share > 0.5 + chance * x.shape[1]
+    return (share, at) if many else None

@@ -21,7 +21,16 @@ from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.survey import find_gaps
 
 
-def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
+def column_name(at: int, names: Any) -> str:
+    """Return a column of X as messages have it: its number, and its name if it has one.
+
+    >>> column_name(1, None), column_name(1, ["age", "income"])
+    ('1', "1 ('income')")
+    """
+    return str(at) if names is None else f"{at} ({str(names[at])!r})"
+
+
+def nonfinite_message(is_nan: bool, row: int, column: str) -> str:
     """Say where the first value is that complete rows do not have, and what to do."""
     what = "NaN" if is_nan else "infinity"
     remedy = (
@@ -38,7 +47,7 @@ def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     )
 
 
-def infinite_message(row: int, column: int) -> str:
+def infinite_message(row: int, column: str) -> str:
     """Say where the first infinity is, where values may be missing."""
     return (
         f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
@@ -46,14 +55,15 @@ def infinite_message(row: int, column: int) -> str:
     )
 
 
-def check_block(x: Array, start: int, *, missing: bool) -> None:
+def check_block(x: Array, start: int, *, missing: bool, names: Any = None) -> None:
     """Raise for the first infinity of a block, and the first NaN unless values may be missing."""
     row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:
         return
+    place = column_name(column, names)
     if missing:
-        raise ValueError(infinite_message(start + row, column))
-    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+        raise ValueError(infinite_message(start + row, place))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, place))
 
 
 def check_squares(squared: Floats, start: int) -> None:
@@ -73,11 +83,13 @@ class CheckedRows:
     function: Callable[[NDArray[Any]], NDArray[Any]]
     dtype: Any
     missing: bool = False
+    #: Of the columns, for messages.
+    names: Any = None
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.dtype)
-        check_block(x, start, missing=self.missing)
+        check_block(x, start, missing=self.missing, names=self.names)
         return self.function(x)
 
 
@@ -92,6 +104,8 @@ class RowFunction:
     distances: bool = False
     missing: bool = False
     nearest_only: bool = False
+    #: Of the columns, for messages.
+    names: Any = None
 
     def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
         """Return the same function for other centers and weights."""
@@ -122,7 +136,7 @@ class RowFunction:
     def _in_space(self, x: NDArray[Any], start: int) -> tuple[NDArray[Any], NDArray[Any]]:
         x = as_matrix(x, self.dtype)
         if not self.metric.is_identity:
-            check_block(x, start, missing=self.missing)
+            check_block(x, start, missing=self.missing, names=self.names)
         return x, self.metric(x)
 
     def _nearest(
@@ -134,6 +148,6 @@ class RowFunction:
         if not np.isfinite(squared).all():
             # A value that is not finite, or missing where none may be, makes such a distance,
             # whatever its weight: else no value is looked at a second time.
-            check_block(x, start, missing=missing)
+            check_block(x, start, missing=missing, names=self.names)
             check_squares(squared, start)
         return labels, squared

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
+from daskclust._warnings import warn
 from daskclust.colors import name_of
 from daskclust.cube.bands import given_names, name_of_samples
 from daskclust.engine import (
@@ -24,7 +25,9 @@ from daskclust.engine import (
     unwrap,
 )
 from daskclust.estimator.base import center_space, label_function
-from daskclust.estimator.inputs import Scene, check_rows, is_partial
+from daskclust.estimator.columns import check_dates
+from daskclust.estimator.inputs import Scene, as_percent, check_rows, is_partial, rows_outside
+from daskclust.exceptions import DaskclustWarning
 from daskclust.persistence.saveable import class_names_of, clusters_are_classes, merged_classes_of
 from daskclust.reduction import Reduction
 from daskclust.reduction.label_profiles import LabelsOfRows, Place
@@ -81,6 +84,35 @@ class Labeled:
         """Make a pass; blocks keep the labels that they find where there is memory for them."""
         keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
         return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
+
+    def check_range(self, x: Array) -> None:
+        """Warn where most of some rows lie outside the range that the model was fitted on."""
+        at = self._places_of_fit()
+        found = rows_outside(self.model, x[:, at]) if at else None
+        if not at or found is None:
+            return
+        share, feature = found
+        name, values = self.features[at[feature]], x[:, at[feature]]
+        low, high = self.model._fit_low[feature], self.model._fit_high[feature]
+        warn(
+            f"{as_percent(share)} of the rows of X lie outside the range of the data that the "
+            f"{type(self.model).__name__} was fitted on, most in {name!r}: {np.nanmin(values):.4g} "
+            f"to {np.nanmax(values):.4g}, and in the fit {low:.4g} to {high:.4g}. Their clusters "
+            "mean little. Scale X as for the fit, or pass the pipeline that does so as model.",
+            DaskclustWarning,
+        )
+
+    def _places_of_fit(self) -> list[int]:
+        """Return where the features of the fit are among the features; none if not all are."""
+        if self.model is None:
+            return []
+        names = getattr(self.model, "feature_names_in_", None)
+        if names is None or list(map(str, names)) == self.features:
+            p = getattr(self.model, "n_features_in_", None)
+            return list(range(p)) if p == len(self.features) else []
+        places = {name: at for at, name in enumerate(self.features)}
+        known = all(str(name) in places for name in names)
+        return [places[str(name)] for name in names] if known else []
 
     @property
     def joined(self) -> dict[int, int]:
@@ -189,6 +221,7 @@ def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:
 
 
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
+    check_dates(X)
     parts: list[tuple[Any, Any]] = []
     plain = True
     for name in X.columns:

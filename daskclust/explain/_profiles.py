@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy as np
 from daskclust._types import Floats, Ints
 from daskclust.cube.pixels import questions_of
 from daskclust.engine import Carry
+from daskclust.estimator.inputs import as_percent, dominant_feature
 from daskclust.exceptions import MemoryPlanError
 from daskclust.explain._data import NOISE, NONE, Labeled, open_labeled
 from daskclust.kernels.label_profiles import choose_bins, histogram_quantiles, rank_areas
 from daskclust.kernels.moments import merge_moments
-from daskclust.plotting import draw_profiles, draw_spectra, label_colors, new_figure
+from daskclust.plotting import draw_profiles, draw_spectra, label_colors, own_axes
 from daskclust.reduction.label_profiles import (
     LABEL_HISTOGRAMS,
     LABEL_SAMPLE,
@@ -37,8 +38,13 @@ _MANY_ROWS, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
 _ROWS_OF_BIN = 8
 #: Rows that are drawn, at most and at least, values of these at most, and rows of each cluster.
 _ROWS, _FEWEST_ROWS, _VALUES, _EACH = 16384, 4096, 2**22, 64
-#: Nearest rows.
-_NEAREST = 5
+#: Nearest rows, and characters that are shown of a cell.
+_NEAREST, _SHOWN = 5, 160
+#: Attributes of profiles that are arrays by cluster.
+_OF_CLUSTERS = (
+    "labels sizes shares missing means deviations rest_means lows highs quantiles differences aucs "
+    "auc_errors nearest_rows nearest_distances"
+).split()
 #: Seed of the sample: profiles are the same each time.
 _SEED = 20
 
@@ -52,6 +58,7 @@ def sample_labeled(data: Labeled, n_rows: int = _ROWS, each: int = _EACH) -> Lab
     found = data.reduce(LABEL_SAMPLE, request, carry)
     if not len(found.labels):
         raise ValueError("No row has a label, so there is nothing to explain; expected some.")
+    data.check_range(found.rows["x"][found.rows["key"] <= share])
     sample: LabelSample = found._replace(held=carry)
     return sample
 
@@ -93,6 +100,16 @@ def _difference(own: Floats, rest: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         out = np.where(own[1] == rest[1], 0.0, (own[1] - rest[1]) / width)
     return np.where((own[0] > 0) & (rest[0] > 0), out, np.nan)
+
+
+def _short(cell: Any) -> str:
+    r"""Return a cell of a table as one line.
+
+    >>> _short("a\nb"), len(_short("x" * 999))
+    ('a b', 160)
+    """
+    text = " ".join(str(cell).split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,6 +154,13 @@ class Profiles:
         What the values of a cube are, with their unit, as the fit has scaled them.
     classes : list of (str or None), or None
         Class of each cluster, of models whose clusters are of classes.
+    advice : str
+        Names the feature that has nearly all of the variance, where distances of rows in other
+        units would give other clusters; else empty.
+    are_vectors : bool
+        Whether the features are the values of vectors, whose single values mean nothing.
+    nearest_cells : pandas.DataFrame or None
+        Further columns of the nearest rows, cluster by cluster, nearest first.
     """
 
     labels: Ints
@@ -162,6 +186,9 @@ class Profiles:
     feature_weights: Floats | None
     values_are: str | None = None
     classes: list[str | None] | None = None
+    advice: str = ""
+    are_vectors: bool = False
+    nearest_cells: Any = None
 
     def __repr__(self) -> str:
         return f"Profiles of {self.n_clusters} clusters in {len(self.features)} features"
@@ -229,7 +256,7 @@ class Profiles:
         -------
         pandas.DataFrame
             Columns ``cluster``, ``row``, ``distance``; of a cube also ``line``, ``column``,
-            ``x`` and ``y``.
+            ``x`` and ``y``; and those of `nearest_cells`.
         """
         import pandas
 
@@ -243,7 +270,8 @@ class Profiles:
         if self.pixels is not None and self.coordinates is not None:
             columns["line"], columns["column"] = self.pixels[there].T
             columns["x"], columns["y"] = self.coordinates[there].T
-        return pandas.DataFrame(columns)
+        found = pandas.DataFrame(columns)
+        return found if self.nearest_cells is None else found.join(self.nearest_cells, rsuffix="_")
 
     def distinguishing(self, label: Any, count: int = 5) -> list[str]:
         """Name the features that set a cluster apart, those of the most telling AUC first.
@@ -302,6 +330,25 @@ class Profiles:
             )
         return "; ".join(told) or "no feature has values both here and in the rest"
 
+    def of(self, places: Sequence[int]) -> Profiles:
+        """Return the profiles of some clusters, by their places, in another order."""
+        at = list(places)
+        there = self.nearest_rows >= 0
+        starts = np.append(0, np.cumsum(there.sum(axis=1)))
+        cells = self.nearest_cells
+        if cells is not None:
+            kept = [np.arange(starts[i], starts[i + 1]) for i in at]
+            cells = cells.iloc[[*np.concatenate([[], *kept]).astype(int)]].reset_index(drop=True)
+        return replace(
+            self,
+            names=[self.names[i] for i in at],
+            classes=None if self.classes is None else [self.classes[i] for i in at],
+            pixels=None if self.pixels is None else self.pixels[at],
+            coordinates=None if self.coordinates is None else self.coordinates[at],
+            nearest_cells=cells,
+            **{name: getattr(self, name)[at] for name in _OF_CLUSTERS},
+        )
+
     def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
         """Draw the profiles: spectra with their spread for scenes, else a heat map.
 
@@ -321,10 +368,8 @@ class Profiles:
         ImportError
             Without matplotlib.
         """
-        if ax is None:
-            width = 9.0 if self.are_spectra else 2.5 + 0.5 * min(len(self.labels), 24)
-            rows = 4.2 if self.are_spectra else 1.4 + 0.26 * self._n_shown
-            ax = new_figure(figsize=(max(width, 6.0), rows), layout="constrained").add_subplot()
+        width = 9.0 if self.are_spectra else max(6.0, 2.5 + 0.5 * min(len(self.labels), 24))
+        ax = own_axes(ax, (width, 4.2 if self.are_spectra else 1.4 + 0.26 * self._n_shown))
         if self.are_spectra:
             draw_spectra(
                 ax,
@@ -366,30 +411,32 @@ class Profiles:
         return shown
 
     def _repr_html_(self) -> str:
-        right = ' style="text-align:right"'
+        right, left = ' style="text-align:right"', " style='text-align:left'"
         lines = []
         for at, label in enumerate(self.labels):
             there = np.flatnonzero(self.nearest_rows[at] >= 0)
-            near = ", ".join(self._spot(at, int(i)) for i in there)
+            near = [self.spot(at, int(i)) for i in there]
             lines.append(
                 f"<tr><td>{escape(self.names[at])}</td><td{right}>{self.sizes[at]:,.0f}</td>"
                 f"<td{right}>{self.shares[at]:.1%}</td>"
-                f"<td style='text-align:left'>{escape(self.describe(int(label)))}</td>"
-                f"<td style='text-align:left'>{escape(near)}</td></tr>"
+                + ("" if self.are_vectors else f"<td{left}>{escape(self.describe(label))}</td>")
+                + f"<td{left}>"
+                + ("<br>" if self.nearest_cells is not None else ", ").join(map(escape, near))
+                + "</td></tr>"
             )
         things = "Rows" if self.pixels is None else "Pixels"
         spots = "Nearest rows" if self.pixels is None else "Nearest pixels (line, column)"
-        head = "".join(
-            f"<th>{title}</th>"
-            for title in ("Cluster", things, "Share", "What sets it apart", spots)
-        )
+        apart = () if self.are_vectors else ("What sets it apart",)
+        head = "".join(f"<th>{title}</th>" for title in ("Cluster", things, "Share", *apart, spots))
         worst = self.worst_auc_error
         note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."
+        note = "" if self.are_vectors else note
         if self.values_are not in (None, "value"):
             note += f" Values: {escape(str(self.values_are))}."
         note += f" {escape(self.told_apart)}" if self.told_apart else ""
+        advice = f"<p><strong>Advice:</strong> {escape(self.advice)}</p>" if self.advice else ""
         return (
-            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+            f"{advice}<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
             f"<p>{note}</p>"
         )
 
@@ -400,9 +447,15 @@ class Profiles:
         several = [f"{name} has {count}" for name, count in counts.items() if count > 1]
         return f"Clusters of one class are told apart: {', '.join(several)}." if several else ""
 
-    def _spot(self, at: int, i: int) -> str:
+    def spot(self, at: int, i: int) -> str:
+        """Return the row or pixel that is i-th nearest to a cluster, by its place, as text."""
         if self.pixels is None:
-            return str(self.nearest_rows[at, i])
+            row = str(self.nearest_rows[at, i])
+            if self.nearest_cells is None:
+                return row
+            first = int((self.nearest_rows[:at] >= 0).sum())
+            cells = self.nearest_cells.iloc[first + i].tolist()
+            return ": ".join([row, " | ".join(_short(cell) for cell in cells)])
         line, column = self.pixels[at, i]
         return f"({line}, {column})"
 
@@ -432,6 +485,11 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
         is neither a model nor y.
     MemoryPlanError
         For more than 2**20 clusters times features.
+
+    Warns
+    -----
+    DaskclustWarning
+        If most rows lie outside the range of the data that the model was fitted on.
 
     Notes
     -----
@@ -517,6 +575,22 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
         feature_weights=_weights(data.model, p),
         values_are=data.values_are,
         classes=data.classes_of(sample.labels),
+        advice=_advice(data, total, sample.bounds),
+    )
+
+
+def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
+    """Say which feature decides distances alone, from moments (3, p) and bounds (2, k, p)."""
+    if not getattr(data.model, "_depends_on_units", False):
+        return ""
+    varies = bounds[0].min(axis=0) < bounds[1].max(axis=0)
+    found = dominant_feature(_deviations(moments) ** 2, varies)
+    if found is None:
+        return ""
+    at, share = found
+    return (
+        f"{data.features[at]} has {as_percent(share)} of the variance, so that it decides the "
+        "clusters almost alone. Scale the features first, unless all are in one unit."
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, NamedTuple
 
@@ -89,6 +89,8 @@ class Rules:
     tree : sklearn.tree.DecisionTreeClassifier
     things : str
         What rows are: ``"rows"``, or ``"pixels"`` of a scene.
+    shown : frozenset of str, or None
+        Names of the clusters whose rules are shown; None for all.
     """
 
     rules: list[Rule]
@@ -96,6 +98,7 @@ class Rules:
     counts: Ints
     tree: Any
     things: str = "rows"
+    shown: frozenset[str] | None = None
 
     @property
     def recalls(self) -> Floats:
@@ -136,6 +139,7 @@ class Rules:
             f"{name}: no rule, as {why} than of another cluster; {share:.1%} of its {self.things} "
             f"follow the rules of {other}"
             for name, other, share in self.without_rule
+            if self.shown is None or name in self.shown
         ]
 
     def to_frame(self) -> Any:
@@ -153,6 +157,14 @@ class Rules:
         told = [(rule.cluster, str(rule), rule.rows, rule.precision) for rule in self.rules]
         told += [(name, None, 0, np.nan) for name, *_ in self.without_rule]
         return pandas.DataFrame(told, columns=["cluster", "rule", "rows", "precision"])
+
+    def of(self, names: Collection[str]) -> Rules:
+        """Return the rules of some clusters."""
+        return replace(
+            self,
+            rules=[rule for rule in self.rules if rule.cluster in names],
+            shown=frozenset(names),
+        )
 
     def _repr_html_(self) -> str:
         right = ' style="text-align:right"'
@@ -191,13 +203,17 @@ class _Leaves:
         return np.searchsorted(self.leaves, found).astype(np.int64)
 
 
-def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
+def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> Rules:
     """Find thresholds that tell the clusters apart, and how faithful they are.
 
     Parameters
     ----------
-    model : fitted estimator
+    model : fitted estimator, or None
+        Whose ``predict`` gives the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+    y : array-like or dask.array.Array of shape (n,), optional
+        Labels that are told apart in place of those of the model, as in :func:`profiles`: whole
+        numbers (for NumPy also text), -1 for rows that are left out.
     max_leaves : int, optional
         Leaves of the tree at most, at least 2; twice the number of clusters when omitted.
 
@@ -208,7 +224,12 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, and fewer leaves than 2.
+        For fewer than 2 clusters, fewer leaves than 2, and if there is neither a model nor y.
+
+    Warns
+    -----
+    DaskclustWarning
+        If most rows lie outside the range of the data that the model was fitted on.
 
     Notes
     -----
@@ -233,7 +254,9 @@ def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
     >>> found.fidelity, sorted(str(rule) for rule in found.rules)
     (1.0, ['x0 <= 5', 'x0 > 5'])
     """
-    data = open_labeled(model, X, keep=True)
+    if np.ndim(y) == 0 and y is not None:
+        raise TypeError(f"y must be one label per row, got {y!r}. Use max_leaves={y!r} for leaves.")
+    data = open_labeled(model, X, y, keep=True)
     if max_leaves is not None:
         check_integer(max_leaves, "max_leaves", 2)
     return rules_of(data, sample_labeled(data), max_leaves)
@@ -255,6 +278,7 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
         data.X, _Leaves(tree, leaves, data.rows.dtype), dtype=np.int64, name="leaves"
     )
     table = open_label_pairs(of_rows, data.labels, masked=True).reduce(CONTINGENCY, None)
+    table = table[np.isin(table[:, 1], sample.labels)]  # rows that y leaves out have no rules
     counts = np.zeros((len(leaves), k), np.int64)
     counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
     names = [data.name(int(label)) for label in sample.labels]
@@ -322,12 +346,18 @@ def _intervals(path: list[Step], features: list[str], gapped: Bools) -> list[Int
 
 
 def explained(
-    model: Any, X: Any, features: Sequence[str] | None = None, labels: Any = None
+    model: Any,
+    X: Any,
+    features: Sequence[str] | None = None,
+    labels: Any = None,
+    *,
+    are_vectors: bool = False,
 ) -> tuple[Profiles, Rules | str]:
     """Find profiles and rules together, in three passes.
 
     `labels` are those of the model for X, where they are not what it predicts.  In the place of
-    rules is said why there are none: of one cluster, and, with a warning, where they take long.
+    rules is said why there are none: of one cluster, of vectors, whose single values mean nothing,
+    and, with a warning, where they take long.
     """
     data = open_labeled(model, X, features=features, found=labels)
     sample = sample_labeled(data)
@@ -335,6 +365,8 @@ def explained(
     told: Rules | str
     if k < 2:
         told = "There are no rules, which tell at least 2 clusters apart."
+    elif are_vectors:
+        told = "There are no rules, since single values of vectors mean nothing."
     elif k * n * p > _UNASKED:
         told = (
             f"Rules of {k} clusters are left out: a tree of {n} sampled rows and {p} features "
@@ -343,4 +375,4 @@ def explained(
         warn(told, PerformanceWarning)
     else:
         told = rules_of(data, sample)
-    return profiles_of(data, sample), told
+    return replace(profiles_of(data, sample), are_vectors=are_vectors), told

@@ -17,8 +17,8 @@ from daskclust.kernels.mixtures.expectation import impute, posteriors
 from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
 
-def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
-    check_survey(survey, None)
+def _check(survey: PartialSurvey, n_components: int, name: str, names: Any = None) -> None:
+    check_survey(survey, None, names)
     if survey.n_informed < n_components:
         raise ValueError(
             f"n_samples={survey.n_informed} should be >= {name}={n_components}: so many rows have "

@@ -401,7 +401,7 @@ class PCKID(
             tol=self.tol,
             random_state=problem.kmeans_seed,
             checkpoint=checkpoint,
-        ).fit(self.embedding_)
+        ).fit(Data(self.embedding_, has_units=False))
         self.cluster_centers_ = kmeans.cluster_centers_
         self.inertia_ = kmeans.inertia_
         self.n_iter_ = kmeans.n_iter_

@@ -253,6 +253,10 @@ class Saveable:
         "_cube_mean": Array("p", optional=True),
         "_cube_std": Array("p", optional=True),
         "_cube_matrix": Array("p p", optional=True),
+        # Least and largest value of each feature in the data of the fit, and their rows.
+        "_fit_low": Array("p", optional=True),
+        "_fit_high": Array("p", optional=True),
+        "_fit_rows": Number(int, low=1, optional=True),
         **ENTRIES,
     }
     #: Attributes as long as the data.

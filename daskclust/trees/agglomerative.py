@@ -234,6 +234,10 @@ class AgglomerativeClustering(TreeEstimator):
             )
         return self._find_leaves(data, self._space(data), own, read, cannot_link=read.tolist())
 
+    @property
+    def _depends_on_units(self) -> bool:
+        return self.views != "standard"
+
     def _space(self, data: OpenData) -> Metric:
         if self.views == "angle":
             return UnitSphere()

@@ -197,6 +197,7 @@ class HDBSCAN(TreeEstimator):
     }
     _n_lloyd = 2
     _finds_noise: ClassVar[bool] = True
+    _depends_on_units: ClassVar[bool] = True
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "probabilities_", "outlier_scores_")
 
     @without_metric

@@ -236,7 +236,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     ) -> Any:
         """Map rows by their nearest leaf; now, or lazily for Dask input."""
         nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
-        of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype))
+        names = getattr(self, "feature_names_in_", None)
+        of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
         return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name)
 
     def _checked(self, X: Any) -> Any:

@@ -1,0 +1,119 @@
+"""Tables with columns that are not numbers: messages name the column and the page that helps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskclust
+
+pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+arrow = pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
+
+from dask.dataframe import from_pandas  # noqa: E402
+
+N = 12
+VECTORS = np.arange(2.0 * N).reshape(N, 2)
+A = pandas.DataFrame({"a": np.arange(float(N))})
+DAYS = pandas.date_range("2020", periods=N)
+
+
+def fit(X):
+    return daskclust.KMeans(2, random_state=0).fit(X)
+
+
+def lazy(frame):
+    return from_pandas(frame, npartitions=2)
+
+
+TABLES = {
+    "text": (A.assign(b=["West"] * N), "'b' holds text, such as 'West'.*OneHotEncoder.*tables"),
+    "text for Arrow": (
+        arrow.Table.from_pandas(A.assign(b=["West"] * N)),
+        "'b' holds text, such as 'West'.*how-to/tables",
+    ),
+    "categories": (
+        A.assign(b=pandas.Categorical(["West"] * N)),
+        "'b' holds categories, such as 'West'.*OneHotEncoder",
+    ),
+    "dates": (A.assign(b=DAYS), "'b' holds dates or times.*days since the first.*how-to/tables"),
+    "dates alone": (pandas.DataFrame({"b": DAYS}), "'b' holds dates or times"),
+    "zones": (A.assign(b=DAYS.tz_localize("UTC")), "'b' holds dates or times"),
+    "durations": (A.assign(b=DAYS - DAYS[0]), "'b' holds dates or times"),
+    "dates for Arrow": (arrow.Table.from_pandas(A.assign(b=DAYS)), "'b' holds dates or times"),
+    "lists": (
+        A.assign(b=list(VECTORS)),
+        r"'b' holds lists.*np.array\(list\(X\['b'\]\)\).*open_table.*how-to/embeddings",
+    ),
+    "a column of lists": (
+        pandas.Series(list(VECTORS), name="b"),
+        r"'b' holds lists.*np.array\(list\(X\)\)",
+    ),
+    "lists for Arrow": (
+        arrow.table({"b": VECTORS.tolist()}),
+        r"'b' holds lists.*np.array\(X\['b'\].to_pylist\(\)\)",
+    ),
+    "lazy text": (lazy(A.assign(b=["West"] * N)), "'b' holds text.*OneHotEncoder.*how-to/tables"),
+    "lazy dates": (lazy(A.assign(b=DAYS)), "'b' holds dates or times"),
+    "lazy categories": (
+        lazy(A.assign(b=pandas.Categorical(["West"] * N))),
+        "'b' holds categories.*how-to/tables",
+    ),
+    "a lazy column of lists": (
+        lazy(pandas.DataFrame({"b": list(VECTORS)}))["b"],
+        "'b' holds text, or lists.*how-to/embeddings",
+    ),
+    "a lazy column": (lazy(A)["a"], r"Dask Series 'a'. Use X.to_frame\(\)"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_column_that_is_no_number_is_named(kind: str) -> None:
+    X, message = TABLES[kind]
+    with pytest.raises(ValueError, match=message):
+        fit(X)
+
+
+def test_the_remedies_for_vectors_work() -> None:
+    labels = fit(VECTORS).labels_
+    frame = pandas.DataFrame({"b": list(VECTORS)})
+    table = arrow.table({"b": VECTORS.tolist()})
+    for X in (np.array(list(frame["b"])), np.array(table["b"].to_pylist())):
+        np.testing.assert_array_equal(fit(X).labels_, labels)
+
+
+def test_columns_of_objects_and_nullable_types_that_are_numbers_are_taken() -> None:
+    labels = fit(A).labels_
+    for X in (A.astype(object), A.convert_dtypes(), A.astype("float64[pyarrow]")):
+        np.testing.assert_array_equal(fit(X).labels_, labels)
+
+
+def test_predict_names_columns() -> None:
+    both = A.assign(b=1.0 - A["a"])
+    for model in (
+        fit(both),
+        daskclust.HDBSCAN(3, allow_single_cluster=True).fit(both),
+        daskclust.DPMeans(5.0).fit(both),
+    ):
+        with pytest.raises(ValueError, match="'b' holds text, such as 'x'"):
+            model.predict(A.assign(b="x"))
+        with pytest.raises(ValueError, match=r"NaN: the first at row 0, column 1 \('b'\)"):
+            model.predict(A.assign(b=np.nan))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, r"NaN: the first at row 0, column 1 \('b'\)"),
+        (np.inf, r"infinity: the first at row 0, column 1 \('b'\)"),
+        (1e200, r"Column 1 \('b'\) of X has values up to"),
+    ],
+)
+def test_fit_names_the_column_of_an_unusable_value(value: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(A.assign(b=value))
+
+
+def test_profiles_refuse_dates() -> None:
+    with pytest.raises(ValueError, match="'since' holds dates or times"):
+        daskclust.explain.profiles(fit(A), A.assign(since=DAYS))
