@@ -225,10 +225,19 @@ class Job:
     replace: dict[str, bool]
 
     @property
+    def data(self) -> Any:
+        """The rows that a model is fitted to."""
+        raise NotImplementedError
+
+    @property
     def places(self) -> dict[str, str]:
         """Outputs, as results tell them; the model of a prediction is none."""
         found = places_of(self.options).items()
         return {k: v for k, v in found if self.fits or k != "model"}
+
+    def fit(self, model: Any, **arguments: Any) -> None:
+        """Fit a model to the data."""
+        model.fit(self.data, **arguments)
 
     def name(self, model: Any) -> None:
         """Let a fitted model remember names and colors of classes that the labels have."""
@@ -553,7 +562,7 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             daskclust.on_iteration(progress.iteration),
         ):
             started = time.perf_counter()
-            model.fit(job.data, **arguments)
+            job.fit(model, **arguments)
             spent = {"fit_seconds": time.perf_counter() - started}
         flags = flags_of(options).keys() - {"checkpoint"}
         found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model), **spent}

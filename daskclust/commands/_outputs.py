@@ -29,6 +29,7 @@ from daskclust.report.summary import (
     compare_classes,
     legend_of,
     n_clusters_of,
+    singles_advice,
 )
 from daskclust.storage.outputs import Group, Output
 from daskclust.storage.stores import check_protocol, local_path
@@ -477,7 +478,11 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
             return ["Sizes     " + " ".join(map(str, sizes))]
         unit = "rows" if "rows" in found else "pixels"
         low, middle, high = np.quantile(sizes, (0, 0.5, 1))
-        return [f"Sizes     {low:.0f} to {high:.0f} {unit}, median {middle:g}"]
+        advice = singles_advice(sizes)
+        return [
+            f"Sizes     {low:.0f} to {high:.0f} {unit}, median {middle:g}",
+            *([f"Advice    {advice}"] if advice else []),
+        ]
     width = max(len(item["name"]) for item in classes)
     return [
         f"{'' if at else 'Classes':<10}{item['code']:>3}  {item['name']:<{width}}  "

@@ -25,6 +25,7 @@ from daskclust.commands._plan import memory_of, passes_of
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
+from daskclust.estimator.inputs import Data
 from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
@@ -55,6 +56,13 @@ def add_table_arguments(
         type=as_names,
         metavar="A,B,...",
         help="columns that are features (default: all of numbers, or those of the model)",
+    )
+    group.add_argument(
+        "--keep",
+        type=as_names,
+        metavar="A,B,...",
+        help="columns of the table that outputs hold, and that reports show for the rows nearest "
+        "to each cluster (default: outputs all, reports of vectors up to three of text)",
     )
     if label_column:
         group.add_argument(
@@ -90,7 +98,7 @@ def is_table(options: argparse.Namespace) -> bool:
                     f"pixels; {_INSTEAD.get(name, 'leave it out')}"
                 )
         return True
-    for name in ("columns", "label_column", "groups"):
+    for name in ("columns", "keep", "label_column", "groups"):
         if getattr(options, name, None) is not None:
             options.parser.error(
                 f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
@@ -115,6 +123,8 @@ def holds_columns(path: str) -> bool:
     return kind_of(path) == "table"
 
 
+#: Columns of text that reports of vectors show unasked.
+_SHOWN_COLUMNS = 3
 #: Columns beside the labels, by the flag that names them.
 _MORE_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "score": lambda model, X: model.score_samples(X),
@@ -140,6 +150,13 @@ class TableJob(Job):
         return self.table.samples
 
     samples = data
+
+    def fit(self, model: Any, **arguments: Any) -> None:
+        """Fit a model to rows whose columns messages can name."""
+        names = np.array(feature_names(self.table), dtype=object)
+        model.fit(Data(self.data, origin={"feature_names_in_": names}), **arguments)
+        # Outputs come from rows without names; the record of the job holds the columns.
+        vars(model).pop("feature_names_in_", None)
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
         """Return the group of each labeled row; rows of no group are one each."""
@@ -208,6 +225,7 @@ class TableJob(Job):
                         for name, make in _MORE_COLUMNS.items()
                         if getattr(options, name) is not None
                     },
+                    keep=options.keep,
                 )
         with progress.task("Summary"):
             counts: Counter[int] = Counter()
@@ -232,11 +250,10 @@ class TableJob(Job):
     def _write_report(
         self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
     ) -> None:
-        from daskclust.explain import explained
         from daskclust.report import write_table_report
 
         with progress.task("Profiles"):
-            profiles, rules = explained(model, self.data, feature_names(self.table), labels)
+            profiles, rules = explained_table(model, self.table, self.options, labels)
         codes = legend.encode(profiles.labels)
         names = [legend.by_code[int(code)] for code in codes]
         if not isinstance(rules, str):
@@ -261,6 +278,34 @@ def feature_names(table: Any) -> list[str]:
     """Return the names of the features: of a column of lists, with their place."""
     columns, n = list(table.columns), table.n_features
     return columns if len(columns) == n else [f"{columns[0]}[{j}]" for j in range(n)]
+
+
+def explained_table(
+    model: Any,
+    table: Any,
+    options: argparse.Namespace,
+    labels: Any = None,
+    *,
+    of_vectors: bool = False,
+) -> tuple[Any, Any]:
+    """Return profiles, with cells of the nearest rows, and rules of the clusters of a table.
+
+    Single values of vectors are explained only `of_vectors`.
+    """
+    from daskclust.explain import explained
+
+    names, are_vectors = feature_names(table), table.vectors is not None and not of_vectors
+    profiles, rules = explained(model, table.samples, names, labels, are_vectors=are_vectors)
+    shown = options.keep
+    if shown is None and profiles.are_vectors:
+        others = {*table.columns, table.label_column, getattr(options, "truth", None)}
+        kinds = table.frame.dtypes
+        texts = [name for name in map(str, kinds.index) if "str" in str(kinds[name])]
+        shown = [name for name in texts if name not in others][:_SHOWN_COLUMNS]
+    if shown:
+        rows = profiles.nearest_rows[profiles.nearest_rows >= 0]
+        profiles = replace(profiles, nearest_cells=table.cells(rows, shown))
+    return profiles, rules
 
 
 def open_table_job(
@@ -366,6 +411,8 @@ def _open(
 def _check_outputs(
     options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None]
 ) -> dict[str, bool]:
+    from daskclust.tables import LabelsFolder
+
     for path in paths_of(options.cube).values():
         # A pattern means all files that match it.
         found = glob.glob(path) if "*" in path else [path]
@@ -395,6 +442,15 @@ def _check_outputs(
                 f"{shown}."
             )
         new.append(name)
+    if options.keep is not None:
+        table.check_columns(options.keep)
+        if options.output is not None and not isinstance(
+            table.output(options.output, options.output_column), LabelsFolder
+        ):
+            raise ValueError(
+                f"--keep needs --output as a folder of Parquet files, got "
+                f"{redact(options.output)!r}. Leave it out."
+            )
     outputs = {
         flag: output
         for flag, output in _outputs.outputs_of(options).items()

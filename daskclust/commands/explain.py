@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import check_outputs, refuse_model_of_table
 from daskclust.commands._tables import (
     add_table_arguments,
+    explained_table,
     feature_names,
     is_table,
     table_for,
@@ -59,6 +61,8 @@ def _run(options: argparse.Namespace) -> int:
     columns: list[str] | None = None
     if is_table(options):
         table, model = table_for(options, model), without_names(model)
+        if options.keep is not None:
+            table.check_columns(options.keep)
         columns, blocks = feature_names(table), table.frame.npartitions
     else:
         refuse_model_of_table(options.model)
@@ -69,7 +73,12 @@ def _run(options: argparse.Namespace) -> int:
         open_client(options, useful_workers=blocks, progress=progress),
     ):
         with progress.task("Profiles and rules"):
-            found, told = explained(model, cube if columns is None else table.samples, columns)
+            if columns is None:
+                found, told = explained(model, cube)
+            else:
+                # Of a page only nearest rows tell what vectors are; tables may hold all numbers.
+                whole = not str(options.output).lower().endswith(".html")
+                found, told = explained_table(model, table, options, of_vectors=whole)
         if options.output is not None:
             _write(options, type(model).__name__, found, told)
 
@@ -120,11 +129,14 @@ def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> Non
 
 
 def _as_json(found: Any, told: Any) -> dict[str, Any]:
-    frame = found.to_frame()
     clusters = []
+    features = [{}] * len(found.names) if found.are_vectors else _features_of(found)
+    cells = (
+        None
+        if found.nearest_cells is None
+        else json.loads(found.nearest_cells.to_json(orient="records"))
+    )
     for at, name in enumerate(found.names):
-        part = frame.iloc[at * len(found.features) : (at + 1) * len(found.features)]
-        lines = part.reset_index(level="cluster", drop=True).drop(columns=["size", "share"])
         near = found.nearest_rows[at]
         clusters.append(
             {
@@ -133,18 +145,15 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
                 "class": found.classes[at],
                 "size": float(found.sizes[at]),
                 "share": float(found.shares[at]),
-                "what": found.describe(int(found.labels[at])),
-                "features": {
-                    # JSON has no NaN and no infinity.
-                    key: {
-                        column: float(value) if np.isfinite(value) else None
-                        for column, value in line.items()
-                    }
-                    for key, line in lines.to_dict(orient="index").items()
-                },
+                **features[at],
                 "nearest_rows": near[near >= 0].tolist(),
             }
         )
+        if cells is not None:
+            clusters[-1]["nearest_cells"], cells = (
+                cells[: (near >= 0).sum()],
+                cells[(near >= 0).sum() :],
+            )
         if found.pixels is not None:
             clusters[-1]["nearest_pixels"] = found.pixels[at][near >= 0].tolist()
     out: dict[str, Any] = {"command": "explain", "clusters": clusters}
@@ -166,15 +175,33 @@ def _as_json(found: Any, told: Any) -> dict[str, Any]:
     return out | {"fidelity": told.fidelity, "rules": rules, "without_rule": absent}
 
 
+def _features_of(found: Any) -> list[dict[str, Any]]:
+    """Return what sets each cluster apart, and its features in numbers."""
+    frame, p = found.to_frame(), len(found.features)
+    told = []
+    for at, label in enumerate(found.labels.tolist()):
+        part = frame.iloc[at * p : (at + 1) * p]
+        lines = part.reset_index(level="cluster", drop=True).drop(columns=["size", "share"])
+        values = {
+            # JSON has no NaN and no infinity.
+            key: {name: float(v) if np.isfinite(v) else None for name, v in line.items()}
+            for key, line in lines.to_dict(orient="index").items()
+        }
+        told.append({"what": found.describe(label), "features": values})
+    return told
+
+
 def _as_text(found: Any, told: Any) -> list[str]:
     width = max(7, *(len(name) for name in found.names))
     things = "rows" if found.pixels is None else "pixels"
-    lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  what sets it apart"]
+    what = "nearest row" if found.are_vectors else "what sets it apart"
+    lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  {what}"]
     for at, name in enumerate(found.names):
+        said = found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
         lines.append(
-            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  "
-            f"{found.describe(int(found.labels[at]))}"
+            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {said}"
         )
+    lines += ["", f"Advice    {found.advice}"] if found.advice else []
     if found.values_are not in (None, "value"):
         lines += ["", f"Values    {found.values_are}"]
     if found.told_apart:

@@ -12,7 +12,7 @@ from daskclust.colors import Legend
 from daskclust.engine import compute
 from daskclust.plotting import label_colors
 from daskclust.report.page import Page, escape, map_png, svg
-from daskclust.report.summary import area_unit
+from daskclust.report.summary import area_unit, singles_advice
 
 #: Color of the pixels that are right in a picture of errors, and its longer side.
 _RIGHT, _SIDE = "#d4dade", 1000
@@ -250,8 +250,10 @@ def add_violations(page: Page, model: Any) -> None:
     )
 
 
-#: Features that are told of each cluster, and clusters that have a table of their own.
+#: Features that are told of each cluster, and clusters that are shown in full: the largest.
 _FEATURES, _CLUSTERS = 8, 60
+#: Clusters up to which they are in the order of their numbers, as in the legend; else by size.
+_FEW = 20
 
 
 def explained_page(title: str, profiles: Any, rules: Any) -> str:
@@ -277,26 +279,66 @@ def add_profiles(
 
     `rules` may be the reason why there are none.
     """
-    table = f'<div class="wide">{profiles._repr_html_()}</div>'
-    page.section("What sets the clusters apart", table)
+    order = np.arange(len(profiles.sizes))
+    if len(order) > _FEW:
+        order = np.argsort(-profiles.sizes, kind="stable")
+    largest, small = profiles.of(order[:_CLUSTERS]), profiles.of(order[_CLUSTERS:])
+    advice = singles_advice(profiles.sizes)
+    said = f"<p><strong>Advice:</strong> {escape(advice)}</p>" if advice else ""
+    heading = "Clusters" if profiles.are_vectors else "What sets the clusters apart"
+    page.section(heading, f'{said}<div class="wide">{largest._repr_html_()}</div>{_folded(small)}')
+    if profiles.are_vectors:
+        return
+    if colors is not None:
+        colors = [colors[at] for at in order[:_CLUSTERS]]
+    left_out = len(small.labels)
+    if not isinstance(rules, str) and rules is not None and left_out:
+        rules = rules.of(set(largest.names))
+    profiles = largest
     k, shown = len(profiles.labels), min(len(profiles.features), 40)
     is_spectrum = profiles.are_spectra
     size = (11.0, 4.4) if is_spectrum else (min(2.5 + 0.8 * k, 14.0), 1.4 + 0.3 * shown)
     what = "Spectra" if is_spectrum else "Differences from the rest"
-    picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {k} clusters")
+    of = f"the {k} largest clusters" if left_out else f"{k} clusters"
+    picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {of}")
     left = len(profiles.features) - shown
     said = f"<figcaption>The {shown} features that tell most; {left:,} more are not drawn."
     said = f"{said}</figcaption>" if left and not is_spectrum else ""
-    page.section(f"{what} of the clusters", f'<figure class="wide">{picture}{said}</figure>')
+    whose = "largest clusters" if left_out else "clusters"
+    page.section(f"{what} of the {whose}", f'<figure class="wide">{picture}{said}</figure>')
     if rules is not None:
         told = f"<p>{escape(rules)}</p>" if isinstance(rules, str) else rules._repr_html_()
         page.section("Rules", f'<div class="wide">{told}</div>')
     numbers = "".join(
-        f"<details><summary>Cluster {escape(profiles.names[at])}</summary>"
+        f"<details><summary>{escape(_titled(profiles.names[at]))}</summary>"
         f"{_table(profiles, at, label)}</details>"
-        for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist())
+        for at, label in enumerate(profiles.labels.tolist())
     )
-    page.section("Each cluster in numbers", numbers + _more(k - _CLUSTERS))
+    page.section("Each cluster in numbers", numbers + _more(left_out))
+
+
+def _folded(profiles: Any) -> str:
+    """Return small clusters as a table that opens on demand."""
+    k = len(profiles.labels)
+    if not k:
+        return ""
+    single = int((profiles.sizes == 1).sum())
+    lines = "".join(
+        f"<tr><td>{escape(name)}</td>{_numbers([f'{size:,.0f}'])}"
+        f"<td>{escape(profiles.spot(at, 0) if profiles.nearest_rows[at, 0] >= 0 else '')}</td></tr>"
+        for at, (name, size) in enumerate(zip(profiles.names, profiles.sizes, strict=True))
+    )
+    things = _things(profiles)
+    return (
+        f"<details><summary>{k:,} smaller clusters with {profiles.sizes.sum():,.0f} {things} "
+        f"({profiles.shares.sum():.1%}); {single:,} of them have one</summary>"
+        f'<div class="wide"><table><thead><tr><th>cluster</th>{_heads([things])}'
+        f"<th>nearest</th></tr></thead><tbody>{lines}</tbody></table></div></details>"
+    )
+
+
+def _titled(name: str) -> str:
+    return f"Cluster {name}" if name.isdecimal() else name
 
 
 def _things(profiles: Any) -> str:

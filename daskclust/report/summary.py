@@ -106,6 +106,22 @@ def n_clusters_of(model: Any) -> int:
     return len(model.classes_) if found is None else int(found)
 
 
+def singles_advice(sizes: Any) -> str:
+    """Say what to do if most clusters have one row; else nothing.
+
+    >>> singles_advice([9, 1, 1])[:40]
+    '2 of 3 clusters have one row: these rows'
+    """
+    single, k = int(np.sum(np.asarray(sizes) == 1)), len(sizes)
+    if k < 3 or single <= k / 2:
+        return ""
+    return (
+        f"{single:,} of {k:,} clusters have one row: these rows are outliers, or there are too "
+        'many clusters. Ask for fewer; use metric="cosine" for vectors of different lengths, or '
+        "HDBSCAN, which calls outliers noise."
+    )
+
+
 #: Pixels along the longer side of the small map.
 _SIDE = 2500
 

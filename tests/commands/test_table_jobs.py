@@ -538,3 +538,41 @@ def test_rules_of_a_report_call_clusters_what_profiles_call_them(
     assert code == 0, err
     rules = (tmp_path / "r.html").read_text().split(">Rules<")[1].split("</section>")[0]
     assert {kind for kind in KINDS if f"<td>{kind}</td>" in rules} == set(KINDS)
+
+
+@pytest.mark.filterwarnings("always:Column", "always:.* lie outside")
+def test_a_fit_and_its_report_name_the_column_that_decides_alone(
+    said: Said, frame: pandas.DataFrame, address: str
+) -> None:
+    frame = frame.assign(b=1000.0 * frame["b"], name=[f"row <{i}>" for i in range(90)])
+    frame.to_parquet("t.parquet")
+    words = ("--columns", "a,b", "--n-clusters", 3, "--scheduler", address)
+    code, _, err = said(
+        *("fit", "t.parquet", *words, "--report", "r.html", "--truth", "species"),
+        *("--keep", "name"),
+        *("--model", "m.zarr"),
+    )
+    assert code == 0, err
+    assert "warning: Column 1 ('b') of X has over 99.9 % of the variance" in err
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "<strong>Advice:</strong> b has over 99.9 % of the variance" in page
+    assert ": row &lt;" in page
+    code, out, err = said("explain", "m.zarr", "t.parquet", "--scheduler", address)
+    assert code == 0, err
+    assert "Advice    b has over 99.9 % of the variance" in out
+    large = frame.assign(a=frame["a"] * 1e6, b=frame["b"] * 1e6)
+    large.to_parquet("large.parquet")
+    code, out, err = said("explain", "m.zarr", "large.parquet", "--scheduler", address)
+    assert code == 0, err
+    assert not hasattr(daskclust.load("m.zarr"), "feature_names_in_")
+    assert " of the rows of X lie outside the range of the data" in err
+
+
+def test_a_fit_names_the_column_of_a_missing_value(
+    said: Said, frame: pandas.DataFrame, address: str
+) -> None:
+    frame.assign(a=frame["a"].where(frame["id"] != 7)).to_parquet("t.parquet")
+    options = ("--n-clusters", 3, "--model", "m.zarr", "--scheduler", address)
+    code, _, err = said("fit", "t.parquet", "--columns", "b,a", *options)
+    assert code == 1
+    assert "the first at row 7, column 1 ('a')" in err

@@ -176,3 +176,44 @@ def test_a_file_that_changes_is_an_error(tmp_path: Path) -> None:
     np.save(path, vectors("int16"))
     with pytest.raises(OSError, match="is another file than the one that was opened"):
         KMeans(3, random_state=0).fit(table.samples)
+
+
+def test_a_report_of_many_clusters_of_vectors(said: Said, address: str) -> None:
+    """80 clusters: 39 of some rows, which texts describe, and 41 of one outlier each."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rng = np.random.default_rng(0)
+    places = np.append(np.repeat(np.arange(39), np.arange(39) + 4), 39 + np.arange(41))
+    x = 100.0 * rng.permutation(np.eye(80))[places] + 0.01 * rng.normal(size=(len(places), 80))
+    texts = [f"About <topic> {place}" for place in places]
+    pyarrow.parquet.write_table(
+        pyarrow.table({"id": np.arange(len(x)), "text": texts, "v": list(x)}), "v.parquet"
+    )
+    words = ("fit", "v.parquet", "--columns", "v", "--n-clusters", 80, "--init", "maximin")
+    outputs = ("--report", "r.html", "--scheduler", address)
+    code, out, err = said(*words, *outputs)
+    assert code == 0, err
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert ": About &lt;topic&gt; 38<br>" in page  # columns of text are shown unasked
+    code, out, err = said(*words, *outputs, "--output", "out", "--keep", "id,text", "--overwrite")
+    assert code == 0, err
+    assert "Sizes" in out
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "<strong>Advice:</strong> 41 of 80 clusters have one row" in page
+    assert "v[" not in page
+    assert "AUC" not in page
+    first = page.index("About &lt;topic&gt; 38")
+    assert first < page.index("About &lt;topic&gt; 37") < page.index("About &lt;topic&gt; 4")
+    assert "20 smaller clusters with 20 rows" in page
+    assert "20 of them have one" in page
+    shown = page[first - 40 : first]
+    assert " | " in shown
+    found = pandas.read_parquet("out")
+    assert found.columns.tolist() == ["id", "text", "label"]
+    assert len({*zip(places, found["label"], strict=True)}) == 80
+    code, _, err = said(*words, "--output", "o.npy", "--scheduler", address, "--keep", "id")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "--keep needs --output as a folder of Parquet files, got 'o.npy'" in err
+    code, _, err = said(*words, "--output", "o", "--scheduler", address, "--keep", "txt")
+    assert "no column 'txt'" in err
