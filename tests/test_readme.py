@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import daskclust
@@ -56,17 +58,40 @@ def test_markers_of_the_test_commands_are_complementary() -> None:
     assert long[1] == "slow or benchmark"
 
 
+def check_sentences(names: dict[str, Any]) -> None:
+    """Check what the README says about the variables of its examples."""
+    plain, model, y = names["plain"], names["sparse"], names["y"]
+    shown = re.search(r"flatnonzero\(model.feature_weights_\)  # \[([\d ]+)\]", README)
+    said = re.search(r"fit\(X\)  # index ([\d.]+)\n.*weight 0; index ([\d.]+)\n", README, re.DOTALL)
+    assert shown is not None
+    assert said is not None
+    found = np.flatnonzero(model.feature_weights_).tolist()
+    assert found == [int(number) for number in shown[1].split()]
+    ari = daskclust.metrics.adjusted_rand_score
+    scores = ari(y, plain.labels_), ari(y, model.labels_.compute())
+    assert said.groups() == tuple(f"{score:.2f}" for score in scores)
+    # No start would help: the groups have a larger sum of squares than what k-means finds.
+    centers = np.array([names["X"][y == label].mean(axis=0) for label in range(3)])
+    assert plain.inertia_ < ((names["X"] - centers[y]) ** 2).sum()
+    pixels = re.search(r"the classes of (\d+) pixels", README)
+    assert pixels is not None
+    assert int(pixels[1]) == (names["few"] >= 0).sum()
+
+
 def test_examples_run_and_print_what_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     examples = blocks("python")
     assert examples
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for number, example in enumerate(examples):
         exec(compile(example, f"README.md, example {number + 1}", "exec"), names)
+        if "PCSKMeans" in example:
+            names["sparse"] = names["model"]
     assert capsys.readouterr().out == "".join(blocks("text"))
     assert (tmp_path / "labels.zarr").is_dir()
+    check_sentences(names)
     assert os.listdir(tmp_path / "scene.zarr")
 
 

@@ -35,6 +35,7 @@ from whole_fits import inertia
 MODULES = {
     "daskclust": "daskclust",
     "faiss": "faiss",
+    "faiss k-means++": "faiss",
     "SuperKMeans": "superkmeans",
     "scikit-learn": "sklearn",
 }
@@ -101,11 +102,13 @@ def _fit(peer: str, rows: np.ndarray, k: int, seed: int, iterations: int) -> tup
         with daskclust.on_iteration(note):
             model = daskclust.KMeans(k, max_iter=iterations, random_state=seed).fit(rows)
         return model.cluster_centers_, trace
-    if peer == "faiss":
+    if peer.startswith("faiss"):
         import faiss
 
-        p = rows.shape[1]
-        model = faiss.Kmeans(p, k, niter=iterations, seed=seed, max_points_per_centroid=len(rows))
+        p, options = rows.shape[1], {"max_points_per_centroid": len(rows)}
+        if peer != "faiss":  # by default it starts from random rows
+            options["init_method"] = faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS
+        model = faiss.Kmeans(p, k, niter=iterations, seed=seed, **options)
         model.train(rows)
         return model.centroids, None
     if peer == "SuperKMeans":

@@ -131,3 +131,29 @@ def test_kmeans_of_jasper_ridge(data_dir: Path) -> None:
     whitened = [score("whitened", seed) for seed in range(3)]
     found = (score("none", 0), score("angle", 0), min(whitened), max(whitened))
     assert all(map(nearly, told.groups(), map(str, found)))
+
+
+def clusterers() -> list[str]:
+    """Names of all estimators that find clusters, or spread labels."""
+    names = [name for name in daskclust.__all__ if isinstance(getattr(daskclust, name), type)]
+    return [name for name in names if hasattr(getattr(daskclust, name), "fit")]
+
+
+@pytest.mark.parametrize("page", ["missing-values.md", "which-estimator.md"])
+def test_pages_that_compare_estimators_name_all(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    tables = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    assert len(clusterers()) > 12
+    assert not [name for name in clusterers() if not re.search(rf"\b{name}\b", tables)]
+
+
+def test_estimators_refuse_missing_values_as_the_page_says() -> None:
+    page = (ROOT / "docs" / "missing-values.md").read_text()
+    refusing = re.findall(r"^\| (.*) \| an error \|$", page, re.MULTILINE)
+    names = re.findall(r"\w+", " ".join(refusing))
+    assert len(names) == 7
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[3, 1] = np.nan
+    for name in names:
+        with pytest.raises(ValueError, match=r"NaN: the first at row 3, column 1"):
+            getattr(daskclust, name)().fit(X)

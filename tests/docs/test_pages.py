@@ -52,6 +52,15 @@ APART = {"tutorials/scene-to-change.md": "--hold-out"}
 TOLD = {
     "how-to/explain.md": [(r'# "(.*;) \.\.\."', "found.describe(0)")],
     "tutorials/few-labels.md": [(r"label (\d+) pixels", "len(y[0])")],
+    "tutorials/table.md": [
+        (r"features (\d+) to \d+ have weights", "np.flatnonzero(sparse.feature_weights_)[0]"),
+        (r"features \d+ to (\d+) have weights", "np.flatnonzero(sparse.feature_weights_)[-1]"),
+        (
+            r"K-means reaches about a (third)",
+            "{0.33: 'third', 0.34: 'third'}[round(scores['KMeans'], 2)]",
+        ),
+        (r"a third, sparse k-means (\d)", "f\"{scores['SparseKMeans']:g}\""),
+    ],
 }
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
