@@ -74,18 +74,23 @@ class Learner:
         self._medoids = np.stack([self._values[self._place[int(row)]] for row in medoids])
 
     @classmethod
-    def of(cls, cube: Any, seed: int, tell: Callable[[str], Any]) -> Learner:
-        """Find prototypes, cells and pixels of a cube of complete pixels as stored; some passes."""
-        data = open_for_questions(cube, None)
+    def of(
+        cls, cube: Any, seed: int, tell: Callable[[str], Any], exclude: Any = None
+    ) -> Learner:
+        """Find prototypes, cells and pixels of a cube of complete pixels as stored; some passes.
+
+        Pixels that are True in the image `exclude` are never asked for.
+        """
         none = np.empty(0, np.int64)
         with tell("Cells (2 passes)"):
-            cells = find_cells(data, none, _SPARE, seed)
+            cells = find_cells(open_for_questions(cube, None, exclude), none, _SPARE, seed)
         table = cells.table
         rows = np.unique(np.concatenate([table.medoids, table.drawn, table.anywhere]))
         with tell("Pixels worth a question"):
             pixels = questions_of(cube, rows[rows >= 0])
         with tell("Prototypes"):
-            graph = KeptGraph.of(data, seed)
+            # Of all pixels: the fit that is saved learns from them, too.
+            graph = KeptGraph.of(open_for_questions(cube, None), seed)
         return cls(cube, cells, pixels, graph, seed)
 
     def read(self, pixels: Sequence[tuple[int, int]]) -> list[Array | None]:

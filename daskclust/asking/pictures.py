@@ -87,10 +87,13 @@ class _Nearest:
 
 
 class Pictures:
-    """Tiles of a cube at steps of 1, 2, 4, ... pixels."""
+    """Tiles of a cube at steps of 1, 2, 4, ... pixels.
 
-    def __init__(self, cube: Any) -> None:
-        self.cube = cube
+    `mapped` is the cube without the pixels of which no class is shown, the same by default.
+    """
+
+    def __init__(self, cube: Any, mapped: Any = None) -> None:
+        self.cube, self._mapped = cube, cube if mapped is None else mapped
         self.shape = height, width = int(cube.shape[0]), int(cube.shape[1])
         #: The coarsest level, and the one that is read once: every 2^level-th pixel.
         self.top, self._read_once = (
@@ -160,7 +163,8 @@ class Pictures:
         return np.concatenate(valid), np.concatenate(values)
 
     def _take(self, places: NDArray[np.intp], make: Any) -> tuple[Bools, Array]:
-        kept, values = take_pixels(self.cube, places.ravel(), make=make)
+        cube = self._mapped if make is self._nearest else self.cube
+        kept, values = take_pixels(cube, places.ravel(), make=make)
         valid = np.zeros(places.size, bool)
         valid[kept] = True
         out = np.zeros((places.size, *values.shape[1:]), values.dtype)

@@ -86,6 +86,23 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         )
 
 
+def add_exclude_argument(group: Any) -> None:
+    group.add_argument(
+        "--exclude",
+        metavar="STORE[::NAME]",
+        help="pixels that nobody can label: boolean image, true where no question is asked, or "
+        "polygons; they stay in the map",
+    )
+
+
+def open_exclusion(cube: Any, options: argparse.Namespace) -> Any:
+    """Open the image that ``--exclude`` names, None without; only metadata are read."""
+    if options.exclude is None:
+        return None
+    store, name = store_and_variable(options.exclude)
+    return cube.open_exclusion("--exclude", local_name(store), variable=name)
+
+
 def as_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
@@ -235,7 +252,7 @@ def parts_of(text: str) -> list[str]:
 def inputs_of(options: argparse.Namespace, *names: str) -> dict[str, str | None]:
     """Return the paths of what a command reads, options `names` too, by what messages say."""
     found: dict[str, str | None] = {**paths_of(options.cube)}
-    for name in ("labels", "truth", "mask"):
+    for name in ("labels", "truth", "mask", "exclude"):
         text = getattr(options, name, None)
         parts = [] if text is None else parts_of(text)
         for i, part in enumerate(parts, start=1):

@@ -391,8 +391,10 @@ _COMPUTED_BY = (
     "cannot_link_weight estimator seed"
 ).split()
 #: As much, but no part of the marks of jobs that do without.
-_COMPUTED_WITH = "columns label_column hold_out groups smooth min_pixels wavelengths".split()
-_PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")
+_COMPUTED_WITH = (
+    "columns label_column hold_out groups smooth min_pixels wavelengths exclude"
+).split()
+_PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
 
 def job_mark(

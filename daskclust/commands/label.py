@@ -13,9 +13,11 @@ from typing import Any
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    add_exclude_argument,
     as_names,
     count_pixels,
     open_cube_of,
+    open_exclusion,
     paths_of,
 )
 from daskclust.commands._estimators import make_estimator
@@ -64,6 +66,7 @@ def add_command(commands: Any) -> None:
         metavar="NAME,...",
         help="classes to begin with; the page adds more",
     )
+    add_exclude_argument(group)
     group.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="fixes the questions (default: 0)"
     )
@@ -138,6 +141,7 @@ def _run(options: argparse.Namespace) -> int:
     saving = _fit_options(options)
     # Refused before anybody answers a question.
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
+    inputs["--exclude"] = options.exclude
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
     outputs = check_outputs(saving, inputs, mark)
     place = local_path(options.labels)
@@ -156,6 +160,7 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
 
     file = AnswersFile(options.labels)
     cube = open_cube_of(options)
+    exclude = open_exclusion(cube, options)
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:
         options.parser.error(
@@ -192,7 +197,8 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
         fit_by(client, model, job, progress, time.perf_counter())
         return places_of(saving)
 
-    page = Page(session, Pictures(cube), file, save, progress.task)
+    pictures = Pictures(cube, None if exclude is None else cube.excluding(exclude))
+    page = Page(session, pictures, file, save, progress.task)
     with ExitStack() as stack:
         try:
             url = stack.enter_context(serve(page, options.port))
@@ -208,18 +214,18 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
         client = stack.enter_context(
             open_client(options, useful_workers=cube.blocks.count, progress=progress)
         )
-        page.run(lambda page: _prepare(page, cube, options.seed))
+        page.run(lambda page: _prepare(page, cube, options.seed, exclude))
     return 0
 
 
-def _prepare(page: Any, cube: Any, number: int) -> Any:
+def _prepare(page: Any, cube: Any, number: int, exclude: Any) -> Any:
     from daskclust.asking.learner import Learner
 
     count_pixels(cube, page.tell)
     with page.tell("Overview"):
         page.pictures.look(page.pictures.bands, page.pictures.stretch)
         page.show_scene()
-    learner = Learner.of(cube, number, page.tell)
+    learner = Learner.of(cube, number, page.tell, exclude)
     with page.tell("Cells of the overview"):
         page.pictures.classify(learner.cells)
     return learner

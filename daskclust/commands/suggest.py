@@ -40,6 +40,7 @@ def add_command(commands: Any) -> None:
         help="LabelSpreading that fit has saved for this scene (default: one is fitted)",
     )
     group = parser.add_argument_group("questions")
+    _cubes.add_exclude_argument(group)
     group.add_argument(
         "--n", type=natural, default=20, metavar="NUMBER", help="how many pixels (default: 20)"
     )
@@ -98,13 +99,14 @@ def _suggest(
 
     progress = Progress()
     image = None
+    exclude = _cubes.open_exclusion(cube, options)
     if options.labels is not None:
         image = _cubes.open_labels(cube, options, "labels")
     with open_client(options, useful_workers=cube.blocks.count, progress=progress):
         n_valid = _cubes.count_pixels(cube, progress.task)
         known, n_vain = (None, 0) if image is None else _known(options, cube, image)
         has_labels = known is not None and len(known[0]) > n_vain
-        given = {"y": known, "model": model, "random_state": options.seed}
+        given = {"y": known, "model": model, "exclude": exclude, "random_state": options.seed}
         gain = None
         with progress.task("Questions", rows=n_valid):
             if has_labels or model is not None:

@@ -390,6 +390,38 @@ def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
     return source.valid(number, excluded)[0]
 
 
+def block_row_values(source: CubeSource, number: int, excluded: _Excluded, values: Array) -> Array:
+    """Return the values of the valid pixels of a block, out of those of all its pixels."""
+    return values[block_valid(source, number, excluded)]
+
+
+def as_mask(name: str, image: Any) -> Any:
+    """Return a boolean image as it is, and one of 0 and 1 as a lazy boolean one.
+
+    Other values, except nodata, are an error when they are read.
+    """
+    values = image.values
+    if values.dtype == bool:
+        return values
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{name} has dtype {values.dtype}; expected bool, or 0 and 1.")
+    return da.asarray(values).map_blocks(
+        _mask_block, argument=name, nodata=image.nodata, dtype=bool, meta=np.empty((0, 0), bool)
+    )
+
+
+def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Bools:
+    found = values == 1
+    known = [value for value in (0, *nodata) if _holds(values.dtype, value)]
+    wrong = ~(found | np.isin(values, known))
+    if wrong.any():
+        raise ValueError(
+            f"{argument} holds the value {values[wrong][0]}; expected a boolean image, or one of 0 and "
+            "1, which is True where a pixel must not be asked about."
+        )
+    return np.asarray(found)
+
+
 def block_survey(source: CubeSource, number: int, excluded: _Excluded, *, moments: bool) -> Floats:
     """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
 

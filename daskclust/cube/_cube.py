@@ -22,9 +22,11 @@ from daskclust.cube._metadata import Names
 from daskclust.cube._sources import Image, are_features, open_image, read_image
 from daskclust.cube._writing import write_labels, write_map
 from daskclust.cube.bands import as_ranges
+from daskclust.cube.formats.opening import kind_of
+from daskclust.cube.formats.vector import rasterize_file
 from daskclust.cube.label_images import resampled, with_codes
 from daskclust.cube.label_map import LabelMap, as_data_array
-from daskclust.cube.layout import merged_in_tree, unflatten
+from daskclust.cube.layout import flatten, merged_in_tree, unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
 from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, whitened
 from daskclust.cube.smoothing import smooth
@@ -453,6 +455,36 @@ class Cube:
             class_column=class_column,
         )
         return with_codes(name, opened)
+
+    def open_exclusion(self, name: str, image: Any, *, variable: str | None = None) -> Any:
+        """Open an image of pixels that must not be asked about: (y, x), bool; nothing is computed.
+
+        `image` is a boolean image, one of 0 and 1, or a vector file, whose features cover pixels;
+        `name` is that of the argument, for messages.
+        """
+        if are_features(image) and kind_of(image) == "vector":
+            codes, _ = rasterize_file(image, self.pixel_grid, self.chunks, covers=True)
+            return codes >= 0
+        return _blocks.as_mask(name, self.open_map(name, image, variable=variable))
+
+    def rows_where(self, mask: Any) -> da.Array:
+        """Return the values of a boolean image at the rows: lazy, (n_valid,)."""
+        return self._per_block(
+            _blocks.block_row_values,
+            flatten(mask, self.blocks),
+            sizes=self.block_counts,
+            dtype=bool,
+            token="daskclust-rows-where",
+        )
+
+    def excluding(self, mask: Any) -> Self:
+        """Return the cube with more pixels excluded, from which pixels are read by their place.
+
+        Counts of rows are still those of this cube.
+        """
+        other, more = copy(self), flatten(mask, self.blocks)
+        other._excluded = more if self._excluded is None else self._excluded | more
+        return other
 
     rows_of = _blocks.rows_of
 

@@ -101,20 +101,47 @@ def take_pixels(
     return kept[ascending], np.concatenate(values)[ascending]
 
 
+#: Places in an image that are drawn at most, for pixels that are rare.
+_MOST_PLACES = 2**24
+#: Pixels of which there must be so large a share of those wanted, or more places are drawn.
+_ENOUGH = 0.25
+
+
 def sample_pixels(
-    cube: Any, count: int, seed: int, counted: Surveyed | None = None
+    cube: Any, count: int, seed: int, counted: Surveyed | None = None, *, without: Any = None
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
 
     About `count` of them, and of up to 16 384 of these the pixels to the right and below.
-    `counted` is the survey of the cube by default.
+    `counted` is the survey of the cube by default. Pixels of the image `without` (y, x), bool, are
+    not drawn: one more pass over this image, and another one where few of the others have data.
     """
     counted = cube._survey if counted is None else counted
     height, width = cube.blocks.shape
     total = height * width
     # A mostly masked image needs more places for as many pixels.
     known = max(1, sum(counted.counts))
-    wanted = draw_numbers(total, -(-count * total // known), seed)
+    n_places = -(-count * total // known)
+    if without is None:
+        return _sampled(cube, n_places, seed, counted)
+    (n_without,) = compute("the excluded pixels", da.asarray(without).sum())
+    n_places = int(n_places * total / max(1, total - int(n_without)))
+    cube = cube.excluding(without)
+    while True:
+        n_places = min(n_places, total, _MOST_PLACES)
+        found = _sampled(cube, n_places, seed, counted)
+        if len(found[0]) >= _ENOUGH * count or n_places in (total, _MOST_PLACES):
+            return found
+        n_places *= 16
+
+
+def _sampled(
+    cube: Any, n_places: int, seed: int, counted: Surveyed
+) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+    """Read the valid ones of so many places of an image, and their neighbors; one pass."""
+    height, width = cube.blocks.shape
+    total = height * width
+    wanted = draw_numbers(total, n_places, seed)
     some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
     right = some[some % width < width - 1]
     below = some[some < total - width]

@@ -18,9 +18,15 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import Scene, check_rows, check_values, cube_of_fit
 from daskclust.kernels.nearest.several import nearest_several
+from daskclust.prototypes.excluded import Excluded, read_excluded
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior, margins, sharpened
-from daskclust.prototypes.state import count_prototypes, draw_sample, find_prototypes
+from daskclust.prototypes.state import (
+    count_prototypes,
+    draw_sample,
+    find_prototypes,
+    sample_size,
+)
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.connectivity import CELLS, SAME, CellRequest, CellTable
@@ -215,20 +221,36 @@ class Doubt:
 
 @dataclass(frozen=True)
 class QuestionData:
-    """Data opened for questions."""
+    """Data opened for questions; rows that are `excluded` have the weight 0."""
 
     rows: Rows
     cube: Any
     model: LabelSpreading | None
+    excluded: Excluded | None = None
 
     def sample(self, n_prototypes: int, seed: int) -> SampleRows:
-        """Draw rows, of a cube by their place in the image; one pass."""
-        found = draw_sample(self.rows, self.cube, n_prototypes, seed)
+        """Draw rows, of a cube by their place in the image; one pass, and one over a mask."""
+        if self.excluded is None:
+            found = draw_sample(self.rows, self.cube, n_prototypes, seed)
+        else:
+            found = self._sample_of_others(self.excluded, sample_size(n_prototypes), seed)
         # As a float: the limit is beyond float32.  NaN is not below it either.
         if found.x.size and not float(np.abs(found.x).max()) <= LARGEST_VALUE:
             # Only now is a look at all values worth its pass: to say where the fault lies.
             check_values(self.rows.reduce(SURVEY, SurveyRequest(self.rows.n_features)))
         return found
+
+    def _sample_of_others(self, excluded: Excluded, count: int, seed: int) -> SampleRows:
+        """Draw rows that are not excluded."""
+        if self.cube is not None:
+            without = excluded.image(self.cube)
+            x, neighbors = self.cube.sample_pixels(count, seed, without=without)
+            return SampleRows(x, np.ones(len(x)), neighbors)
+        # The mask alone is read: as data of one column, of which rows are drawn by weight.
+        kept = excluded.kept
+        request = SurveyRequest(1, (seed,), count)
+        drawn = open_rows(kept[:, None], kept).reduce(SURVEY, request).picks[0]["row"]
+        return SampleRows(*self.rows.take(np.sort(drawn[drawn >= 0])))
 
     @property
     def knows_its_labels(self) -> bool:
@@ -284,15 +306,23 @@ class Cells:
         return rows[first].astype(np.int64), places[first]
 
 
-def open_for_questions(X: Any, model: LabelSpreading | None) -> QuestionData:
-    """Open data, as a model takes them if there is one; no pass but to count rows."""
+def open_for_questions(
+    X: Any, model: LabelSpreading | None, exclude: Any = None
+) -> QuestionData:
+    """Open data, as a model takes them if there is one; no pass but to count rows.
+
+    `exclude` are the rows that must not be asked about, as :func:`read_excluded` takes them.
+    """
     cube: Any = X if isinstance(X, Scene) else None
     if model is None:
         data = check_rows(BaseEstimator(), X, reset=True)
     else:
         data = check_rows(model, X, reset=False)
         cube = None if cube is None else cube_of_fit(model, cube)
-    return QuestionData(open_rows(data), cube, model)
+    if exclude is None:
+        return QuestionData(open_rows(data), cube, model)
+    excluded = read_excluded(exclude, data, cube)
+    return QuestionData(open_rows(data, excluded.kept), cube, model, excluded)
 
 
 def find_cells(
@@ -306,6 +336,13 @@ def find_cells(
     wanted = min(max(_LEAST, _A_QUESTION * count), _MOST)
     n_prototypes = count_prototypes(wanted, data.rows.n_rows)
     sample = data.sample(n_prototypes, seed)
+    if data.excluded is not None:
+        if not len(sample.x):
+            raise ValueError(
+                f"exclude leaves none of the {data.rows.n_rows} rows to ask about; expected rows "
+                "that somebody can label. Exclude fewer."
+            )
+        n_prototypes = count_prototypes(n_prototypes, len(sample.x))
     doubt: Callable[[Array], Floats] | None = None
     n_doubts = 1
     if data.model is None:

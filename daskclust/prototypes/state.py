@@ -44,13 +44,18 @@ def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
     return min(wanted, max(n_rows // _LEAST_ROWS, least), n_rows)
 
 
+def sample_size(n_prototypes: int) -> int:
+    """Return the number of rows that are drawn for so many prototypes."""
+    return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
+
+
 def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
     """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
 
     Sample weights of a cube are left to the counts: what the views and prototypes are made of does
     not have to weigh exactly.
     """
-    count = max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
+    count = sample_size(n_prototypes)
     if cube is not None:
         x, neighbors = cube.sample_pixels(count, seed)
         return SampleRows(x, np.ones(len(x)), neighbors)

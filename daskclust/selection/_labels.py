@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import (
     DOUBTS,
     Cells,
-    QuestionData,
     find_cells,
     foresee,
     influence,
@@ -41,7 +40,13 @@ class Questions:
 
 
 def suggest_labels(
-    X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
+    X: Any,
+    n: int,
+    *,
+    y: Any = None,
+    model: Any = None,
+    exclude: Any = None,
+    random_state: Any = None,
 ) -> Ints:
     """Suggest the rows whose labels would help most, in the order in which to ask.
 
@@ -60,10 +65,14 @@ def suggest_labels(
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         What is known, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested
         again, nor are those listed in ``(rows, labels)`` with the label -1: rows whose class
-        could not be told.
+        could not be told.  Rows similar to these come later.
     model : LabelSpreading, optional
         Fitted to X and to labels of it; where it is omitted and there are labels, one is
         fitted with its defaults.
+    exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
+        Rows that must not be suggested: True in a mask, or their numbers as integers.  For a
+        Cube also a boolean image of shape (y, x), or the path of one or of a vector file.
+        Such rows have no influence on which other rows are suggested.  A lazy mask stays lazy.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -75,8 +84,9 @@ def suggest_labels(
     Raises
     ------
     ValueError
-        For more questions than rows that are neither labeled nor listed with -1, NaN or
-        infinity in X, a model that is no LabelSpreading or was fitted to other data.
+        For more questions than rows that are neither labeled, excluded nor listed with -1, NaN
+        or infinity in X, a model that is no LabelSpreading or was fitted to other data, and
+        for `exclude` of another length, with row numbers out of range, or of all rows.
     ConstraintError
         For labels that cannot be used, and rows out of range.
     NotFittedError
@@ -93,6 +103,12 @@ def suggest_labels(
     as ``predict_proba``, that finds for each how uncertain its rows are and which row is nearest.
     *Prototypes*: 400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.
     *To the client*: the sample, and tables of the prototypes; never anything of length n_rows.
+    A mask in `exclude` takes one more pass, which reads the mask alone.
+
+    *The label -1 or* `exclude`: -1 says that somebody was asked in vain, so that similar rows are
+    not worth a question either.  `exclude` is for rows that nobody can label in any case, such as
+    roads, shadows and the background of a scene.  They are often a large part of the data, and
+    rows like them may well have a class.  The model is fitted to all rows.
 
     Rows equal to a labeled one are not suggested.  A model with more labels than it keeps as nodes
     (``2 n_prototypes``) does not know all rows that it was fitted with; give ``y``, too.
@@ -113,10 +129,12 @@ def suggest_labels(
     >>> bool(np.isin(more, rows).any())
     False
     """
-    return ask(X, n, y=y, model=model, random_state=random_state).rows
+    return ask(X, n, y=y, model=model, exclude=exclude, random_state=random_state).rows
 
 
-def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
+def ask(
+    X: Any, n: int, *, y: Any, model: Any, exclude: Any = None, random_state: Any = None
+) -> Questions:
     """Do what :func:`suggest_labels` does, and return what was found on the way."""
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
@@ -124,13 +142,13 @@ def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
     known, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
     y = None if y is None else as_labels(y)
     if model is None and y is not None:
-        data = open_for_questions(X, None)
+        data = open_for_questions(X, None, exclude)
         known, labeled = _known_rows(y, data.rows.n_rows)
         if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
-            data = QuestionData(data.rows, data.cube, model)
+            data = replace(data, model=model)
     else:
-        data = open_for_questions(X, model)
+        data = open_for_questions(X, model, exclude)
         if y is not None:
             known, labeled = _known_rows(y, data.rows.n_rows)
         elif not data.knows_its_labels:
@@ -152,7 +170,7 @@ def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
 def _too_many(n: int, free: int, n_rows: int) -> str:
     return (
         f"n={n} rows are asked for, but of the {n_rows} rows of X only {free} are neither labeled "
-        "(nor equal to a labeled row) nor asked in vain. Ask for fewer."
+        "(nor equal to a labeled row) nor excluded nor asked in vain. Ask for fewer."
     )
 
 
@@ -197,10 +215,10 @@ class ExpectedGain:
     n_labels : int
         Labels so far.
     accuracy : float
-        Mean probability of the best class over all rows: the share of rows that are right, if
-        the probabilities are.
+        Mean probability of the best class over all rows that are not excluded: the share of
+        rows that are right, if the probabilities are.
     changed, changed_low, changed_high : ndarray of shape (n,), float64
-        Share of all rows that get another class by the first 1, 2, ... answers: mean, and
+        Share of these rows that get another class by the first 1, 2, ... answers: mean, and
         the bounds of four fifths of the draws.
     gain, gain_low, gain_high : ndarray of shape (n,), float64
         By how much ``accuracy`` grows.
@@ -250,7 +268,13 @@ class ExpectedGain:
 
 
 def expected_gain(
-    X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
+    X: Any,
+    n: int,
+    *,
+    y: Any = None,
+    model: Any = None,
+    exclude: Any = None,
+    random_state: Any = None,
 ) -> ExpectedGain:
     """Estimate what the next batch of labels will change, from the model's probabilities.
 
@@ -268,6 +292,9 @@ def expected_gain(
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         The labels so far; needed where there is no `model`.
     model : LabelSpreading, optional
+    exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
+        Rows that must not be asked about, see :func:`suggest_labels`.  They do not count in the
+        shares and the accuracy that are returned.
     random_state : int, RandomState, Generator or None, default=None
         See :func:`suggest_labels`.
 
@@ -281,7 +308,7 @@ def expected_gain(
         Without any label: nothing can be expected yet.
     ValueError
         For more questions than rows without a label, NaN or infinity in X, a model that is no
-        LabelSpreading or was fitted to other data.
+        LabelSpreading or was fitted to other data, and `exclude` that cannot be used.
     NotFittedError
         For a model that is not fitted.
 
@@ -304,7 +331,7 @@ def expected_gain(
     ((4,), True)
     """
     check_integer(n, "n", 1)
-    questions = ask(X, n, y=y, model=model, random_state=random_state)
+    questions = ask(X, n, y=y, model=model, exclude=exclude, random_state=random_state)
     if questions.model is None:
         raise ConstraintError(
             "y has no label, so nothing can be expected of more; expected labels of some rows, or "

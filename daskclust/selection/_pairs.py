@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Floats, Ints
+from daskclust._types import Bools, Floats, Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.inputs import check_integer
@@ -31,7 +31,13 @@ _ALPHA = 0.9
 
 
 def suggest_pairs(
-    X: Any, n: int, *, must_link: Any = None, cannot_link: Any = None, random_state: Any = None
+    X: Any,
+    n: int,
+    *,
+    must_link: Any = None,
+    cannot_link: Any = None,
+    exclude: Any = None,
+    random_state: Any = None,
 ) -> Ints:
     """Suggest pairs of rows of which it would help to know whether they belong together.
 
@@ -53,6 +59,8 @@ def suggest_pairs(
         How many pairs.
     must_link, cannot_link : array-like of shape (m, 2), int, optional
         Answers so far, as global row numbers.
+    exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
+        Rows that must not occur in a suggested pair, see :func:`suggest_labels`.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -65,7 +73,8 @@ def suggest_pairs(
     Raises
     ------
     ValueError
-        For more pairs than there are to be asked, and NaN or infinity in X.
+        For more pairs than there are to be asked, NaN or infinity in X, and `exclude` that
+        cannot be used.
     ConstraintError
         For pairs that cannot be used.
 
@@ -106,7 +115,7 @@ def suggest_pairs(
     """
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
-    data = open_for_questions(X, None)
+    data = open_for_questions(X, None, exclude)
     n_rows = data.rows.n_rows
     most = n_rows * (n_rows - 1) // 2
     if n > most:
@@ -114,12 +123,13 @@ def suggest_pairs(
     known = PairwiseConstraints.from_fit_arguments(n_rows, must_link, cannot_link)
     known.warn_of_contradictions()
     cells = find_cells(data, known.rows, int(n), seed)
-    z = np.empty((0, cells.nodes.shape[1]))
+    z, askable = np.empty((0, cells.nodes.shape[1])), np.empty(0, bool)
     if len(known.rows):
-        z = cells.space(data.rows.take(known.rows)[0])
+        values, weight = data.rows.take(known.rows)
+        z, askable = cells.space(values), weight > 0
     cannot = ~known.pair_is_must_link
     answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
-    asked = _Asked(cells, known.rows, z, cells.place(z), answers)
+    asked = _Asked(cells, known.rows, z, cells.place(z), answers, askable)
     found = _distinct_pairs(asked, _pairs(asked, int(n)), int(n))
     if len(found) < n:
         raise ValueError(
@@ -131,21 +141,31 @@ def suggest_pairs(
 
 @dataclass(frozen=True)
 class _Asked:
-    """Points that were asked about: row numbers (m,), ascending, coordinates (m, q), and cells."""
+    """Points that were asked about: row numbers (m,), ascending, coordinates (m, q), and cells.
+
+    Those that are `askable` may be in further questions.
+    """
 
     cells: Cells
     rows: Ints
     z: Floats
     places: NDArray[np.intp]
     answers: Answers
+    askable: Bools
 
     def members(self, component: int) -> NDArray[np.intp]:
         """Positions of the points of a component."""
         return np.flatnonzero(self.answers.component == component)
 
     def farthest_member(self, component: int, point: Floats) -> int:
-        """Row of a component that is farthest from a point: such a link says the most."""
+        """Row of a component that is farthest from a point: such a link says the most.
+
+        Out of the rows that may be asked about; -1 where a component has none.
+        """
         members = self.members(component)
+        members = members[self.askable[members]]
+        if not len(members):
+            return -1
         return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmax()]])
 
     def shares(self) -> Floats:
@@ -166,15 +186,15 @@ def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:
     if len(asked.answers.neighborhoods) < 2:
         # The first point is a known one.
         far = spread_out(nodes, mass, asked.z, n + 1)
-        first = [int(row) for row in asked.rows[:1]]
+        first = [int(row) for row in asked.rows[asked.askable][:1]]
         points = [*first, *(int(row) for row in table.medoids[far])]
         wanted = first_pairs(min(n, len(points) * (len(points) - 1) // 2))
         yield from ((points[a], points[b]) for a, b in wanted)
     else:
         yield from _of_neighborhoods(asked, mass, n)
     # Data of a few rows: whatever is left.
-    rest = np.concatenate([asked.rows, table.medoids[table.medoids >= 0], table.anywhere])
-    rest = np.unique(rest)
+    medoids = table.medoids[table.medoids >= 0]
+    rest = np.unique(np.concatenate([asked.rows[asked.askable], medoids, table.anywhere]))
     yield from ((int(a), int(b)) for i, a in enumerate(rest) for b in rest[i + 1 :])
 
 
@@ -183,7 +203,8 @@ def _of_neighborhoods(asked: _Asked, mass: Floats, n: int) -> Iterator[tuple[int
     probable = asked.shares()
     far = spread_out(nodes, mass, asked.z, n)
     unsure = spread_out(nodes, mass * normalized_uncertainty(probable), asked.z, n)
-    undecided = [asked.members(component)[0] for component in answers.undecided]
+    members = (asked.members(component) for component in answers.undecided)
+    undecided = [at[asked.askable[at]][0] for at in members if asked.askable[at].any()]
     # Those whom the fewest neighborhoods are left for first.
     left = [
         int((~answers.apart[answers.component[at], answers.neighborhoods]).sum())
@@ -216,7 +237,7 @@ def _distinct_pairs(asked: _Asked, pairs: Iterator[tuple[int, int]], n: int) -> 
         pair = (min(one, other), max(one, other))
         both_known = one in place and other in place
         known = both_known and asked.answers.knows(place[one], place[other])
-        if one != other and not known:
+        if one != other and min(pair) >= 0 and not known:
             seen.setdefault(pair)
         if len(seen) == n:
             break

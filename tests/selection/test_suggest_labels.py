@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from itertools import pairwise
+from pathlib import Path
+
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
@@ -25,6 +30,7 @@ pytestmark = [
 ]
 
 N = 600
+DATA = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
 
 
 def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -234,7 +240,177 @@ def test_labeled_rows_in_one_place_of_the_space() -> None:
     assert len(suggest_labels(x, 5, model=model, random_state=0)) == 5
 
 
+# Rows that must not be asked about
+
+
+def test_excluded_rows_are_as_if_they_were_not_there() -> None:
+    x, truth = blobs()
+    # As many rows more, near the others, so that they would repel all questions.
+    more = x + np.random.default_rng(5).normal(scale=0.3, size=x.shape)
+    both, mask = np.concatenate([x, more]), np.arange(2 * N) >= N
+    assert_array_equal(
+        suggest_labels(both, 12, exclude=mask, random_state=0),
+        suggest_labels(x, 12, random_state=0),
+    )
+    rows = np.arange(0, N, 60)
+    model = LabelSpreading(random_state=0).fit(x, (rows, truth[rows]))
+    given = {"y": (rows, truth[rows]), "model": model, "random_state": 0}
+    expected = expected_gain(x, 12, **given)
+    found = expected_gain(both, 12, exclude=mask, **given)
+    assert_array_equal(found.rows, expected.rows)
+    assert_allclose(found.changed, expected.changed)
+    assert found.accuracy == pytest.approx(expected.accuracy)
+
+
+@pytest.mark.filterwarnings("ignore:X has chunks of unknown length")
+def test_all_forms_of_what_is_excluded_are_the_same() -> None:
+    x, truth = blobs()
+    mask = truth < 2
+    rows = np.flatnonzero(truth == 3)[:3]
+    expected = suggest_labels(x, 9, y=(rows, [3, 3, 3]), exclude=mask, random_state=0)
+    assert not mask[expected].any()
+    lazy, x_lazy = da.from_array(mask, chunks=70), da.from_array(x, chunks=(100, 2))
+    numbers = np.flatnonzero(mask)[::-1]
+    for data, exclude in (
+        (x, mask.tolist()),
+        (x, mask.astype(object)),
+        (x, numbers),
+        (x, lazy),
+        (x_lazy, lazy),
+        (x_lazy, mask),
+        (x_lazy, numbers.tolist()),
+        (x_lazy, da.from_array(numbers, chunks=50)),
+        (x_lazy[x_lazy[:, 0] < np.inf], numbers),
+        (x_lazy[x_lazy[:, 0] < np.inf], da.from_array(mask, chunks=100)),
+    ):
+        found = suggest_labels(data, 9, y=(rows, [3, 3, 3]), exclude=exclude, random_state=0)
+        assert_array_equal(found, expected)
+    assert_array_equal(
+        suggest_labels(x, 9, exclude=[], random_state=0), suggest_labels(x, 9, random_state=0)
+    )
+
+
+def test_a_labeled_row_may_be_excluded() -> None:
+    x, truth = blobs()
+    rows = np.arange(0, N, 60)
+    model = LabelSpreading(random_state=0).fit(x, (rows, truth[rows]))
+    # All labeled rows are met, though they do not count.
+    found = suggest_labels(x, 9, model=model, exclude=rows, random_state=0)
+    assert not np.isin(found, rows).any()
+
+
+def test_a_lazy_mask_takes_one_pass_of_its_own() -> None:
+    x, truth = blobs()
+    rows = np.arange(0, N, 60)
+    chunked = da.from_array(x, chunks=(100, 2))
+    model = LabelSpreading(random_state=0).fit(chunked, (rows, truth[rows]))
+    scheduler = CountingScheduler()
+    with dask.config.set({"scheduler": scheduler, "daskclust.persist-fraction": 0.0}):
+        lazy = da.from_array(truth == 0, chunks=100)
+        suggest_labels(chunked, 20, model=model, exclude=lazy, random_state=0)
+        assert scheduler.calls == 3
+        suggest_labels(chunked, 20, model=model, exclude=truth == 0, random_state=0)
+        assert scheduler.calls == 5
+
+
+def test_what_is_excluded_from_a_cube(tmp_path) -> None:
+    pytest.importorskip("pyogrio")
+    rng = np.random.default_rng(0)
+    image = rng.normal(scale=0.2, size=(24, 30, 4)) + np.repeat(np.arange(3), 10)[None, :, None]
+    image[:5, :7] = np.nan
+    mask = np.zeros((24, 30), bool)
+    mask[:, 6:20] = True
+    ring = [[6, 24], [20, 24], [20, 0], [6, 0], [6, 24]]
+    shape = {"type": "Polygon", "coordinates": [[[5e5 + 10 * x, 10 * y] for x, y in ring]]}
+    (tmp_path / "roads.geojson").write_text(
+        '{"type": "FeatureCollection", "crs": {"type": "name", "properties": {"name": '
+        '"urn:ogc:def:crs:EPSG::32633"}}, "features": [{"type": "Feature", "properties": {}, '
+        f'"geometry": {str(shape).replace(chr(39), chr(34))}}}]}}'
+    )
+    np.save(tmp_path / "roads.npy", mask.astype(np.uint8))
+    found = []
+    for chunks in ((24, 30), (7, 11)):
+        place = {"crs_wkt": "EPSG:32633", "GeoTransform": "500000 10 0 240 0 -10"}
+        scene = xarray.DataArray(image, dims=("y", "x", "band"), attrs={"grid_mapping": "spatial_ref"})
+        scene = scene.assign_coords(spatial_ref=xarray.DataArray(0, attrs=place))
+        cube = open_cube(scene, chunks=chunks)
+        _, place_of = cube.rows_of(np.arange(24 * 30).reshape(24, 30))
+        rows, _ = cube.rows_of(mask)
+        given = (
+            mask,
+            da.from_array(mask, chunks=(9, 9)),
+            tmp_path / "roads.geojson",
+            tmp_path / "roads.npy",
+            mask.ravel()[place_of],
+            da.from_array(mask.ravel()[place_of], chunks=(cube.block_counts,)),
+            rows,
+            rows.tolist(),
+        )
+        for exclude in given:
+            asked = place_of[suggest_labels(cube, 6, exclude=exclude, random_state=0)]
+            assert not mask.ravel()[asked].any()
+            found.append(asked)
+    for one, other in pairwise(found):
+        assert_array_equal(one, other)
+
+
+def test_questions_on_a_scene_are_worth_as_much_with_a_background_that_nobody_can_label() -> None:
+    """One of the foreground is known; 9 and 10 questions follow."""
+    path = DATA / "hsi_salinas_a.npz"
+    if not path.is_file():
+        pytest.skip("the test data are not here")
+    with np.load(path) as arrays:
+        x, truth = arrays["cube"].reshape(-1, 204).astype(float), arrays["gt"].ravel().astype(int)
+    x /= np.linalg.norm(x, axis=0)
+    known = np.flatnonzero(truth > 0)
+    first = np.random.default_rng(0).choice(known)
+    found = []
+    for of, exclude in ((known, None), (np.arange(len(x)), truth <= 0)):
+        rows = np.array([first])
+        for count in (9, 10):
+            y = np.searchsorted(of, np.sort(rows)), truth[np.sort(rows)]
+            more = suggest_labels(x[of], count, y=y, exclude=exclude, random_state=0)
+            rows = np.concatenate([rows, of[more]])
+        rows = np.sort(rows)
+        assert (truth[rows] > 0).all()
+        y = np.searchsorted(known, rows), truth[rows]
+        model = LabelSpreading(classifier=None, random_state=0).fit(x[known], y)
+        found.append((model.labels_ == truth[known]).mean())
+    assert found[1] > 0.97
+    assert found[1] > found[0] - 0.01
+
+
 # Bad input
+
+
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        (np.zeros(5, bool), "exclude has shape .5,.; X has 600 rows"),
+        ([3, N], r"exclude lists row 600; expected row numbers in \[0, 600\)"),
+        ([-1], "exclude lists row -1"),
+        ([0.5], "exclude has dtype float64; expected bool"),
+        (np.zeros((N, 2), bool), "exclude has shape .600, 2.; expected a mask"),
+        (np.ones(N, bool), "exclude leaves none of the 600 rows"),
+        (np.arange(N), "exclude leaves none of the 600 rows"),
+        (np.arange(N - 2), "only 2 are neither labeled .* nor excluded"),
+        (np.ma.masked_array(np.zeros(N, bool), [True] + [False] * (N - 1)), "masked array"),
+    ],
+)
+def test_exclude_that_cannot_be_used(exclude, message: str) -> None:
+    x, _ = blobs()
+    with pytest.raises(ValueError, match=message):
+        suggest_labels(x, 3, exclude=exclude)
+
+
+def test_an_image_that_is_no_mask() -> None:
+    cube = open_cube(np.random.default_rng(0).random((6, 7, 2)), dims=("y", "x", "band"))
+    with pytest.raises(ValueError, match="exclude has shape"):
+        suggest_labels(cube, 3, exclude=np.zeros((5, 7), bool))
+    with pytest.raises(ValueError, match="exclude holds the value 3; expected a boolean image"):
+        suggest_labels(cube, 3, exclude=np.full((6, 7), 3))
+    with pytest.raises(ValueError, match="exclude has dtype float64"):
+        suggest_labels(cube, 3, exclude=np.zeros((6, 7)))
 
 
 def test_more_than_there_are_rows() -> None:

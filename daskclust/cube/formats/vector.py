@@ -421,8 +421,11 @@ def rasterize_file(
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     class_column: str | None = None,
+    covers: bool = False,
 ) -> tuple[da.Array, Classes]:
     """Burn the features of a vector file into a lazy image of int32 class codes, -1 for none.
+
+    With `covers`, classes are not read: each feature has the code 0.
 
     A polygon takes the pixels whose center it covers. Features that give one pixel different
     classes are an error when the image is computed; earlier errors are no features, none inside the
@@ -434,7 +437,11 @@ def rasterize_file(
         import shapely
     crs, shapes, columns = read_features(path)
     shown = repr(redact(path))
-    classes = read_classes(columns[class_column_of(list(columns), class_column, shown)], shown)
+    if covers:
+        classes = Classes(np.zeros(len(shapes), np.int64), None)
+    else:
+        column = columns[class_column_of(list(columns), class_column, shown)]
+        classes = read_classes(column, shown)
     if classes.codes.max() > np.iinfo(np.int32).max:
         raise ValueError(
             f"{shown} has the class {classes.codes.max()}; expected codes below 2**31."
