@@ -70,12 +70,13 @@ class HoldOut:
     """Labels divided in two: `y` for the fit, `rows` and `labels` kept apart.
 
     `unit` is what was kept whole: `n_groups` of them, `n_held` apart. Classes of one group
-    (`alone`) go to the fit whole.
+    (`alone`) go to the fit whole. `groups` are those of the rows kept apart.
     """
 
     y: tuple[Ints, Array]
     rows: Ints
     labels: Array
+    groups: Ints
     unit: str
     n_groups: int
     n_held: int
@@ -101,10 +102,12 @@ class HoldOut:
             truth = self.labels.astype(str)
             if self.labels.dtype.kind in "iub":
                 truth = np.array([name_of(c, legend.by_code) for c in self.labels.tolist()])
-            report = accuracy_report(truth, np.array([legend.by_code[c] for c in codes.tolist()]))
+            names = np.array([legend.by_code[c] for c in codes.tolist()])
+            report = accuracy_report(truth, names, groups=self.groups)
             found |= {
                 "accuracy": report.overall,
                 "accuracy_interval": report.overall_interval.tolist(),
+                "independent_units": report.n_units,
                 "kappa": None if np.isnan(report.kappa) else report.kappa,
                 "by_class": [
                     {"class": name, **{k: None if v != v else v for k, v in line.items()}}
@@ -182,7 +185,7 @@ def hold_out(
         )
     n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
     y = rows[~held], labels[~held]
-    return HoldOut(y, rows[held], labels[held], unit, n_groups, n_held, alone)
+    return HoldOut(y, rows[held], labels[held], groups[held], unit, n_groups, n_held, alone)
 
 
 def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:

@@ -443,8 +443,10 @@ def add_agreements(
             continue
         known, opened = maps[name]
         learned = "labels" in maps and takes_labels(model)
+        used = name == "labels" and learned
         try:
-            compared = agreement_of(image, known, grid)
+            # Polygons that were learned from are no sample of others.
+            compared = agreement_of(image, known, grid, None if used else opened)
         except NothingInCommonError:
             unit = "row" if grid is None else "pixel"
             found.setdefault("not_compared", {})[name] = (
@@ -453,8 +455,8 @@ def add_agreements(
                 else f"no {unit} of known class has a label here"
             )
             continue
-        compare_classes(compared, legend, opened)
-        compared["used_by_fit"] = name == "labels" and learned
+        compare_classes(compared, legend, opened, warns=not used)
+        compared["used_by_fit"] = used
         compared["unseen_by_fit"] = name == "truth" and learned
         found[f"agreement_with_{name}"] = compared
 
@@ -499,7 +501,9 @@ def _accuracy(scores: Mapping[str, Any]) -> str:
         return f", best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
     span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
     kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
-    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} {span}{kappa}"
+    n_units = scores["independent_units"]
+    of = "" if n_units is None else f" in {counted(n_units, 'polygon')}"
+    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} {span}{of}{kappa}"
 
 
 def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
@@ -534,10 +538,11 @@ def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
         bounds = scores["accuracy"], *scores["accuracy_interval"]
         told = "accuracy {:.3f} ({:.3f} to {:.3f})".format(*bounds)
     else:
-        told = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f} "
+        told = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
+    # Pixels of a field are alike: fields are what the interval is of.
     lines = [
-        f"Held out  {told} on {scores['rows']} labels of "
-        f"{scores['groups_held_out']} of {scores['groups']} {scores['unit']}"
+        f"Held out  {told} on {scores['groups_held_out']} of {scores['groups']} {scores['unit']}, "
+        f"with {counted(scores['rows'], 'label')}"
     ]
     if scores["not_held_out"]:
         lines.append(f"{'':<10}not judged, of one group only: {', '.join(scores['not_held_out'])}")

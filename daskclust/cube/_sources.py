@@ -430,6 +430,7 @@ class Image:
     `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
     stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
     assigned here, so the user's values do not mean them. `features` are those that were burnt.
+    `units` opens a lazy image of the numbers of the features, -1 for none.
     """
 
     values: Any
@@ -441,6 +442,7 @@ class Image:
     stated: tuple[int, ...] = ()
     by_name: bool = False
     features: tuple[Features, ...] = ()
+    units: Callable[[], da.Array] | None = None
 
 
 def open_image(
@@ -568,17 +570,34 @@ def _from_features(
 ) -> Image:
     """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
+    units: Callable[[], da.Array] | None = None
     if kind_of(path) == "table" or (grid.crs is None and says_pixels(path)):
         rows, columns, classes = read_points(path, grid, class_column=class_column)
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:
         values, classes = rasterize_file(path, grid, cut, class_column=class_column)
+        units = partial(_numbers_of_features, path, grid, cut)
     stated = tuple(np.unique(classes.codes[classes.codes >= 0]).tolist())
     is_named = classes.names is not None
     features = () if classes.features is None else (classes.features,)
     return Image(
-        values, (-1,), NOWHERE, classes.names, stated=stated, by_name=is_named, features=features
+        values,
+        (-1,),
+        NOWHERE,
+        classes.names,
+        stated=stated,
+        by_name=is_named,
+        features=features,
+        units=units,
     )
+
+
+def _numbers_of_features(
+    path: str | os.PathLike[str],
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> da.Array:
+    return rasterize_file(path, grid, chunks, covers=True)[0]
 
 
 def _only_image(name: str, group: Any, variable: str | None) -> Any:

@@ -26,6 +26,7 @@ from daskclust.engine.computing import (
 )
 from daskclust.engine.graphs import parts_read_again, read_again, seen_alike
 from daskclust.engine.labels import (
+    aligned_labels,
     as_label_vector,
     by_block,
     distinct,

@@ -169,7 +169,8 @@ def _columns(
     return np.column_stack([first, whole(labels, name)])
 
 
-def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """Return two arrays of as many rows, in the same chunks if one of them is lazy."""
     n, m = first.shape[0], second.shape[0]
     unknown = [bool(np.isnan(length)) for length in (n, m)]
     if not any(unknown) and n != m:
@@ -230,7 +231,7 @@ def _beside(
 
 def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
     """Bind two vectors of :func:`as_label_vector` as the columns of rows, cut alike if need be."""
-    first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
+    first, second = aligned_labels(labels_true, labels_pred, ("labels_true", "labels_pred"))
     return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
 
 
@@ -238,6 +239,6 @@ def open_labeled_rows(
     X: Any, labels: Any, sample_weight: Any = None, *, masked: bool = False
 ) -> Rows:
     """Bind rows with their labels, of :func:`as_label_vector`, in one more, last column."""
-    X, labels = _aligned(X, labels, ("X", "labels"))
+    X, labels = aligned_labels(X, labels, ("X", "labels"))
     dtype = working_dtype(X.dtype)
     return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight)

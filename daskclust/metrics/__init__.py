@@ -6,6 +6,7 @@ client.
 """
 
 from daskclust.metrics._agreement import (
+    FEW_UNITS,
     AccuracyReport,
     accuracy_of_counts,
     accuracy_report,
@@ -18,6 +19,7 @@ from daskclust.metrics._agreement import (
     normalized_mutual_info_score,
     pairwise_f_score,
     scores_of_table,
+    warn_of_few_units,
     wilson_interval,
 )
 from daskclust.metrics._centroid import (
@@ -30,6 +32,7 @@ from daskclust.metrics._centroid import (
 )
 
 __all__ = [
+    "FEW_UNITS",
     "AccuracyReport",
     "CentroidScores",
     "accuracy_of_counts",
@@ -48,5 +51,6 @@ __all__ = [
     "scores_of_table",
     "silhouette_score",
     "simplified_silhouette_score",
+    "warn_of_few_units",
     "wilson_interval",
 ]

@@ -15,7 +15,9 @@ from scipy.sparse import csr_matrix, hstack, identity
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from daskclust._types import Array, Floats, Ints
+from daskclust._warnings import warn
 from daskclust.engine import (
+    aligned_labels,
     as_label_vector,
     by_block,
     distinct,
@@ -24,6 +26,7 @@ from daskclust.engine import (
     open_label_pairs,
     unwrap,
 )
+from daskclust.exceptions import DaskclustWarning
 from daskclust.kernels.pair_counts import count_label_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
 
@@ -395,6 +398,59 @@ def wilson_interval(right: Any, total: Any) -> Floats:
     return np.stack([middle - half, middle + half], axis=-1).clip(0.0, 1.0)
 
 
+#: Draws of the bootstrap, at most and at least, and units that are drawn in all, about.
+_MOST_DRAWS, _LEAST_DRAWS, _DRAWN = 2000, 200, 2**25
+#: Shares of the draws on either side of an interval of 95 %.
+_TAILS = (0.025, 0.975)
+#: Number of independent units below which intervals are too rough to be relied on.
+FEW_UNITS = 20
+
+
+def bootstrap_interval(right: Any, total: Any) -> Floats:
+    """Return intervals of shares, to 95 %, by a bootstrap over units: (..., 2).
+
+    `right` and `total` (u, ...) are counts of each unit, such as the pixels of a field.  Units are
+    drawn with replacement, one less than there are, which makes the variance of few units unbiased.
+    If the shares of all units are equal, as of a single unit, draws cannot tell how far others
+    are away: then the interval is Wilson's for as many independent rows as there are units.
+
+    >>> bootstrap_interval([90, 60, 100, 80], [100, 100, 100, 100]).round(2)
+    array([0.67, 0.97])
+    >>> bootstrap_interval([100, 100, 100], [100, 100, 100]).round(3)
+    array([0.438, 1.   ])
+    """
+    hits, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    shape, count = hits.shape[1:], len(hits)
+    hits, n = hits.reshape(count, -1), n.reshape(count, -1)
+    rng = np.random.default_rng(0)
+    draws = np.clip(_DRAWN // max(count, 1), _LEAST_DRAWS, _MOST_DRAWS)
+    shares = np.full((draws, hits.shape[1]), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for draw in shares if count > 1 else ():
+            times = np.bincount(rng.integers(count, size=count - 1), minlength=count)
+            draw[:] = (times @ hits) / (times @ n)
+        of_units = hits / n
+        overall = hits.sum(axis=0) / n.sum(axis=0)
+    found = np.full((hits.shape[1], 2), np.nan)
+    for at in range(hits.shape[1]):
+        own, drawn = of_units[n[:, at] > 0, at], shares[:, at]
+        if len(own) and (own == own[0]).all():
+            found[at] = wilson_interval(overall[at] * len(own), len(own))
+        elif len(own):
+            found[at] = np.quantile(drawn[~np.isnan(drawn)], _TAILS)
+    return found.reshape(*shape, 2)
+
+
+def warn_of_few_units(n_units: int | None) -> None:
+    """Warn where an accuracy rests on few independent units."""
+    if n_units is not None and n_units < FEW_UNITS:
+        warn(
+            f"The accuracy rests on {n_units} independent units (fields, polygons or groups); with "
+            f"fewer than {FEW_UNITS} its interval is rough. Judge it on more of them.",
+            DaskclustWarning,
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class AccuracyReport:
     """How well labels tell known classes.
@@ -412,7 +468,8 @@ class AccuracyReport:
     overall : float
         Share of the rows of the right class.
     overall_interval : ndarray of shape (2,)
-        Wilson's, to 95 %, for independent rows: pixels of one polygon are not.
+        To 95 %.  Without groups it is Wilson's for independent rows, which the pixels of one
+        polygon are not; with groups it is that of a bootstrap over these.
     kappa : float
         Cohen's.
     producers, users, f1 : ndarray of shape (m,), float64
@@ -420,6 +477,8 @@ class AccuracyReport:
         NaN for producer's where the class is not in the truth, for user's where it is not
         among the labels.
     producers_interval, users_interval : ndarray of shape (m, 2)
+    n_units : int or None
+        Number of groups, the sample size that the intervals rest on; None without groups.
     """
 
     classes: list[Any]
@@ -434,12 +493,14 @@ class AccuracyReport:
     f1: Floats
     producers_interval: Floats
     users_interval: Floats
+    n_units: int | None = None
 
     def __repr__(self) -> str:
         low, high = self.overall_interval
         return (
             f"Overall accuracy {self.overall:.3f} ({low:.3f} to {high:.3f}), kappa "
             f"{self.kappa:.3f}, on {self.n} rows of {len(self.classes)} classes"
+            + ("" if self.n_units is None else f" in {self.n_units} independent units")
         )
 
     def to_frame(self) -> Any:
@@ -451,7 +512,7 @@ class AccuracyReport:
             Indexed by class; columns ``truth`` and ``labels`` (rows), ``producers``, ``users``,
             ``f1``, and the bounds ``producers_low``, ``producers_high``, ``users_low``,
             ``users_high``.  ``frame.attrs`` holds ``overall``, ``overall_low``,
-            ``overall_high``, ``kappa`` and ``n``.
+            ``overall_high``, ``kappa``, ``n`` and ``n_units``.
         """
         import pandas
 
@@ -471,7 +532,7 @@ class AccuracyReport:
         )
         low, high = self.overall_interval.tolist()
         frame.attrs.update(overall=self.overall, overall_low=low, overall_high=high)
-        frame.attrs.update(kappa=self.kappa, n=self.n)
+        frame.attrs.update(kappa=self.kappa, n=self.n, n_units=self.n_units)
         return frame
 
     def _repr_html_(self) -> str:
@@ -481,11 +542,15 @@ class AccuracyReport:
 
 
 def accuracy_of_counts(
-    counts: Ints, classes: Sequence[Any], unlabeled: Ints | None = None
+    counts: Ints,
+    classes: Sequence[Any],
+    unlabeled: Ints | None = None,
+    by_unit: Ints | None = None,
 ) -> AccuracyReport:
     """Return the report of a confusion matrix (m, m): rows of each true class by their label.
 
-    `unlabeled` (m,): rows of each true class without a label.
+    `unlabeled` (m,): rows of each true class without a label. `by_unit` (r, 4): the same counts
+    for each independent unit, as records of unit, true class, label (-1 for none) and rows.
 
     >>> accuracy_of_counts(np.array([[3, 1], [0, 4]]), ["oak", "ash"])
     Overall accuracy 0.875 (0.529 to 0.978), kappa 0.750, on 8 rows of 2 classes
@@ -501,20 +566,39 @@ def accuracy_of_counts(
     with np.errstate(invalid="ignore", divide="ignore"):
         producers, users = right / truth, right / found
         f1 = 2 * right / (truth + found)
+    intervals = tuple(map(wilson_interval, (hits, right, right), (n, truth, found)))
+    n_units = None
+    if by_unit is not None:
+        intervals, n_units = _intervals_of_units(by_unit, len(counts))
     return AccuracyReport(
         list(classes),
         counts,
         none,
         n,
         overall,
-        wilson_interval(hits, n),
+        intervals[0],
         (overall - chance) / (1 - chance) if chance < 1 else float("nan"),
         producers,
         users,
         f1,
-        wilson_interval(right, truth),
-        wilson_interval(right, found),
+        *intervals[1:],
+        n_units,
     )
+
+
+def _intervals_of_units(by_unit: Ints, n_classes: int) -> tuple[tuple[Floats, ...], int]:
+    """Return the intervals of the accuracy, of producer's and of user's, and the units."""
+    units, at = np.unique(by_unit[:, 0], return_inverse=True)
+    classes, labels, rows = by_unit[:, 1:].T
+    right, truth, found = np.zeros((3, len(units), n_classes))
+    np.add.at(truth, (at, classes), rows)
+    told = labels >= 0
+    np.add.at(found, (at[told], labels[told]), rows[told])
+    same = classes == labels
+    np.add.at(right, (at[same], classes[same]), rows[same])
+    overall = bootstrap_interval(right.sum(axis=1), truth.sum(axis=1))
+    each = bootstrap_interval(right, truth), bootstrap_interval(right, found)
+    return (overall, *each), len(units)
 
 
 def _as_text(values: Any, name: str) -> Any:
@@ -535,7 +619,7 @@ def _text_of(values: Array) -> Array:
     return np.where(missing_labels(values), "", np.ma.getdata(values).astype(str))
 
 
-def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
+def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyReport:
     """Compare labels with known classes, by name or code.
 
     Parameters
@@ -545,6 +629,10 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
         have no class, and are left out.
     labels : array-like or dask.array.Array of shape (n,)
         Classes that were found, of the same kind; rows without a label count as wrong.
+    groups : array-like or dask.array.Array of shape (n,), optional
+        The independent unit of each row, such as its field, polygon, tile or block: whole
+        numbers, or text.  The intervals then rest on the number of groups, not of rows.  Give
+        what was sampled or held out together.
 
     Returns
     -------
@@ -556,20 +644,35 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
         For vectors of different length, text beside numbers, where nothing is known, and
         where truth and labels have no class in common.
 
+    Warns
+    -----
+    DaskclustWarning
+        If there are fewer than 20 groups.
+
     See Also
     --------
     clustering_accuracy : For clusters without names, under the best matching.
 
     Notes
     -----
-    One pass, and one more over lazy labels that are text.  *To the client*: the table of the
-    pairs that occur.
+    One pass, one more over lazy labels that are text, and one or two more with `groups`.  *To the
+    client*: the table of the pairs that occur, with `groups` that of each group.
+
+    Rows of one group are alike: 3000 pixels of 11 fields say as much about other fields as 11
+    rows do, not as 3000.  With `groups` the intervals are percentiles of 2000 draws of as many
+    groups with replacement.
 
     Examples
     --------
     >>> found = accuracy_report([0, 0, 1, 1, -1], [0, 1, 1, 1, 0])
     >>> found.overall, found.producers.tolist(), found.users.round(3).tolist()
     (0.75, [0.5, 1.0], [1.0, 0.667])
+    >>> truth, labels = np.repeat([0, 1], 1000), np.repeat([0, 1, 0, 1], [1000, 900, 50, 50])
+    >>> accuracy_report(truth, labels).overall_interval.round(3)
+    array([0.967, 0.981])
+    >>> fields = np.repeat(np.arange(20), 100)
+    >>> accuracy_report(truth, labels, groups=fields).overall_interval.round(3)
+    array([0.92, 1.  ])
     """
     one, other = _as_text(truth, "truth"), _as_text(labels, "labels")
     names: Array | None = None
@@ -584,7 +687,8 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
         )
     known = as_label_vector(truth, "truth", masked=True)
     found = as_label_vector(labels, "labels", masked=True)
-    table = contingency_table(known, found)
+    by_unit = None if groups is None else _table_of_units(groups, known, found)
+    table = contingency_table(known, found) if by_unit is None else by_unit[:, 1:]
     table = table[table[:, 0] != _MASKED]
     if not len(table):
         raise ValueError("truth holds no class; expected one row at least that is not -1.")
@@ -600,9 +704,34 @@ def accuracy_report(truth: Any, labels: Any) -> AccuracyReport:
     none = np.zeros(len(codes), np.int64)
     rows = np.searchsorted(codes, table[:, 0])
     told = table[:, 1] != _MASKED
-    counts[rows[told], np.searchsorted(codes, table[told, 1])] = table[told, 2]
-    none[rows[~told]] = table[~told, 2]
-    return accuracy_of_counts(counts, (codes if names is None else names[codes]).tolist(), none)
+    columns = np.where(told, np.searchsorted(codes, table[:, 1]), _MASKED)
+    np.add.at(counts, (rows[told], columns[told]), table[told, 2])
+    np.add.at(none, rows[~told], table[~told, 2])
+    if by_unit is not None:
+        units = by_unit[by_unit[:, 1] != _MASKED, 0]
+        by_unit = np.column_stack([units, rows, columns, table[:, 2]])
+    classes = (codes if names is None else names[codes]).tolist()
+    report = accuracy_of_counts(counts, classes, none, by_unit)
+    warn_of_few_units(report.n_units)
+    return report
+
+
+def _table_of_units(groups: Any, known: Any, found: Any) -> Counts:
+    """Count how often each triple of group, class and label occurs: (m, 4)."""
+    units, known = aligned_labels(as_label_vector(groups, "groups"), known, ("groups", "truth"))
+    pairs = contingency_table(units, known)[:, :2]
+    numbers, classes = np.unique(pairs[:, 0]), np.unique(pairs[:, 1])
+    number = partial(_number_of_pair, numbers=numbers, classes=classes)
+    is_lazy = is_dask(units)
+    both = units.map_blocks(number, known, dtype=np.int64) if is_lazy else number(units, known)
+    table = contingency_table(both, found)
+    unit, of_class = np.divmod(table[:, 0], len(classes))
+    return np.column_stack([numbers[unit], classes[of_class], table[:, 1:]])
+
+
+def _number_of_pair(units: Array, known: Array, numbers: Array, classes: Array) -> Ints:
+    found: Ints = np.searchsorted(numbers, units) * len(classes) + np.searchsorted(classes, known)
+    return found
 
 
 def _numbers(texts: Array, names: Array) -> Ints:

@@ -405,8 +405,8 @@ def write_report(
             margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
             summary = summarize(image, legend.codes, values=margins, known=known, cube=cube)
         if agreement is None and opened is not None and known is not None:
-            compared = agreement_of(image, known, cube.blocks)
-            compare_classes(compared, legend, opened)
+            compared = agreement_of(image, known, cube.blocks, opened)
+            compare_classes(compared, legend, opened, warns=True)
             agreement = {"truth": compared}
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))

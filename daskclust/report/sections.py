@@ -34,7 +34,9 @@ def add_agreement(
         scores["Best matching of clusters to classes"] = found["best_matching_accuracy"]
     elif by is not None:
         scores[f"Accuracy, classes compared by {by}"] = found["accuracy"]
-        scores["95 % interval, from"], scores["to"] = found["accuracy_interval"]
+        n_units = found["independent_units"]
+        of = f"{n_units} polygons" if n_units else f"independent {things}"
+        scores[f"95 % interval as of {of}, from"], scores["to"] = found["accuracy_interval"]
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
     rows = _figures((name, f"{value:.4f}") for name, value in scores.items())
@@ -108,12 +110,16 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
         for name, value in found.get("baselines", {}).items()
         if not name.startswith("rows")
     ]
-    alone = ", ".join(found["not_held_out"])
+    from daskclust.metrics import FEW_UNITS
+
+    alone, n_held = ", ".join(found["not_held_out"]), found["groups_held_out"]
+    few = f" With fewer than {FEW_UNITS} it is rough." if n_held < FEW_UNITS else ""
     page.section(
         "Accuracy on labels kept apart",
-        f"<p>{found['rows']:,} labels of {found['groups_held_out']} of {found['groups']} "
-        f"{escape(found['unit'])}, which the fit has not seen; 95 % interval as of independent "
-        f"labels.{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
+        f"<p>{n_held:,} of {found['groups']:,} {escape(found['unit'])} with {found['rows']:,} "
+        "labels, which the fit has not seen. The 95 % interval is that of a bootstrap over these "
+        f"{escape(found['unit'])}, as labels of one of them are alike.{few}"
+        f"{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
         f'<div class="agreement"><table>{_figures(rows)}</table>{_by_class(found, "labels")}</div>',
     )
 

@@ -225,28 +225,45 @@ def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
     return signed_codes(da.asarray(opened.values), (*none, *opened.nodata))
 
 
-def agreement_of(found: da.Array, known: da.Array, grid: BlockGrid | None = None) -> dict[str, Any]:
+def agreement_of(
+    found: da.Array, known: da.Array, grid: BlockGrid | None = None, opened: Any = None
+) -> dict[str, Any]:
     """Count the rows of each known class, -1 = none, in each cluster or class that was found.
 
-    With a `grid`, both are images of it.
+    With a `grid`, both are images of it. If the classes are those of polygons, as the `opened`
+    image says, rows are counted for each polygon.
 
     Returns scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
-    ``clusters`` and ``counts``. A map without a pixel that has both is a NothingInCommonError.
+    ``clusters`` and ``counts``; of polygons also ``by_unit``: records of polygon, place of the
+    class, place of the cluster, and rows. A map without a pixel that has both is a
+    NothingInCommonError.
     """
     from daskclust.metrics import contingency_table, scores_of_table
 
+    # One vector holds the polygon and the class of a pixel: both are below 2**31.
+    units, base = getattr(opened, "units", None), 2**31
+    if units is not None:
+        known = da.where(known >= 0, units().astype(np.int64) * base + known, -1)
     if grid is not None:
         known, found = flatten(known, grid), flatten(found, grid)
     table = contingency_table(known, found)
     table = table[(table[:, :2] >= 0).all(axis=1)]
+    of_units = None
+    if units is not None:
+        of_units, table[:, 0] = np.divmod(table[:, 0], base)
     if not len(table):
         raise NothingInCommonError("No row has both a known class and a cluster to compare.")
     classes, rows = np.unique(table[:, 0], return_inverse=True)
     clusters, columns = np.unique(table[:, 1], return_inverse=True)
     counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
-    counts[rows, columns] = table[:, 2]
+    np.add.at(counts, (rows, columns), table[:, 2])
+    if of_units is not None:
+        records = np.column_stack([of_units, rows, columns, table[:, 2]])
+        at = np.nonzero(counts)
+        table = np.column_stack([classes[at[0]], clusters[at[1]], counts[at]])
     scores = scores_of_table(table)
     return {
+        **({} if of_units is None else {"by_unit": records}),
         **{name: scores[name] for name in ("ari", "nmi", "pairwise_f")},
         "pixels": int(counts.sum()),
         "classes": classes.tolist(),
@@ -255,17 +272,20 @@ def agreement_of(found: da.Array, known: da.Array, grid: BlockGrid | None = None
     }
 
 
-def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
+def compare_classes(
+    found: dict[str, Any], legend: Legend, truth: Any, *, warns: bool = False
+) -> None:
     """Add to the counts of :func:`agreement_of` which classes are the same, and the accuracy.
 
     Adds ``cluster_names`` and ``class_names``; ``compared_by``: ``"name"`` where both sides have
     names, ``"code"`` where both have codes of their own, and then ``accuracy``, the share of the
-    pixels of the right class, its Wilson interval ``accuracy_interval``, ``kappa``, and
-    ``by_class``, a list with ``producers``, ``users`` and ``f1`` of each class. Where clusters have
-    no names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one matching
+    pixels of the right class, its ``accuracy_interval``, the number of ``independent_units`` that
+    this rests on (None without polygons), ``kappa``, and ``by_class``, a list with ``producers``,
+    ``users`` and ``f1`` of each class. Where clusters have no names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one matching
     of clusters to classes that fits best. None where neither is possible. ``matched`` are the
     places of the cluster of each class, -1 for none: pixels of a class that the map has not count
-    as wrong. A warning tells where map and truth have no class in common.
+    as wrong. A warning tells where map and truth have no class in common; if it `warns`, another
+    one where there are few polygons.
 
     >>> from types import SimpleNamespace
     >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
@@ -278,8 +298,10 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     >>> counts["accuracy"], counts["compared_by"]
     (0.0, 'code')
     """
+    from daskclust.metrics import warn_of_few_units
+
     codes, clusters = found["classes"], found["clusters"]
-    counts = np.asarray(found["counts"])
+    counts, by_unit = np.asarray(found["counts"]), found.pop("by_unit", None)
     found["cluster_names"] = [legend.by_code.get(code, str(code)) for code in clusters]
     meanings = truth.meanings
     names = codes
@@ -323,15 +345,21 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     found["matched"] = places.tolist()
     if found["compared_by"] is not None:
         found[key] = float(counts[rows, columns].sum() / max(1, counts.sum()))
-    for name in ("accuracy_interval", "kappa", "by_class"):
+    for name in ("accuracy_interval", "independent_units", "kappa", "by_class"):
         found.pop(name, None)
     if key == "accuracy" and found["compared_by"] is not None:
         names = names if meanings is not None else [name_of(code, legend.by_code) for code in codes]
-        found.update(_by_class(counts, places, names, found["cluster_names"]))
+        found.update(_by_class(counts, places, names, found["cluster_names"], by_unit))
+        if warns:
+            warn_of_few_units(found["independent_units"])
 
 
 def _by_class(
-    counts: Ints, places: Ints, classes: Sequence[str], clusters: Sequence[str]
+    counts: Ints,
+    places: Ints,
+    classes: Sequence[str],
+    clusters: Sequence[str],
+    by_unit: Ints | None,
 ) -> dict[str, Any]:
     """Accuracy of each class, from a table whose columns are matched with its rows."""
     from daskclust.metrics import accuracy_of_counts
@@ -342,7 +370,12 @@ def _by_class(
     square[: len(counts), len(counts) :] = counts[:, others]
     there = np.flatnonzero(places >= 0)
     square[: len(counts), there] = counts[:, places[there]]
-    report = accuracy_of_counts(square, names)
+    if by_unit is not None:
+        column = np.empty(counts.shape[1], np.int64)
+        column[others] = len(counts) + np.arange(len(others))
+        column[places[there]] = there
+        by_unit = np.column_stack([by_unit[:, :2], column[by_unit[:, 2]], by_unit[:, 3]])
+    report = accuracy_of_counts(square, names, by_unit=by_unit)
     lines = zip(
         names,
         square.sum(axis=1).tolist(),
@@ -353,6 +386,7 @@ def _by_class(
     keys = ("class", "truth", "labels", "producers", "users", "f1")
     return {
         "accuracy_interval": report.overall_interval.tolist(),
+        "independent_units": report.n_units,
         "kappa": _numbers(np.array([report.kappa]))[0],
         "by_class": [dict(zip(keys, line, strict=True)) for line in lines],
     }

@@ -16,6 +16,7 @@ from sklearn.metrics import cohen_kappa_score
 import daskclust
 from daskclust import cli
 from daskclust.commands._job import fields_of, hold_out
+from daskclust.metrics import wilson_interval
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -97,13 +98,29 @@ def test_a_scene_and_its_baselines(
     near = ((scaled[1][:, None] - scaled[0][None]) ** 2).sum(axis=2).argmin(axis=1)
     share = (apart.y[1][near] == apart.labels).mean()
     assert found["baselines"]["1-NN, standardized"] == pytest.approx(share, abs=1 / len(z))
+    # Fields are drawn, not their pixels.
+    right = guess == apart.labels
+    shares = []
+    for seed in range(400):
+        some = np.random.default_rng(seed).choice(np.unique(apart.groups), apart.n_held)
+        of_some = [right[apart.groups == group] for group in some]
+        shares.append(np.concatenate(of_some).mean())
+    assert found["independent_units"] == apart.n_held
+    if right.all():
+        low = wilson_interval(apart.n_held, apart.n_held)[0]
+        np.testing.assert_allclose(found["accuracy_interval"], [low, 1.0])
+    else:
+        want = np.quantile(shares, [0.025, 0.975])
+        np.testing.assert_allclose(found["accuracy_interval"], want, atol=0.01)
     page = (tmp_path / "r.html").read_text()
     assert f"{found['accuracy']:.3f} (" in page
+    assert f"{apart.n_held} of {apart.n_groups} fields with {len(apart.rows):,} labels" in page
     assert "Agreement with labels" not in page
     words = ["fit", "scene.zarr", "--n-clusters", "3", "--hold-out", "0.3", "--model", "x"]
     assert cli.main(words) == 2
 
 
+@pytest.mark.filterwarnings("ignore:The accuracy rests on:daskclust.exceptions.DaskclustWarning")
 def test_groups_of_a_table(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

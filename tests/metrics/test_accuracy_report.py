@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score, confusion_matrix, precision_recall_fscore_support
 
+from daskclust.exceptions import DaskclustWarning
 from daskclust.metrics import accuracy_report, clustering_accuracy, wilson_interval
 
 
@@ -101,3 +102,74 @@ def test_kinds_that_do_not_match_are_refused():
         accuracy_report([0, 1], [0, 1, 1])
     with pytest.raises(ValueError, match="cannot be sorted"):
         accuracy_report(np.array(["a", 1], dtype=object), ["a", "b"])
+
+
+def _fields(n_fields: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fields of one class, of which four fifths are right and the others in part."""
+    rng = np.random.default_rng(seed)
+    right = np.where(rng.random(n_fields) < 0.8, 1.0, rng.uniform(0.4, 1, n_fields))
+    sizes = rng.integers(50, 600, n_fields)
+    groups, truth = np.repeat(np.arange(n_fields), sizes), np.repeat(np.arange(n_fields) % 4, sizes)
+    labels = np.where(rng.random(len(groups)) < right[groups], truth, (truth + 1) % 4)
+    return truth, labels, groups
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.DaskclustWarning")
+def test_intervals_are_those_of_independent_groups():
+    true = np.mean(np.equal(*_fields(20_000, 99)[:2]))
+    covered = []
+    for seed in range(40):
+        truth, labels, groups = _fields(25, seed)
+        found = accuracy_report(truth, labels, groups=groups)
+        assert found.n_units == 25
+        assert found.to_frame().attrs["n_units"] == 25
+        intervals = found.overall_interval, accuracy_report(truth, labels).overall_interval
+        covered.append([low <= true <= high for low, high in intervals])
+    grouped, of_rows = np.mean(covered, axis=0)
+    assert grouped >= 0.8
+    assert of_rows <= 0.4
+
+
+def test_groups_of_one_row_have_the_interval_of_independent_rows():
+    truth, labels = _labels()
+    found = accuracy_report(truth, labels, groups=np.arange(len(truth)))
+    for name in ("overall_interval", "producers_interval", "users_interval"):
+        alone = getattr(accuracy_report(truth, labels), name)
+        np.testing.assert_allclose(getattr(found, name), alone, atol=0.015)
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.DaskclustWarning")
+def test_groups_that_are_all_right_say_no_more_than_as_many_rows():
+    truth = np.repeat(np.arange(4) % 2, 500)
+    found = accuracy_report(truth, truth, groups=np.repeat(np.arange(4), 500))
+    np.testing.assert_allclose(found.overall_interval, wilson_interval(4, 4))
+    np.testing.assert_allclose(found.producers_interval, [wilson_interval(2, 2)] * 2)
+    assert "4 independent units" in repr(found)
+
+
+def test_lazy_groups_of_text_are_the_same():
+    truth, labels, groups = _fields(30, 0)
+    expected = accuracy_report(truth, labels, groups=groups)
+    names = np.array([f"field {number:02d}" for number in range(30)])[groups]
+    n = len(truth)
+    found = accuracy_report(
+        da.from_array(truth, chunks=700),
+        da.from_array(labels, chunks=n),
+        groups=da.from_array(names, chunks=1000),
+    )
+    np.testing.assert_array_equal(found.confusion, expected.confusion)
+    np.testing.assert_array_equal(found.users_interval, expected.users_interval)
+    some = np.where(np.arange(n) % 5, truth, -1)
+    known = some >= 0
+    np.testing.assert_array_equal(
+        accuracy_report(some, labels, groups=groups).overall_interval,
+        accuracy_report(truth[known], labels[known], groups=groups[known]).overall_interval,
+    )
+
+
+def test_few_groups_are_warned_of():
+    truth, labels, groups = _fields(19, 0)
+    with pytest.warns(DaskclustWarning, match="rests on 19 independent units"):
+        accuracy_report(truth, labels, groups=groups)
+    with pytest.raises(ValueError, match=r"groups has 3 rows, truth has"):
+        accuracy_report(truth, labels, groups=[1, 2, 3])

@@ -425,7 +425,8 @@ def rasterize_file(
 ) -> tuple[da.Array, Classes]:
     """Burn the features of a vector file into a lazy image of int32 class codes, -1 for none.
 
-    With `covers`, classes are not read: each feature has the code 0.
+    With `covers`, classes are not read: the code of a feature is its number, and features may
+    overlap.
 
     A polygon takes the pixels whose center it covers. Features that give one pixel different
     classes are an error when the image is computed; earlier errors are no features, none inside the
@@ -438,7 +439,7 @@ def rasterize_file(
     crs, shapes, columns = read_features(path)
     shown = repr(redact(path))
     if covers:
-        classes = Classes(np.zeros(len(shapes), np.int64), None)
+        classes = Classes(np.arange(len(shapes)), None)
     else:
         column = columns[class_column_of(list(columns), class_column, shown)]
         classes = read_classes(column, shown)
@@ -483,6 +484,7 @@ def rasterize_file(
         transform=grid.transform,
         names=classes.names,
         shown=shown,
+        may_overlap=covers,
         drop_axis=2,
         chunks=chunks,
         meta=np.empty((0, 0), np.int32),
@@ -629,6 +631,7 @@ def _burn(
     transform: tuple[float, ...],
     names: dict[int, str] | None,
     shown: str,
+    may_overlap: bool = False,
 ) -> NDArray[np.int32]:
     """Burn the numbers of all features into one block of the image."""
     import shapely
@@ -652,7 +655,7 @@ def _burn(
         for some in (order, order[::-1])
     ]
     highest, lowest = (codes[image] for image in found)
-    if (highest != lowest).any():
+    if not may_overlap and (highest != lowest).any():
         row, column = (int(axis[0]) for axis in np.nonzero(highest != lowest))
         two = [int(image[row, column]) for image in (highest, lowest)]
         classes = [(names or {}).get(code, code) for code in two]
