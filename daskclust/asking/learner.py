@@ -74,9 +74,7 @@ class Learner:
         self._medoids = np.stack([self._values[self._place[int(row)]] for row in medoids])
 
     @classmethod
-    def of(
-        cls, cube: Any, seed: int, tell: Callable[[str], Any], exclude: Any = None
-    ) -> Learner:
+    def of(cls, cube: Any, seed: int, tell: Callable[[str], Any], exclude: Any = None) -> Learner:
         """Find prototypes, cells and pixels of a cube of complete pixels as stored; some passes.
 
         Pixels that are True in the image `exclude` are never asked for.

@@ -4,6 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const canvas = $("map"), paint = canvas.getContext("2d");
 const MOST_TILES = 300, CLOSEST = 40;
+const LENS = 70;                   // screen pixels around the target where no map covers the picture
 const LAYERS = ["scene", "map", "doubt"];
 let state = null;                  // as the server tells it
 let view = null;                   // {x, y: pixel in the middle, zoom: screen pixels a pixel}
@@ -73,6 +74,7 @@ function show(found) {
   $("n-labels").textContent = state.n_labels;
   $("n-skipped").textContent = state.n_skipped ? `, ${state.n_skipped} skipped` : "";
   $("file").textContent = state.file;
+  if (state.scene) document.title = `${state.scene}: labels`;
   showAccuracy();
   if (!before || JSON.stringify(before.classes) !== JSON.stringify(state.classes)) showClasses();
   if (!before || before.look !== state.look) showLook();
@@ -90,13 +92,12 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 function showAccuracy() {
   const a = state.accuracy;
   $("accuracy").textContent = a
-    ? `${a.right} of the last ${a.total} asked pixels were foretold right: ` +
-      `${percent(a.right / a.total)} (${percent(a.low)} to ${percent(a.high)}). Each was compared ` +
-      "before its answer was learned. Doubtful pixels are asked, so the map should be better."
-    : "No answer was foretold yet.";
+    ? `The map guessed ${a.right} of the last ${a.total} answers right, before it learned them. ` +
+      "Pixels are asked where the map is in doubt: elsewhere it is right more often."
+    : "The map has not guessed an answer yet.";
   $("enough").textContent = state.change === null ? ""
     : `Ten more answers are expected to change ${percent(state.change)} of the map` +
-      (state.enough ? ": that is enough." : ".");
+      (state.enough ? ", so there are enough." : ".");
   $("enough").className = state.enough ? "enough" : "";
 }
 
@@ -170,6 +171,13 @@ function showLook() {
   $("stretch").value = state.stretch;
 }
 
+function whyAsked() {
+  if (!state.n_labels) return "The first questions are spread over the scene.";
+  const known = state.classes.filter((one) => one.labels).length;
+  return known > 1 && state.has_map ? "Asked because the map is in doubt here."
+    : "Asked because it differs most from the pixels labeled so far.";
+}
+
 // The target: what the next class is for
 
 function target() {
@@ -189,7 +197,7 @@ function showTarget() {
   } else if (at) {
     $("asked").textContent = `Which class is row ${at.row}, column ${at.column}?`;
     $("hint").textContent = chosen ? "You chose this pixel; Esc goes back to the question."
-      : "Asked, for here the map is in doubt. A click on the scene chooses another pixel.";
+      : `${whyAsked()} A click on the scene chooses another pixel.`;
   } else {
     $("asked").textContent = busy ? "Please wait" : "No pixel is left to ask for";
     $("hint").textContent = "";
@@ -338,16 +346,39 @@ function drawNow() {
   paint.imageSmoothingEnabled = view.zoom < 1;
   const level = Math.max(0, Math.min(state.top, Math.floor(Math.log2(1 / view.zoom) + 0.3)));
   const opacity = { scene: 1, map: $("opacity").value / 100, doubt: $("doubt").value / 100 };
-  for (const layer of LAYERS) {
-    if (!opacity[layer] || !state.look || (layer !== "scene" && !state.has_map)) continue;
+  const covers = state.has_map && opacity.map > 0;
+  const show = (layer) => {
+    if (!opacity[layer] || !state.look || (layer !== "scene" && !state.has_map)) return;
     // The coarse picture is there at once; the fine one covers it. Where layers are transparent
     // both would show, so only whole ones are drawn twice.
     paint.globalAlpha = opacity[layer];
     if (level < state.top && opacity[layer] === 1) drawLayer(layer, state.top, width, height);
     drawLayer(layer, level, width, height);
+  };
+  show("scene");
+  paint.save();
+  if (covers) {
+    leaveLens(width, height);
+    // Gray below a transparent map: its colors stay those of the classes.
+    paint.filter = "grayscale(1)";
+    show("scene");
+    paint.filter = "none";
   }
+  LAYERS.slice(1).forEach(show);
+  paint.restore();
   paint.globalAlpha = 1;
   drawMarks(width, height);
+}
+
+// Leave the picture uncovered around the pixel that a class is wanted for.
+function leaveLens(width, height) {
+  const at = polygon ? null : target();
+  if (!at) return;
+  const [x, y] = onScreen(at.row + 0.5, at.column + 0.5);
+  paint.beginPath();
+  paint.rect(0, 0, width, height);
+  paint.arc(x, y, LENS, 0, 7);
+  paint.clip("evenodd");
 }
 
 function onScreen(row, column) {
@@ -512,6 +543,14 @@ $("new-class").addEventListener("submit", async (event) => {
   if (await act({ do: "add", class: $("class-name").value })) $("class-name").value = "";
 });
 
+let opacityBefore = 100;
+function toggleMap() {
+  const slider = $("opacity"), now = Number(slider.value);
+  slider.value = now ? 0 : opacityBefore;
+  if (now) opacityBefore = now;
+  draw();
+}
+
 function toTarget() {
   const at = target();
   if (!at) return;
@@ -543,7 +582,7 @@ document.addEventListener("keydown", (event) => {
   }
   const keys = {
     s: () => $("skip").click(), a: () => $("another").click(), u: () => $("undo").click(),
-    r: () => $("refit").click(), p: startPolygon, z: toTarget, Escape: release,
+    r: () => $("refit").click(), m: toggleMap, p: startPolygon, z: toTarget, Escape: release,
     "+": () => zoomBy(1.6), "=": () => zoomBy(1.6), "-": () => zoomBy(1 / 1.6),
     0: () => { whole(); draw(); },
   };

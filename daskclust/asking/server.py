@@ -79,7 +79,8 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
 class Page:
     """What all tabs show, and what they ask for; work is done by :meth:`run`.
 
-    `save` fits, writes, and returns what was written; `tell` is told what is under way.
+    `save` fits, writes, and returns what was written; `tell` is told what is under way; `scene` is
+    the name of the scene.
     """
 
     def __init__(
@@ -89,8 +90,9 @@ class Page:
         file: AnswersFile,
         save: Callable[[], dict[str, str]],
         tell: Callable[[str], Any],
+        scene: str = "",
     ) -> None:
-        self.session, self.pictures, self.file = session, pictures, file
+        self.session, self.pictures, self.file, self.scene = session, pictures, file, scene
         self._save, self._tell_others = save, tell
         self.learner: Learner | None = None
         self._learned = Learned(None)
@@ -304,6 +306,7 @@ class Page:
                 "stretch": pictures.stretch,
                 "stretches": list(STRETCHES),
                 "file": str(self.file.place),
+                "scene": self.scene,
                 "saved": self._saved,
             }
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from daskclust.asking.files import Label
 from daskclust.colors import label_colors
-from daskclust.metrics import wilson_interval
 
 #: Characters of a name, and answers that can be undone, at most.
 _LONG, _UNDONE = 60, 200
@@ -29,12 +28,8 @@ class Class(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share with the bounds of its 95 % interval."""
-
     right: int
     total: int
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -208,5 +203,4 @@ class Session:
         tried = [one for one in self.labels if one.asked and one.foretold is not None][-_RECENT:]
         if not tried:
             return None
-        right = sum(one.name == one.foretold for one in tried)
-        return Share(right, len(tried), *wilson_interval(right, len(tried)).tolist())
+        return Share(sum(one.name == one.foretold for one in tried), len(tried))

@@ -204,6 +204,17 @@ def paths_of(cube: Any) -> dict[str, str]:
     return {f"the cube's band file {number}": path for number, path in enumerate(cube, start=1)}
 
 
+def name_of_cube(cube: Any) -> str:
+    """Return the name of a cube's file without folders, of several that of the first.
+
+    >>> name_of_cube("tiles/scene.tif"), name_of_cube(("b02.tif", "b03.tif"))
+    ('scene.tif', 'b02.tif and 1 more')
+    """
+    first, *others = (cube,) if isinstance(cube, str) else cube
+    name = Path(redact(first).rstrip("/")).name
+    return f"{name} and {len(others)} more" if others else name
+
+
 def store_and_variable(text: str) -> tuple[str, str | None]:
     """Divide ``STORE::NAME``.
 

@@ -23,6 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.colors import name_of
+from daskclust.commands._cubes import name_of_cube
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.commands.console import Progress, counted, did_you_mean, number, open_client
@@ -241,6 +242,11 @@ class Job:
     def fit(self, model: Any, **arguments: Any) -> None:
         """Fit a model to the data."""
         model.fit(self.data, **arguments)
+
+    def title_of(self, model: Any) -> str:
+        """Return the title of the report: the one that was asked for, or one with the file."""
+        name = name_of_cube(self.options.cube)
+        return self.options.title or f"{type(model).__name__} of {name}"
 
     def name(self, model: Any) -> None:
         """Let a fitted model remember names and colors of classes that the labels have."""

@@ -269,7 +269,7 @@ class TableJob(Job):
                 agreement=_outputs.agreements_in(found),
                 profiles=replace(profiles, labels=codes, names=names),
                 rules=rules,
-                title=self.options.title,
+                title=self.title_of(model),
                 job=self.mark,
             )
 

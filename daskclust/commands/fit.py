@@ -279,7 +279,7 @@ class CubeJob(Job):
                 cube=self.cube,
                 model=model,
                 legend=legend,
-                title=self.options.title,
+                title=self.title_of(model),
                 configuration=found["configuration"],
                 summary=summary,
                 uncertainty_is=_outputs.margin_kind(model),
@@ -287,6 +287,7 @@ class CubeJob(Job):
                 profiles=replace(profiles, names=names),
                 held_out=found.get("held_out"),
                 not_compared=found.get("not_compared"),
+                predicted=not self.fits,
                 overwrite=self.replace["--report"],
                 job=self.mark,
             )

@@ -16,6 +16,7 @@ from daskclust.commands._cubes import (
     add_exclude_argument,
     as_names,
     count_pixels,
+    name_of_cube,
     open_cube_of,
     open_exclusion,
     paths_of,
@@ -29,7 +30,6 @@ from daskclust.commands.fit import add_command as add_fit
 from daskclust.commands.fit import open_cube_job
 from daskclust.storage.outputs import keeping
 from daskclust.storage.stores import local_path
-from daskclust.storage.urls import redact
 
 _EXAMPLES = """examples:
   daskclust label scene.tif --classes water,forest,soil --output map.tif
@@ -100,9 +100,9 @@ def _port(text: str) -> int:
 
 def _named(options: argparse.Namespace) -> None:
     """Name the files that were not named, by the scene."""
-    first = options.cube if isinstance(options.cube, str) else options.cube[0]
     # Whole but for endings: files of two scenes that share the first part of it are two.
-    stem = Path(Path(redact(first).rstrip("/")).name.removesuffix(".zip")).stem or "scene"
+    first = options.cube if isinstance(options.cube, str) else options.cube[0]
+    stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
     if options.labels is None:
         options.labels = f"{stem}_labels.geojson"
     if options.output is None:
@@ -198,7 +198,7 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
         return places_of(saving)
 
     pictures = Pictures(cube, None if exclude is None else cube.excluding(exclude))
-    page = Page(session, pictures, file, save, progress.task)
+    page = Page(session, pictures, file, save, progress.task, name_of_cube(options.cube))
     with ExitStack() as stack:
         try:
             url = stack.enter_context(serve(page, options.port))

@@ -125,7 +125,8 @@ def _suggest(
                     cube=cube,
                     questions=questions,
                     gain=gain,
-                    title=options.title,
+                    title=options.title
+                    or f"{len(rows)} pixels to be labeled in {_cubes.name_of_cube(options.cube)}",
                     overwrite=replace_report,
                     job=mark,
                 )

@@ -190,6 +190,8 @@ def foresee(
 _LEAST, _A_QUESTION, _MOST = 400, 4, 2000
 #: Rows asked in vain whose places are looked at, at most.
 _VAIN = 4096
+#: How far an answer in vain reaches: so many times the distance between prototypes.
+_REACH = 2.0
 #: Iterations of k-means for the prototypes.
 _LLOYD = 15
 #: Columns of :class:`Doubt` before the classes.
@@ -283,6 +285,19 @@ class Cells:
             return np.empty(0, np.int64)
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
+    def _tellable(self) -> Floats:
+        """Return by how much rows asked in vain make each cell less worth a question: (k,).
+
+        Who has no answer to a row has none to its neighbors.  Farther away it says nothing: many
+        such rows lie everywhere, and would keep questions from whole classes.
+        """
+        if not len(self.table.vain):
+            return np.ones(len(self.nodes))
+        near = nearest_several(self.nodes, self.nodes, min(2, len(self.nodes)))[1][:, -1]
+        reach = _REACH * float(np.sqrt(np.median(near))) or 1.0
+        apart = np.sqrt(squared_to_nearest(self.nodes, self.table.vain))
+        return np.asarray(np.minimum(apart / reach, 1.0))
+
     def choose(self, count: int) -> tuple[Ints, Ints]:
         """Choose rows to ask about, and their cells, doubtful ones far from what is known first.
 
@@ -292,13 +307,11 @@ class Cells:
         table = self.table
         cells = np.arange(len(self.nodes))
         asked_about = np.zeros(len(cells), bool)
-        # Rows that were asked in vain repel as labeled ones do: who has no answer to one has
-        # none to its neighbors.
         asked = np.concatenate([self.labeled, table.vain])
         asked_about[self.place(asked)] = True
         candidates = np.where(asked_about & (table.drawn >= 0), table.drawn, table.medoids)
         mass = np.where(candidates >= 0, table.doubts[:, 0], 0.0)
-        picked = spread_out(self.nodes, mass, asked, count)
+        picked = spread_out(self.nodes, mass * self._tellable(), self.labeled, count)
         rows = np.concatenate([candidates[picked], table.anywhere])
         places = np.concatenate([cells[picked], table.anywhere_cells])
         _, first = np.unique(rows, return_index=True)
@@ -306,9 +319,7 @@ class Cells:
         return rows[first].astype(np.int64), places[first]
 
 
-def open_for_questions(
-    X: Any, model: LabelSpreading | None, exclude: Any = None
-) -> QuestionData:
+def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None) -> QuestionData:
     """Open data, as a model takes them if there is one; no pass but to count rows.
 
     `exclude` are the rows that must not be asked about, as :func:`read_excluded` takes them.

@@ -316,6 +316,7 @@ def write_report(
     profiles: Any = None,
     held_out: Mapping[str, Any] | None = None,
     not_compared: Mapping[str, str] | None = None,
+    predicted: bool = False,
     overwrite: bool = False,
     job: str = "",
 ) -> Path | str:
@@ -354,6 +355,9 @@ def write_report(
         Accuracy on labels kept apart, as ``fit --hold-out --json`` prints it.
     not_compared : mapping of str to str, optional
         Why the labels are not compared with ``"labels"`` or ``"truth"``.
+    predicted : bool, default=False
+        The labels were predicted for a scene that the model was not fitted to: the iterations
+        and the other facts of its fit are left out.
     overwrite : bool, default=False
         Replace a report that daskclust has written; no other file is ever replaced.
     job : str, default=""
@@ -411,8 +415,9 @@ def write_report(
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
     page.written(f"{type(model).__name__}, {_count_in_words(legend)}. ")
-    page.facts(_facts(cube, model, agreement, summary, legend))
-    _add_advice(page, model)
+    page.facts(_facts(cube, model, agreement, summary, legend, predicted))
+    if not predicted:
+        _add_advice(page, model)
     judged = known_classes_of(summary, agreement, legend)
     add_map(
         page,
@@ -424,7 +429,8 @@ def write_report(
         known=judged,
     )
     _add_spectra(page, cube, model, legend)
-    _add_rest(page, model, legend, agreement, profiles, None, held_out, not_compared)
+    more = (None, held_out, not_compared)
+    _add_rest(page, model, legend, agreement, profiles, *more, predicted=predicted)
     if agreement and judged is not None:
         add_errors(page, agreement["truth"], legend, judged.errors(summary))
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
@@ -455,13 +461,15 @@ def write_table_report(
     if "features" in found:
         what = (f"values of {columns[0]}", found["features"])
     page.written(f"{type(model).__name__} of {what[1]} {what[0]}. ")
-    noise = found.get("noise", 0)
-    facts = [(f"{n - noise:,}", "rows clustered"), (f"{what[1]}", what[0])]
+    noise, predicted = found.get("noise", 0), found["command"] == "predict"
+    done = "labeled" if predicted else "clustered"
+    facts = [(f"{n - noise:,}", f"rows {done}"), (f"{what[1]}", what[0])]
     facts[1:1] = [(f"{noise:,}", "rows of noise")] * ("noise" in found)
-    page.facts(facts + _facts_of_fit(model, agreement))
-    _add_advice(page, model)
+    page.facts(facts + _facts_of_model(model, agreement, predicted))
+    if not predicted:
+        _add_advice(page, model)
     more = (rules, found.get("held_out"), found.get("not_compared"))
-    _add_rest(page, model, legend, agreement, profiles, *more, "rows")
+    _add_rest(page, model, legend, agreement, profiles, *more, "rows", predicted=predicted)
     _add_details(
         page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
@@ -484,19 +492,23 @@ def _add_rest(
     held_out: Mapping[str, Any] | None,
     not_compared: Mapping[str, str] | None,
     things: str = "pixels",
+    *,
+    predicted: bool,
 ) -> None:
     if held_out is not None:
         add_held_out(page, held_out)
     if profiles is not None:
         colors = [legend.color_by_code[int(code)] for code in profiles.labels]
         add_profiles(page, profiles, rules, colors)
-    _add_tree(page, model)
-    _add_history(page, model)
+    if not predicted:
+        _add_tree(page, model)
+        _add_history(page, model)
     for key, found in (agreement or {}).items():
         add_agreement(page, key, found, legend, things)
     for key, why in (not_compared or {}).items():
         page.section(f"Agreement with {key}", f"<p>Not compared: {escape(why)}.</p>")
-    add_violations(page, model)
+    if not predicted:
+        add_violations(page, model)
 
 
 def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -527,23 +539,32 @@ def _version(name: str) -> str:
 
 
 def _facts(
-    cube: Any, model: Any, agreement: Any, summary: MapSummary, legend: Legend
+    cube: Any, model: Any, agreement: Any, summary: MapSummary, legend: Legend, predicted: bool
 ) -> list[tuple[str, str]]:
     noise = () if legend.noise is None else (summary.sizes[legend.codes.index(legend.noise)],)
     found = [
-        (f"{cube.n_valid - sum(noise):,}", "pixels clustered"),
+        (f"{cube.n_valid - sum(noise):,}", f"pixels {'labeled' if predicted else 'clustered'}"),
         *((f"{size:,}", "pixels of noise") for size in noise),
         (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "masked"),
         (f"{cube.shape[2]}", "bands"),
     ]
-    return found + _facts_of_fit(model, agreement)
+    return found + _facts_of_model(model, agreement, predicted)
 
 
-def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
+def _facts_of_model(model: Any, agreement: Any, predicted: bool) -> list[tuple[str, str]]:
     found = []
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
         found.append((f"{int((weights > 0).sum())}", "features with weight"))
+    found += [] if predicted else _facts_of_fit(model)
+    for key, scores in (agreement or {}).items():
+        if not scores.get("used_by_fit"):
+            found.append((f"{scores['ari']:.3f}", f"adjusted Rand index, {key}"))
+    return found
+
+
+def _facts_of_fit(model: Any) -> list[tuple[str, str]]:
+    found = []
     told = {"objective": "objective", "inertia": "inertia", "lower_bound": "log-likelihood a row"}
     for name, text in told.items():
         value = getattr(model, f"{name}_", None)
@@ -557,8 +578,6 @@ def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
         found.append((f"{getattr(model, 'n_iter_', len(history))}", "iterations"))
         found.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
         found.append((f"{seconds:.1f} s", "in iterations"))
-    for key, scores in (agreement or {}).items():
-        found.append((f"{scores['ari']:.3f}", f"adjusted Rand index, {key}"))
     violations = getattr(model, "constraint_violations_", None)
     if violations is not None:
         found.append((f"{len(violations)}", "pairs violated"))

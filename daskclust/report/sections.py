@@ -40,18 +40,20 @@ def add_agreement(
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
     rows = _figures((name, f"{value:.4f}") for name, value in scores.items())
-    learned = (
-        "<p>The fit learned from these labels: how well the map fits them says nothing about its "
-        f"other {things}. Give labels that the fit does not see as <code>--truth</code>.</p>"
-        if found.get("used_by_fit")
-        else ""
-    )
-    page.section(
-        f"Agreement with {key}",
-        f"{learned}"
+    tables = (
         f'<div class="agreement"><div class="wide">{_confusion(found, legend, things)}</div>'
-        f"<table>{rows}</table></div>{_by_class(found, things)}",
+        f"<table>{rows}</table></div>{_by_class(found, things)}"
     )
+    if found.get("used_by_fit"):
+        share = found.get("accuracy", found.get("best_matching_accuracy"))
+        agree = "" if share is None else f"It agrees with {share:.1%} of them. "
+        tables = (
+            f"<p>The fit learned from {found['pixels']:,} labels. {agree}How well the map fits "
+            f"them says nothing about its other {things}. Give labels that the fit does not see "
+            "as <code>--truth</code>, or keep some apart by <code>--hold-out</code>.</p>"
+            f"<details><summary>Agreement with these labels</summary>{tables}</details>"
+        )
+    page.section(f"Agreement with {key}", tables)
 
 
 def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Array) -> None:

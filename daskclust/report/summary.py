@@ -281,11 +281,11 @@ def compare_classes(
     names, ``"code"`` where both have codes of their own, and then ``accuracy``, the share of the
     pixels of the right class, its ``accuracy_interval``, the number of ``independent_units`` that
     this rests on (None without polygons), ``kappa``, and ``by_class``, a list with ``producers``,
-    ``users`` and ``f1`` of each class. Where clusters have no names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one matching
-    of clusters to classes that fits best. None where neither is possible. ``matched`` are the
-    places of the cluster of each class, -1 for none: pixels of a class that the map has not count
-    as wrong. A warning tells where map and truth have no class in common; if it `warns`, another
-    one where there are few polygons.
+    ``users`` and ``f1`` of each class. Where clusters have no names, ``"matching"`` and
+    ``best_matching_accuracy``, the share under the one-to-one matching of clusters to classes that
+    fits best. None where neither is possible. ``matched`` are the places of the cluster of each
+    class, -1 for none: pixels of a class that the map has not count as wrong. A warning tells where
+    map and truth have no class in common; if it `warns`, another one where there are few polygons.
 
     >>> from types import SimpleNamespace
     >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))

@@ -331,7 +331,9 @@ def test_what_is_excluded_from_a_cube(tmp_path) -> None:
     found = []
     for chunks in ((24, 30), (7, 11)):
         place = {"crs_wkt": "EPSG:32633", "GeoTransform": "500000 10 0 240 0 -10"}
-        scene = xarray.DataArray(image, dims=("y", "x", "band"), attrs={"grid_mapping": "spatial_ref"})
+        scene = xarray.DataArray(
+            image, dims=("y", "x", "band"), attrs={"grid_mapping": "spatial_ref"}
+        )
         scene = scene.assign_coords(spatial_ref=xarray.DataArray(0, attrs=place))
         cube = open_cube(scene, chunks=chunks)
         _, place_of = cube.rows_of(np.arange(24 * 30).reshape(24, 30))
