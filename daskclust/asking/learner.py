@@ -38,7 +38,8 @@ class Learned:
 
     `question` is the pixel to ask for, which the model takes for `foretold`; `shares` (cells,
     names) are probabilities, None before there is any label; `change` is the share of the map that
-    the next answers are expected to change, `sure` the mean probability of the best class.
+    the next answers are expected to change, None before there are two classes, `sure` the mean
+    probability of the best class.
     """
 
     question: tuple[int, int] | None
@@ -50,7 +51,9 @@ class Learned:
 
     @property
     def is_enough(self) -> bool:
-        return self.change is not None and len(self.names) > 1 and self.change < _ENOUGH
+        # A class without a label is in no map.
+        is_whole = self.shares is not None and bool(self.shares.any(axis=0).all())
+        return is_whole and self.change is not None and self.change < _ENOUGH
 
 
 class Learner:
@@ -132,8 +135,8 @@ class Learner:
             out=np.full((len(table.counts), len(present)), 1.0 / len(present)),
             where=table.counts[:, None] > 0,
         )
-        change = 0.0
-        if len(places):
+        change = 0.0 if len(present) > 1 else None
+        if len(places) and len(present) > 1:
             moves = influence(self._links, cells.place(cells.labeled), places)
             ahead = foresee(shares(found), table.counts, places, moves, _DRAWS, self.seed)
             change = float(ahead.changed[:, -1].mean())

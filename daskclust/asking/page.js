@@ -95,9 +95,11 @@ function showAccuracy() {
     ? `The map guessed ${a.right} of the last ${a.total} answers right, before it learned them. ` +
       "Pixels are asked where the map is in doubt: elsewhere it is right more often."
     : "The map has not guessed an answer yet.";
+  const without = state.classes.filter((one) => !one.labels).map((one) => one.name);
   $("enough").textContent = state.change === null ? ""
     : `Ten more answers are expected to change ${percent(state.change)} of the map` +
-      (state.enough ? ", so there are enough." : ".");
+      (state.enough ? ", so there are enough." : ".") +
+      (without.length ? ` Without a label so far: ${without.join(", ")}.` : "");
   $("enough").className = state.enough ? "enough" : "";
 }
 

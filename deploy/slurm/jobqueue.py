@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import daskclust
-
 
 def read_arguments() -> argparse.Namespace:
     """Read the command line."""
@@ -38,10 +36,18 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Fit KMeans to a cube and write its map."""
-    from dask_jobqueue import SLURMCluster
+    options = read_arguments()
+    # After the arguments: --help and wrong ones need none of these packages.
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError as error:
+        raise SystemExit(
+            f"jobqueue.py needs dask-jobqueue ({error}). Use: pip install dask-jobqueue"
+        ) from error
     from distributed import Client
 
-    options = read_arguments()
+    import daskclust
+
     with (
         SLURMCluster(
             queue=options.queue,

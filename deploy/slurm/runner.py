@@ -39,10 +39,16 @@ def worker_options() -> dict[str, object]:
 
 def main() -> None:
     """Join the cluster; in the task that is the client, fit and write the map."""
-    from dask_jobqueue.slurm import SLURMRunner
+    options = read_arguments()
+    # After the arguments: --help and wrong ones need none of these packages.
+    try:
+        from dask_jobqueue.slurm import SLURMRunner
+    except ImportError as error:
+        raise SystemExit(
+            f"runner.py needs dask-jobqueue ({error}). Use: pip install dask-jobqueue"
+        ) from error
     from distributed import Client
 
-    options = read_arguments()
     run = Path(os.environ["DASKCLUST_RUN"])
     # A file for each job, and each time it is queued again.
     mark = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', 0)}"

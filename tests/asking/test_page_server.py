@@ -173,6 +173,35 @@ def test_questions_lead_to_the_map(served):
         assert _pixels(body).shape[:2] == (HEIGHT, WIDTH)
 
 
+def test_one_class_is_never_enough(learner):
+    names = ["0", "1", "2", "3"]
+    found = learner.learn(names, [((30, 4), "2")])
+    assert (found.change, found.is_enough) == (None, False)
+    known = [((30, 4 + i), "2") for i in range(3)] + [((30, 20 + i), "3") for i in range(3)]
+    two = learner.learn(names, known)
+    assert two.change is not None
+    assert not two.is_enough
+    known += [((5, 4), "0"), ((5, 20), "1"), ((9, 7), "0"), ((9, 28), "1")]
+    assert learner.learn(names, known).is_enough
+    assert not learner.learn([*names, "4"], known).is_enough
+
+
+def test_excluded_pixels_are_never_asked_for_and_have_no_class_in_the_map(learner):
+    cube, exclude = learner.cube, _truth() == 1
+    masked = Learner.of(cube, 0, lambda _: contextlib.nullcontext(), exclude)
+    passed: list[tuple[int, int]] = []
+    while (found := masked.learn(["0"], [], (), passed)).question is not None:
+        passed.append(found.question)
+    assert len(passed) > 30
+    assert not exclude[tuple(np.transpose(passed))].any()
+    pictures = Pictures(cube, cube.excluding(exclude))
+    pictures.classify(masked.cells)
+    shares = np.ones((len(masked.cells.nodes), 1))
+    shown = _pixels(pictures.map(0, 0, 0, shares, ["#ff0000"]))[:, :, 3] == 255
+    valid = np.asarray(cube.valid)
+    assert np.array_equal(shown, valid & ~exclude)
+
+
 def test_skip_another_and_undo(served):
     first = served.ready()["question"]
     state = served.act("skip", **first)

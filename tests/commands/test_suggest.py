@@ -146,6 +146,45 @@ def test_the_loop(run: Any, folder: Path, truth: np.ndarray, one: str, two: str)
     assert json.loads(out)["agreement_with_labels"]["pixels"] == 4 + 6 + 3
 
 
+@pytest.mark.parametrize("kind", ["raster", "polygons"])
+def test_pixels_that_nobody_can_label_are_not_asked_about(
+    run: Any, truth: np.ndarray, kind: str
+) -> None:
+    nobody = truth != 1
+    if kind == "raster":
+        np.save("roads.npy", nobody)
+    else:
+        pytest.importorskip("pyogrio")
+        rings = [[0, 0, 12, 30], [20, 15, 36, 30]]
+        boxes = [
+            [[6e5 + 10 * x, 5e6 - 10 * y] for x, y in ((a, b), (c, b), (c, d), (a, d), (a, b))]
+            for a, b, c, d in rings
+        ]
+        features = [
+            {
+                "type": "Feature",
+                "properties": {},
+                "geometry": {"type": "Polygon", "coordinates": [box]},
+            }
+            for box in boxes
+        ]
+        system = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32632"}}
+        whole = {"type": "FeatureCollection", "crs": system, "features": features}
+        Path("roads.geojson").write_text(json.dumps(whole))
+    path = "roads.npy" if kind == "raster" else "roads.geojson"
+    for labels in ("", "--labels F:"):
+        code, out, err = run(f"suggest S: --exclude {path} --n 30 {labels} --output q.csv --json")
+        assert code == 0, err
+        pixels = [(item["row"], item["column"]) for item in json.loads(out)["pixels"]]
+        Path("q.csv").unlink()
+        assert len(pixels) == 30
+        assert not nobody[tuple(np.transpose(pixels))].any()
+    assert "--exclude 'q.csv'" not in err
+    code, _, err = run("suggest S: --exclude none.npy --output q.csv", cluster=False)
+    assert code == 1
+    assert "none.npy" in err
+
+
 def test_a_saved_model_asks_too(run: Any, truth: np.ndarray) -> None:
     assert run("suggest S: --n 8 --output one.geojson")[0] == 0
     answer("one.geojson", truth, names=True)

@@ -69,6 +69,22 @@ def test_what_is_missing_is_told(path):
     assert "set it to a folder" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["jobqueue.py", "runner.py"])
+def test_help_needs_no_package(name, tmp_path):
+    script = DEPLOY / "slurm" / name
+    # As where dask-jobqueue is not installed.
+    (tmp_path / "dask_jobqueue.py").write_text("raise ImportError('no dask-jobqueue')")
+    done = run(sys.executable, script, "--help", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "--n-clusters" in done.stdout
+    done = run(
+        sys.executable, script, "s.zarr", "m.zarr", "--n-clusters", "3", PYTHONPATH=str(tmp_path)
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pip install dask-jobqueue" in done.stderr
+
+
 #: In place of the programs: what the script makes of their ends is looked at, not the fit.
 PROGRAMS = {
     "dask": """
