@@ -499,11 +499,13 @@ def _accuracy(scores: Mapping[str, Any]) -> str:
         return ""
     if scores["compared_by"] == "matching":
         return f", best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
-    span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
+    # Of what was learned from an interval says nothing.
+    used = scores.get("used_by_fit", False)
+    span = "" if used else " ({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
     kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
     n_units = scores["independent_units"]
     of = "" if n_units is None else f" in {counted(n_units, 'polygon')}"
-    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} {span}{of}{kappa}"
+    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f}{span}{of}{kappa}"
 
 
 def agreements_as_text(found: Mapping[str, Any]) -> list[str]:

@@ -581,7 +581,8 @@ def accuracy_of_counts(
         producers,
         users,
         f1,
-        *intervals[1:],
+        intervals[1],
+        intervals[2],
         n_units,
     )
 

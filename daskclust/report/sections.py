@@ -34,9 +34,10 @@ def add_agreement(
         scores["Best matching of clusters to classes"] = found["best_matching_accuracy"]
     elif by is not None:
         scores[f"Accuracy, classes compared by {by}"] = found["accuracy"]
-        n_units = found["independent_units"]
-        of = f"{n_units} polygons" if n_units else f"independent {things}"
-        scores[f"95 % interval as of {of}, from"], scores["to"] = found["accuracy_interval"]
+        if not found.get("used_by_fit"):
+            n_units = found["independent_units"]
+            of = f"{n_units} polygons" if n_units else f"independent {things}"
+            scores[f"95 % interval as of {of}, from"], scores["to"] = found["accuracy_interval"]
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
     rows = _figures((name, f"{value:.4f}") for name, value in scores.items())

@@ -7,6 +7,7 @@ import hashlib
 import html.parser
 import io
 import itertools
+import json
 import os
 import re
 import shutil
@@ -19,14 +20,16 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 import zarr
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import daskclust
 from daskclust import plotting
 from daskclust.colors import Legend
 from daskclust.cube._sources import Image
 from daskclust.exceptions import DaskclustWarning
+from daskclust.metrics import accuracy_report
 from daskclust.report.summary import agreement_of, compare_classes, known_classes, summarize
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
@@ -251,6 +254,82 @@ def test_agreement_has_a_confusion_matrix() -> None:
     assert found["pixels"] == (truth >= 0).sum()
     assert found["classes"] == [1, 2, 3]
     assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
+
+
+def test_the_accuracy_of_polygons_has_an_interval_of_polygons(tmp_path: Path) -> None:
+    pytest.importorskip("pyogrio")
+    rng = np.random.default_rng(0)
+    units = np.repeat(np.repeat(np.arange(24).reshape(4, 6), 8, axis=0), 7, axis=1)
+    truth = units % 3
+    wrong = rng.random(24) < 0.3
+    image = np.where(wrong[units] & (rng.random(units.shape) < 0.5), (truth + 1) % 3, truth)
+    features = []
+    for number in range(24):
+        (y, x), names = divmod(number, 6), ["elm", "fir", "oak"]
+        left, top = 5e5 + 70 * x, -80 * y
+        ring = [(0, 0), (70, 0), (70, -80), (0, -80), (0, 0)]
+        shape = {"type": "Polygon", "coordinates": [[[left + a, top + b] for a, b in ring]]}
+        about = {"class": names[number % 3]}
+        features.append({"type": "Feature", "properties": about, "geometry": shape})
+    system = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
+    whole = {"type": "FeatureCollection", "crs": system, "features": features}
+    (tmp_path / "fields.geojson").write_text(json.dumps(whole))
+    place = {"crs_wkt": "EPSG:32633", "GeoTransform": "500000 10 0 0 0 -10"}
+    scene = xarray.DataArray(
+        np.ones((*truth.shape, 2)), dims=("y", "x", "band"), attrs={"grid_mapping": "spatial_ref"}
+    ).assign_coords(spatial_ref=xarray.DataArray(0, attrs=place))
+    cube = daskclust.open_cube(scene, chunks=(9, 10))
+    opened = cube.open_map("truth", tmp_path / "fields.geojson")
+    known = da.where(da.from_array(units, chunks=cube.chunks) == 5, -1, known_classes(opened, ()))
+    shown = da.from_array(image, chunks=cube.chunks)
+    found = agreement_of(shown, known, cube.blocks, opened)
+    legend = Legend((0, 1, 2), ("elm", "fir", "oak"), ("", "", ""), classes=frozenset(range(3)))
+    compare_classes(found, legend, opened, warns=True)
+    some = (units != 5).ravel()
+    expected = accuracy_report(truth.ravel()[some], image.ravel()[some], groups=units.ravel()[some])
+    assert found["independent_units"] == expected.n_units == 23
+    assert found["accuracy"] == expected.overall
+    assert_allclose(found["accuracy_interval"], expected.overall_interval)
+    plain = agreement_of(shown, known, cube.blocks)
+    for name in ("ari", "nmi", "pairwise_f", "pixels", "counts"):
+        assert found[name] == plain[name]
+    assert "by_unit" not in found
+    few = da.where(da.from_array(units, chunks=cube.chunks) < 4, known, -1)
+    found = agreement_of(shown, few, cube.blocks, opened)
+    with pytest.warns(DaskclustWarning, match="rests on 4 independent units"):
+        compare_classes(found, legend, opened, warns=True)
+
+
+def test_a_prediction_does_not_tell_the_course_of_the_fit(tmp_path: Path) -> None:
+    cube, _ = make_cube()
+    model = daskclust.KMeans(3, random_state=0).fit(cube.samples)
+    texts = []
+    for predicted in (False, True):
+        place = tmp_path / f"{predicted}.html"
+        write_report(place, cube=cube, model=model, predicted=predicted)
+        texts.append(place.read_text().partition("<details")[0])
+    for words in ("passes over the data", "iterations", "in iterations", "pixels clustered"):
+        assert words in texts[0]
+        assert words not in texts[1]
+    assert "pixels labeled" in texts[1]
+
+
+def test_what_was_learned_from_is_folded(tmp_path: Path) -> None:
+    cube, truth = make_cube()
+    model = daskclust.SemiSupervisedKMeans(3, random_state=0).fit(cube, truth)
+    legend = Legend.of(range(3), kind="class")
+    legend = replace(legend, classes=frozenset(range(3)), codes_are_given=True)
+    known = known_classes(Image(truth), ())
+    found = agreement_of(cube.to_map(model.labels_), known, cube.blocks)
+    compare_classes(found, legend, Image(truth))
+    for used in (False, True):
+        agreement = {"labels": {**found, "used_by_fit": used}}
+        place = tmp_path / f"{used}.html"
+        write_report(place, cube=cube, model=model, legend=legend, agreement=agreement)
+        section = place.read_text().partition("Agreement with labels")[2]
+        before = section.partition("<table")[0]
+        assert ("<details><summary>Agreement with these labels" in before) == used
+        assert ("95 % interval" in section) != used
 
 
 def _compared(legend: Legend, truth: Image, clusters: list[int], counts: Any) -> dict[str, Any]:
