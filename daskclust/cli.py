@@ -68,6 +68,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser of the command that is named: the modules of all of them take seconds."""
     from daskclust._version import __version__
     from daskclust.commands.console import Parser, did_you_mean
+    from daskclust.commands.contradictions import contradiction
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
@@ -78,6 +79,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             f"{did_you_mean(arguments[0], _COMMANDS)}"
         )
     named = next((word for word in arguments if word in _COMMANDS), None)
+    problem = contradiction(arguments) if named == next(iter(arguments), None) else None
+    if named is not None and problem is not None:
+        commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
     for name, text in _COMMANDS.items():
         if name == named:
             module = importlib.import_module(f"daskclust.commands.{name}")

@@ -301,18 +301,6 @@ def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
         )
 
 
-def check_named(options: argparse.Namespace, *flags: str) -> None:
-    """Refuse options about labels where no labels are named."""
-    has_labels = any(getattr(options, flag) is not None for flag in flags)
-    for name in ("class_column", "resample_labels"):
-        if getattr(options, name) and not has_labels:
-            needed = " or ".join(f"--{flag}" for flag in flags)
-            raise ValueError(
-                f"--{name.replace('_', '-')} is about {needed}, and none is given: "
-                "name the labels, or leave it out."
-            )
-
-
 def open_labels(cube: Any, options: argparse.Namespace, name: str) -> Any:
     """Open the label maps that a flag names, as one; only metadata are read.
 

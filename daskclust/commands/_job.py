@@ -55,14 +55,10 @@ def add_hold_out_arguments(group: Any) -> None:
 
 
 def check_hold_out(options: argparse.Namespace, model: Any) -> None:
-    for flag in ("baseline", "groups"):
-        if getattr(options, flag) and options.hold_out is None:
-            options.parser.error(f"--{flag} is about the labels kept apart; give --hold-out 0.3")
-    labeled = options.labels is not None or options.label_column is not None
-    if options.hold_out is not None and not (labeled and takes_labels(model)):
+    if options.hold_out is not None and not takes_labels(model):
         options.parser.error(
-            "--hold-out keeps a part of the labels apart, and the fit learns from none; give "
-            "--labels, or of a table --label-column, and an estimator that takes them"
+            f"--hold-out keeps a part of the labels apart, and {type(model).__name__} learns from "
+            "none; choose an estimator that takes labels, such as label-spreading"
         )
 
 

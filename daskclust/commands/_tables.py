@@ -23,6 +23,7 @@ from daskclust.commands._estimators import check_count, takes_labels
 from daskclust.commands._job import Job, check_resumable, job_mark
 from daskclust.commands._plan import memory_of, passes_of
 from daskclust.commands.console import Progress
+from daskclust.commands.contradictions import OF_PIXELS, not_of_tables
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
 from daskclust.estimator.inputs import Data
@@ -30,18 +31,6 @@ from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
 from daskclust.storage.urls import redact
-
-#: Options that are about pixels.
-_OF_PIXELS = (
-    "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
-    "incomplete min_observed scale unlabeled resample_labels"
-).split()
-#: What to do instead.
-_INSTEAD = {
-    "class_column": "name the column of the known classes with --truth",
-    "labels": "name the column of the labels with --label-column",
-    "scale": "scale the columns before",
-}
 
 
 def add_table_arguments(
@@ -90,13 +79,10 @@ def is_table(options: argparse.Namespace) -> bool:
     paths = list(paths_of(options.cube).values())
     found = [_holds_table(path) for path in paths]
     if all(found):
-        for name in _OF_PIXELS:
+        for name in OF_PIXELS:
             unset = options.parser.get_default(name)
             if getattr(options, name, unset) != unset:
-                options.parser.error(
-                    f"{redact(paths[0])!r} is a table, and --{name.replace('_', '-')} is about "
-                    f"pixels; {_INSTEAD.get(name, 'leave it out')}"
-                )
+                options.parser.error(not_of_tables(redact(paths[0]), name))
         return True
     for name in ("columns", "keep", "label_column", "groups"):
         if getattr(options, name, None) is not None:

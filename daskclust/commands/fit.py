@@ -29,6 +29,7 @@ from daskclust.commands._job import (
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_job
 from daskclust.commands.console import Progress, add_cluster_arguments, tell
+from daskclust.commands.contradictions import check_needs
 from daskclust.cube.formats.vector import check_codes
 from daskclust.persistence.models import fingerprint
 from daskclust.persistence.saveable import check_same_data, clusters_are_classes, name_classes
@@ -99,6 +100,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
+    check_needs("fit", options)
     began = time.perf_counter()
     model = _estimators.make_estimator(options)
     check_hold_out(options, model)
@@ -301,7 +303,6 @@ def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> Cub
     _outputs.check_smoothing(options, model)
     params = model.get_params(deep=False)
     named = ("labels", "truth") if fits else ("truth",)
-    _cubes.check_named(options, *named)
     mark = job_mark(options, params, None if fits else options.model)
     read = ("must_link", "cannot_link", "checkpoint", "colors") if fits else ("model",)
     may_replace = _outputs.check_outputs(options, _cubes.inputs_of(options, *read), mark)

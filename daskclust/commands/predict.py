@@ -11,6 +11,7 @@ from daskclust.commands._job import add_job_arguments, run, with_file
 from daskclust.commands._plan import only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_job, without_names
 from daskclust.commands.console import Progress, add_cluster_arguments, ending, tell
+from daskclust.commands.contradictions import check_needs
 from daskclust.commands.fit import open_cube_job
 
 
@@ -37,6 +38,7 @@ def _run(options: argparse.Namespace) -> int:
     import daskclust
 
     options = with_file(options)
+    check_needs("predict", options)
     if options.model is None:
         options.parser.error("--model is needed: what fit --model has written")
     wanted = ("output", "uncertainty", "score", "report", "truth")

@@ -13,6 +13,7 @@ from daskclust.commands._job import add_job_arguments, job_mark, with_file
 from daskclust.commands._outputs import check_outputs, places_of
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client, tell
+from daskclust.commands.contradictions import check_needs
 from daskclust.persistence.saveable import check_same_data
 from daskclust.storage.outputs import Output, keeping
 from daskclust.storage.urls import redact
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("--output is needed")
     if options.seed < 0:
         options.parser.error(f"--seed {options.seed} is negative")
-    _cubes.check_named(options, "labels")
+    check_needs("suggest", options)
     began = time.perf_counter()
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
     if options.report is not None:

@@ -35,6 +35,7 @@ from daskclust.engine.labels import (
     open_labeled_rows,
 )
 from daskclust.engine.lockstep import Job, run_together
+from daskclust.engine.masks import mask_without
 from daskclust.engine.rows import Carry, Rows
 from daskclust.engine.tasks import await_workers
 from daskclust.engine.threads import side_by_side

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
-from daskclust._types import Bools, Ints
-from daskclust.engine import is_dask, open_rows, unwrap
+from daskclust.engine import is_dask, mask_without, open_rows, unwrap
 from daskclust.estimator.inputs import fetched
 
 
@@ -78,9 +73,7 @@ def read_excluded(exclude: Any, data: Any, cube: Any = None) -> Excluded:
             f"exclude lists row {row}; expected row numbers in [0, {n_rows}). Row numbers count "
             "from 0 over all of X."
         )
-    if is_dask(data):
-        return Excluded(_kept_of(rows, lengths))
-    return Excluded(_kept_block(_one((rows, n_rows))))
+    return Excluded(mask_without(rows, lengths if is_dask(data) else None, n_rows))
 
 
 def _mask(mask: Any, data: Any) -> Any:
@@ -97,31 +90,3 @@ def _mask(mask: Any, data: Any) -> Any:
             "length; expected blocks of the same rows. Use compute_chunk_sizes() on both."
         )
     return mask if is_dask(data) else fetched(mask, "exclude")
-
-
-def _one(value: Any) -> NDArray[np.object_]:
-    out = np.empty(1, dtype=object)
-    out[0] = value
-    return out
-
-
-def _kept_of(rows: Ints, lengths: Sequence[int]) -> da.Array:
-    """Return a lazy mask, False at some rows (ascending), in blocks of these lengths."""
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    cuts = np.searchsorted(rows, ends)
-    table = np.concatenate(
-        [
-            _one((rows[first:last] - start, stop - start))
-            for (first, last), (start, stop) in zip(pairwise(cuts), pairwise(ends), strict=True)
-        ]
-    )
-    return da.from_array(table, chunks=1).map_blocks(
-        _kept_block, dtype=bool, chunks=(tuple(lengths),), meta=np.empty(0, bool)
-    )
-
-
-def _kept_block(table: NDArray[np.object_]) -> Bools:
-    ((places, size),) = table
-    kept: Bools = np.ones(size, bool)
-    kept[places] = False
-    return kept

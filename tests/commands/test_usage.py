@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -190,6 +192,28 @@ def test_a_reference_to_another_class_is_followed() -> None:
 def test_only_what_is_alike_is_suggested() -> None:
     assert did_you_mean("KMEANS", ["kmeans"]) == " Did you mean kmeans?"
     assert did_you_mean("x", ["kmeans"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("fit a.parquet --scale standard --output x", "'a.parquet' is a table, and --scale is"),
+        ("fit a.tif --baseline --output x.tif", "--baseline is about the labels kept apart"),
+        ("fit a.tif --hold-out 0.3 --output x.tif", "--hold-out keeps a part of the labels apart"),
+        ("predict a.tif --model m --class-column=c --output x.tif", "is about --truth"),
+        ("suggest a.tif --resample-labels --output q.csv", "--resample-labels is about --labels"),
+    ],
+)
+def test_contradictions_are_told_before_anything_is_imported(words: str, message: str) -> None:
+    program = (
+        "import sys; from daskclust import cli; code = cli.main(sys.argv[1:]); "
+        "assert not {'numba', 'zarr', 'distributed'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words.split()], capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert message in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""Options that do not go together, as far as their names alone tell: checked before any import."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Sequence
+from pathlib import PurePath
+
+#: Options that need one of others: the command's name, the option, the others, what to say.
+_NEEDS = (
+    *(
+        ("fit", flag, ("--hold-out",), "is about the labels kept apart; give --hold-out 0.3")
+        for flag in ("--baseline", "--groups")
+    ),
+    (
+        "fit",
+        "--hold-out",
+        ("--labels", "--label-column"),
+        "keeps a part of the labels apart, and the fit learns from none; give --labels, or of a "
+        "table --label-column, and an estimator that takes them",
+    ),
+    *(
+        (
+            command,
+            flag,
+            needed,
+            f"is about {' or '.join(needed)}, and none is given: name the labels, or leave it out",
+        )
+        for command, needed in (
+            ("fit", ("--labels", "--truth")),
+            ("predict", ("--truth",)),
+            ("suggest", ("--labels",)),
+        )
+        for flag in ("--class-column", "--resample-labels")
+    ),
+)
+#: Options that are about pixels.
+OF_PIXELS = (
+    "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
+    "incomplete min_observed scale unlabeled resample_labels"
+).split()
+#: What to do instead.
+_INSTEAD = {
+    "class_column": "name the column of the known classes with --truth",
+    "labels": "name the column of the labels with --label-column",
+    "scale": "scale the columns before",
+}
+#: Endings of tables; others are found out by what is in the file.
+_TABLES = (".parquet", ".csv")
+
+
+def missing_need(command: str, flags: Collection[str]) -> str | None:
+    """Say which of the flags needs another one that is not there.
+
+    >>> missing_need("fit", ["--baseline", "--labels"])
+    '--baseline is about the labels kept apart; give --hold-out 0.3'
+    """
+    for of, flag, needed, why in _NEEDS:
+        if of == command and flag in flags and not set(needed).intersection(flags):
+            return f"{flag} {why}"
+    return None
+
+
+def not_of_tables(path: str, name: str) -> str:
+    """Say that an option, its name with underscores, is about pixels, and the path is a table."""
+    flag = f"--{name.replace('_', '-')}"
+    return f"{path!r} is a table, and {flag} is about pixels; {_INSTEAD.get(name, 'leave it out')}"
+
+
+def contradiction(arguments: Sequence[str]) -> str | None:
+    """Return what is wrong with the words of a command line, None where nothing is seen yet.
+
+    >>> contradiction(["fit", "a.csv", "--scale=standard"])
+    "'a.csv' is a table, and --scale is about pixels; scale the columns before"
+    >>> contradiction(["fit", "a.csv", "--config", "job.toml"]) is None
+    True
+    """
+    command, *words = arguments
+    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if {"--config", "--help"}.intersection(flags) or "-h" in words:
+        return None  # a file may say more
+    if command in ("fit", "predict") and words and PurePath(words[0]).suffix in _TABLES:
+        for name in OF_PIXELS:
+            if f"--{name.replace('_', '-')}" in flags:
+                return not_of_tables(words[0], name)
+    return missing_need(command, flags)
+
+
+def check_needs(command: str, options: argparse.Namespace) -> None:
+    """End the program where an option needs another one, those of a file included."""
+    parser = options.parser
+    given = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    problem = missing_need(command, [f"--{name.replace('_', '-')}" for name in given])
+    if problem is not None:
+        parser.error(problem)
