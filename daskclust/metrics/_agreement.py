@@ -417,7 +417,7 @@ def bootstrap_interval(right: Any, total: Any) -> Floats:
     >>> bootstrap_interval([90, 60, 100, 80], [100, 100, 100, 100]).round(2)
     array([0.67, 0.97])
     >>> bootstrap_interval([100, 100, 100], [100, 100, 100]).round(3)
-    array([0.438, 1.   ])
+    array([0.439, 1.   ])
     """
     hits, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
     shape, count = hits.shape[1:], len(hits)
@@ -673,7 +673,7 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
     array([0.967, 0.981])
     >>> fields = np.repeat(np.arange(20), 100)
     >>> accuracy_report(truth, labels, groups=fields).overall_interval.round(3)
-    array([0.92, 1.  ])
+    array([0.921, 1.   ])
     """
     one, other = _as_text(truth, "truth"), _as_text(labels, "labels")
     names: Array | None = None
