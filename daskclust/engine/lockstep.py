@@ -176,22 +176,26 @@ def _identity(question: Any) -> Any:
 
 
 def _answer(base: Rows, questions: dict[Any, Any]) -> dict[Any, Any]:
-    """Answer different questions: all reductions by one pass."""
+    """Answer different questions: all reductions by one pass, all rows by number by another."""
     requests = {key: q for key, q in questions.items() if isinstance(q, Request)}
     answers: dict[Any, Any] = {}
     if requests:
         results = base.reduce(BATCH, tuple(requests.values()))
         answers.update(zip(requests, results, strict=True))
+    takes = {key: q for key, q in questions.items() if isinstance(q, _Take)}
+    if takes:
+        fetched = np.unique(np.concatenate([q.rows for q in takes.values()]))
+        values, weight = base.take(fetched)
+        for key, question in takes.items():
+            at = np.searchsorted(fetched, question.rows)
+            answers[key] = _seen_through(question, values[at], weight[at])
     for key, question in questions.items():
-        if isinstance(question, _Take):
-            answers[key] = _taken(base, question)
-        elif isinstance(question, _Map):
+        if isinstance(question, _Map):
             answers[key] = base.map(question.name, question)
     return answers
 
 
-def _taken(base: Rows, question: _Take) -> tuple[Array, Floats]:
-    values, weight = base.take(question.rows)
+def _seen_through(question: _Take, values: Array, weight: Floats) -> tuple[Array, Floats]:
     # Row by row a run of its own: views go by global numbers.
     runs = tuple((int(row), 1) for row in question.rows)
     rows = RowBlock(np.ascontiguousarray(values), weight, runs)
@@ -204,8 +208,8 @@ def _taken(base: Rows, question: _Take) -> tuple[Array, Floats]:
 def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
     """Run all jobs, sharing passes over the rows; an exception in one ends the others.
 
-    Cost: as many passes as the longest job makes, and one more for each that fetches rows by
-    number, unless all fetch the same.  A pass sends and receives the sum of what the jobs need.
+    Cost: as many passes as the longest job makes, and one more where some jobs fetch rows by number
+    while others reduce.  A pass sends and receives the sum of what the jobs need.
     """
     fits = [_Fit(job, rows) for job in jobs]
     try:

@@ -169,6 +169,23 @@ def test_a_fit_inside_a_fit_is_on_its_own_data(make, weight):
     assert_same(found, clone(model).fit(data))
 
 
+def test_rows_that_several_jobs_fetch_by_number_take_one_pass():
+    weight = np.arange(1.0, 501.0)
+    wanted = [np.array([7, 3, 499]), np.array([3]), np.arange(100, 400, 7)]
+    jobs = [Job(lambda rows, take=take: rows.take(take)) for take in wanted]
+    jobs.append(Job(lambda rows: rows.take(wanted[0]), (Transformed(np.abs),)))
+    scheduler = CountingScheduler()
+    with dask.config.set({"scheduler": scheduler, "daskclust.persist": False}):
+        rows = open_rows(chunked(), weight)
+        before = rows.passes
+        *plain, seen = run_together(rows, jobs)
+    assert rows.passes - before == 1
+    for (values, weights), take in zip(plain, wanted, strict=True):
+        np.testing.assert_array_equal(values, X[take])
+        np.testing.assert_array_equal(weights, weight[take])
+    np.testing.assert_array_equal(seen[0], np.abs(X[wanted[0]]))
+
+
 # Views.
 
 
