@@ -563,6 +563,35 @@ class PairwiseConstraints:
         components = int(self.component.max(initial=-1)) + 1
         return self.n_rows - len(self.rows) + components
 
+    def units(self) -> Ints:
+        """Return a number for each pair (n_pairs,), equal for pairs that can imply each other.
+
+        Must-links of one component have one number, and so do all cannot-links between the same
+        two components.  Numbers of must-links come first.
+        """
+        ends = np.stack([self.component[self.pair_left], self.component[self.pair_right]], axis=1)
+        ends.sort(axis=1)
+        # A cannot-link inside a component goes with the must-links that it contradicts.
+        between = (ends[:, 0] != ends[:, 1]).astype(np.int64)
+        keys = np.column_stack([between, ends])
+        return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def folds(self, n_folds: int, seed: int) -> Ints:
+        """Return the fold of each pair (n_pairs,); no pair follows from the pairs of other folds.
+
+        The :meth:`units` are dealt in random order, large ones first, must-links before
+        cannot-links, so that folds have about equal numbers of both kinds.
+        """
+        unit = self.units()
+        sizes = np.bincount(unit)
+        between = np.zeros(len(sizes), bool)
+        between[unit] = self.component[self.pair_left] != self.component[self.pair_right]
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        order = order[np.lexsort((-sizes[order], between[order]))]
+        fold = np.empty(len(sizes), np.int64)
+        fold[order] = np.arange(len(sizes)) % n_folds
+        return fold[unit]
+
     def digest(self) -> str:
         """Hash of everything that bears on the result, the same on every machine."""
         hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")

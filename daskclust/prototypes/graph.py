@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, lu_factor, lu_solve
+from scipy.linalg import eigh, inv, lu_factor, lu_solve
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -86,18 +86,29 @@ def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embed
     return Embedding(values, np.divide(vectors, length, out=vectors.copy(), where=length > 0))
 
 
-def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
+def carrier(similarity: Floats, alpha: float) -> Floats:
+    """Return ``(I - alpha S)^(-1)``: how much of a constraint at one node reaches another one.
+
+    The graph S is :func:`normalized`; ``alpha`` is how far constraints are propagated.
+    """
+    return inv(np.eye(len(similarity)) - alpha * similarity, overwrite_a=True)
+
+
+def propagate_pairs(
+    similarity: Floats, pairs: Floats, carried_by: Floats, strength: float = 1.0
+) -> Floats:
     """Bend a normalized graph by constraints between nodes (E2CP; Lu & Peng 2013).
 
     ``pairs`` are symmetric: positive where nodes are to stay together, negative where apart;
-    ``alpha`` is how far constraints travel.  Returned are similarities in [0, 1], not normalized:
+    ``carried_by`` is the :func:`carrier` of the graph.  ``strength`` is the largest absolute value
+    of a propagated constraint, in (0, 1].  Returned are similarities in [0, 1], not normalized:
     nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
     """
-    factors = lu_factor(np.eye(len(similarity)) - alpha * similarity)
-    carried = lu_solve(factors, lu_solve(factors, pairs).T).T
+    used = np.flatnonzero(pairs.any(axis=1))
+    carried = carried_by[:, used] @ (pairs[np.ix_(used, used)] @ carried_by[used])
     peak = np.abs(carried).max()
     if peak > 0:
-        carried /= peak
+        carried *= strength / peak
     weights = similarity / similarity.max()
     bent: Floats = np.where(
         carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,23 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import Data, Views, check_enough_rows, check_integer
-from daskclust.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.estimator.inputs import (
+    Data,
+    Views,
+    check_choice,
+    check_enough_rows,
+    check_integer,
+    check_real,
+)
+from daskclust.estimator.partial_labels import NO_LABELS, PartialLabels, read_labels
 from daskclust.estimator.row_functions import CheckedRows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
-from daskclust.persistence.schema import Entry
+from daskclust.persistence.schema import Entry, Number
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.graph import Embedding, embed, normalized, propagate_pairs
+from daskclust.prototypes.graph import Embedding, carrier, embed, normalized, propagate_pairs
 from daskclust.prototypes.labeled import (
     NODES_A_PROTOTYPE,
     LabelPlan,
@@ -38,6 +45,9 @@ from daskclust.prototypes.posterior import near_values
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, count_prototypes
 from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
 from daskclust.starts.sampled import cluster_few
+
+#: All pairs, or all labeled rows.
+_ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -96,48 +106,98 @@ class NodePairs:
         """Whether there are constraints at all."""
         return bool(len(self.rows)) or self.plan.others is not None
 
-    def _node_of(self, space: Space, prototypes: Floats) -> Ints:
-        """Node of each fetched row: its own, or its nearest prototype."""
+    def on_nodes(self, space: Space, prototypes: Floats, classes: Floats) -> NodeLinks:
+        """Bring the constraints to the nodes.
+
+        ``classes`` (k, c) are weights of labeled rows that are not fetched, by their nearest
+        prototype.
+        """
         node = np.empty(len(self.rows), np.int64)
         node[self.is_node] = len(prototypes) + self.nodes.node
         rest = ~self.is_node
         if rest.any():
             node[rest] = nearest_several(space(self.x[rest]), prototypes, 1)[0][:, 0]
-        return node
+        c, plan = self.constraints, self.plan
+        at = node[np.searchsorted(self.rows, c.rows)]
+        return NodeLinks(
+            n_nodes=len(prototypes) + len(self.nodes.x),
+            constraints=c,
+            left=at[c.pair_left],
+            right=at[c.pair_right],
+            labeled=node[np.searchsorted(self.rows, plan.rows)],
+            codes=plan.codes,
+            classes=classes,
+        )
 
-    def matrix(self, space: Space, prototypes: Floats, classes: Floats) -> Floats:
+
+@dataclass(frozen=True)
+class NodeLinks:
+    """Constraints between nodes: pairs, and labels that imply pairs.
+
+    ``left`` and ``right`` (n_pairs,) are the nodes of the explicit pairs of ``constraints``;
+    ``labeled`` (m,) are the nodes of labeled rows and ``codes`` their classes; ``classes`` (k, c)
+    are weights of further labeled rows at prototypes.
+    """
+
+    n_nodes: int
+    constraints: PairwiseConstraints
+    left: Ints
+    right: Ints
+    labeled: Ints
+    codes: NDArray[np.int32]
+    classes: Floats
+
+    def matrix(self, pairs: Bools | slice = _ALL, labels: Bools | slice = _ALL) -> Floats:
         """Return what nodes are to each other, in [-1, 1]: positive together, negative apart.
 
-        ``classes`` (k, c) are weights of labeled rows that are not fetched, by their nearest
-        prototype.
+        ``pairs`` and ``labels`` select the explicit pairs and the labeled rows that count.
         """
-        n = len(prototypes) + len(self.nodes.x)
-        node = self._node_of(space, prototypes)
+        n, c = self.n_nodes, self.constraints
         out = np.zeros((n, n))
-        c = self.constraints
-        if c.n_pairs:
-            at = node[np.searchsorted(self.rows, c.rows)]
-            left, right = at[c.pair_left], at[c.pair_right]
-            signed = np.where(c.pair_is_must_link, c.pair_weight, -c.pair_weight)
-            np.add.at(out, (left, right), signed)
-            np.add.at(out, (right, left), signed)
-        if len(self.plan.rows):
-            table = np.zeros((n, max(int(self.plan.codes.max()) + 1, classes.shape[1])))
-            table[: len(classes), : classes.shape[1]] += classes
-            np.add.at(
-                table, (node[np.searchsorted(self.rows, self.plan.rows)], self.plan.codes), 1.0
-            )
+        left, right = self.left[pairs], self.right[pairs]
+        signed = np.where(c.pair_is_must_link, c.pair_weight, -c.pair_weight)[pairs]
+        np.add.at(out, (left, right), signed)
+        np.add.at(out, (right, left), signed)
+        if len(self.codes):
+            table = np.zeros((n, max(int(self.codes.max()) + 1, self.classes.shape[1])))
+            table[: len(self.classes), : self.classes.shape[1]] += self.classes
+            np.add.at(table, (self.labeled[labels], self.codes[labels]), 1.0)
             total = table.sum(axis=1)
             share = np.divide(
                 table, total[:, None], out=np.zeros_like(table), where=total[:, None] > 0
             )
-            labeled = (total > 0).astype(np.float64)
+            has_label = (total > 0).astype(np.float64)
             same = share @ share.T
             out += c.implied_must_link_weight * same
-            out -= c.implied_cannot_link_weight * (np.outer(labeled, labeled) - same)
+            out -= c.implied_cannot_link_weight * (np.outer(has_label, has_label) - same)
         np.fill_diagonal(out, 0.0)
         peak = np.abs(out).max(initial=0.0)
         return out / peak if peak > 0 else out
+
+    def folds(self, seed: int) -> tuple[Ints, Ints]:
+        """Return the fold of each pair and of each labeled row; classes are dealt out evenly."""
+        order = np.lexsort((np.random.default_rng(seed).random(len(self.codes)), self.codes))
+        fold = np.empty(len(order), np.int64)
+        fold[order] = np.arange(len(order)) % _FOLDS
+        return self.constraints.folds(_FOLDS, seed), fold
+
+    def satisfied(self, clusters: Ints, pairs: Bools, labels: Bools) -> float:
+        """Return the weight of the selected constraints that the clusters (k,) of nodes satisfy.
+
+        They are the pairs, and those that labeled rows imply together with all other labeled rows.
+        """
+        c = self.constraints
+        same = clusters[self.left] == clusters[self.right]
+        found = float(c.pair_weight[pairs & (same == c.pair_is_must_link)].sum())
+        if labels.any():
+            mine, own = self.codes[labels], clusters[self.labeled[labels]]
+            table = np.zeros((int(self.codes.max()) + 1, int(clusters.max()) + 1))
+            np.add.at(table, (self.codes[~labels], clusters[self.labeled[~labels]]), 1.0)
+            together = table[mine, own]
+            apart = table.sum() - table.sum(axis=1)[mine] - table.sum(axis=0)[own] + together
+            found += c.implied_must_link_weight * float(together.sum())
+            found += c.implied_cannot_link_weight * float(apart.sum())
+        return found
 
 
 #: Weak ties between all nodes.  0.1 to 2 end alike on most sets tried; less breaks down
@@ -147,26 +207,79 @@ _REGULARIZATION = 1.0
 _PAIRS_ALPHA = 0.8
 
 
-def cluster_nodes(
-    near: Floats, n_near: int, n_clusters: int, seed: int, wanted: Floats | None = None
-) -> tuple[Embedding, Ints]:
-    """Embed nodes by the leading eigenvectors of their graph, and cluster them there.
+@dataclass(frozen=True)
+class NodeGraph:
+    """Normalized graph of the nodes, with the number of rows near each node.
 
-    ``near`` (k, k) are rows that have both nodes among their ``n_near`` nearest ones; ``wanted``
-    are constraints between the nodes, see :func:`propagate_pairs`.  O(k^3) time, a few matrices of
-    ``8 k^2`` bytes.
+    ``carried_by`` is the :func:`carrier` of the graph; None if there are no constraints.
     """
-    # A row near a node counts for each of the other nodes that it is near to.
-    mass = near.sum(axis=1) / max(min(n_near, len(near)) - 1, 1)
-    graph = near.copy()
-    np.fill_diagonal(graph, mass)
-    graph = normalized(graph, loops=True)
-    if wanted is not None:
-        graph = normalized(propagate_pairs(graph, wanted, _PAIRS_ALPHA), loops=True)
-    embedding = embed(graph, min(n_clusters, len(near)), _REGULARIZATION)
-    centers = cluster_few(embedding.vectors, np.maximum(mass, 0.0), n_clusters, seed)
-    clusters = nearest_several(embedding.vectors, centers, 1)[0][:, 0].astype(np.int64)
-    return embedding, clusters
+
+    graph: Floats
+    mass: Floats
+    carried_by: Floats | None
+    n_clusters: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls, near: Floats, n_near: int, n_clusters: int, seed: int, *, constrained: bool
+    ) -> NodeGraph:
+        """Normalize counts: ``near`` (k, k) rows have both nodes among their ``n_near`` nearest."""
+        # A row near a node counts for each of the other nodes that it is near to.
+        mass = near.sum(axis=1) / max(min(n_near, len(near)) - 1, 1)
+        graph = near.copy()
+        np.fill_diagonal(graph, mass)
+        graph = normalized(graph, loops=True)
+        carried_by = carrier(graph, _PAIRS_ALPHA) if constrained else None
+        return cls(graph, mass, carried_by, n_clusters, seed)
+
+    def cluster(
+        self, wanted: Floats | None = None, strength: float = 0.0
+    ) -> tuple[Embedding, Ints]:
+        """Embed the nodes by the leading eigenvectors, and cluster them there.
+
+        ``wanted`` (k, k) are constraints between the nodes, see :func:`propagate_pairs`.  O(k^3)
+        time, a few matrices of ``8 k^2`` bytes.
+        """
+        graph = self.graph
+        if wanted is not None and self.carried_by is not None and strength > 0 and wanted.any():
+            bent = propagate_pairs(graph, wanted, self.carried_by, strength)
+            graph = normalized(bent, loops=True)
+        embedding = embed(graph, min(self.n_clusters, len(graph)), _REGULARIZATION)
+        centers = cluster_few(
+            embedding.vectors, np.maximum(self.mass, 0.0), self.n_clusters, self.seed
+        )
+        clusters = nearest_several(embedding.vectors, centers, 1)[0][:, 0].astype(np.int64)
+        return embedding, clusters
+
+
+#: Strengths that are compared: without constraints, soft, and strong.  Full strength (1) gained
+#: more from true pairs, and lost more to wrong ones than any choice among these.
+_STRENGTHS = (0.0, 0.1, 0.3)
+#: Parts of the constraints that are left out one after another.
+_FOLDS = 5
+#: Weights of satisfied constraints that differ by less, relatively, are equal.
+_EQUAL = 1e-9
+
+
+def choose_strength(graph: NodeGraph, links: NodeLinks) -> float:
+    """Choose how strongly constraints bend the graph, by the constraints left out in each fold.
+
+    The strength whose clusters satisfy the most of them is chosen; the largest of equal ones.
+    """
+    pairs, labels = links.folds(graph.seed)
+    _, free = graph.cluster()
+    satisfied = np.zeros(len(_STRENGTHS))
+    for fold in range(_FOLDS):
+        out = pairs == fold, labels == fold
+        if not (out[0].any() or out[1].any()):
+            continue
+        wanted = links.matrix(~out[0], ~out[1])
+        for at, strength in enumerate(_STRENGTHS):
+            clusters = free if strength == 0 else graph.cluster(wanted, strength)[1]
+            satisfied[at] += links.satisfied(clusters, *out)
+    best = np.flatnonzero(satisfied >= satisfied.max() * (1 - _EQUAL))[-1]
+    return _STRENGTHS[best]
 
 
 @dataclass(frozen=True)
@@ -228,6 +341,11 @@ tuple of str, default="auto"
         ``("mixture", "pckid")``.
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
+    pair_strength : float in [0, 1] or "auto", default="auto"
+        Influence of pairs and labels on the graph.  0 ignores them; 1 is that of [2]_, which a
+        few wrong pairs can mislead.  ``"auto"`` chooses among 0, 0.1 and 0.3 by five-fold
+        cross-validation: it takes the strength whose clusters satisfy the most left-out
+        constraints.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -245,6 +363,8 @@ tuple of str, default="auto"
         The prototypes in the space of the eigenvectors, each of length 1.
     eigenvalues_ : ndarray of shape (d,), float64
         The largest first; d is n_clusters, or the number of nodes if that is less.
+    pair_strength_ : float
+        The strength that was used; 0 without constraints.
     n_iter_ : int
         Iterations of k-means, for the prototypes.
     n_features_in_ : int
@@ -267,7 +387,8 @@ tuple of str, default="auto"
     Warns
     -----
     ConstraintWarning
-        If constraints contradict each other, or touch rows of sample weight 0.
+        If constraints contradict each other, touch rows of sample weight 0, or are not used
+        because left-out constraints are satisfied more often without them.
     ConvergenceWarning
         If there are fewer distinct rows than clusters.
 
@@ -280,7 +401,10 @@ tuple of str, default="auto"
     -----
     *Constraints*, listed or implied by partial labels, are propagated on the nodes [2]_; rows that
     they touch are nodes of their own, up to ``2 n_prototypes`` of them.  They bend the graph and
-    need not hold: where they must, use :class:`COPKMeans` on the clusters.
+    need not hold: where they must, use :class:`COPKMeans` on the clusters.  Cross-validation of
+    ``pair_strength`` leaves out must-linked groups as a whole, so that the other pairs do not
+    imply them, and labeled rows one by one.  It makes no pass over the data, and clusters the
+    nodes twelve more times.
 
     *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
     and no labeled rows are read where there are no constraints.
@@ -316,6 +440,7 @@ tuple of str, default="auto"
         "eigenvalues_": Stored("d"),
         "_nodes": Stored("t s"),
         "_clusters": Stored("t", kind="i", low=0, below="d"),
+        "pair_strength_": Number(low=0.0, optional=True),
     }
 
     def __init__(
@@ -325,6 +450,7 @@ tuple of str, default="auto"
         n_prototypes: int = 400,
         views: Views = "auto",
         n_neighbors: int = 5,
+        pair_strength: float | Literal["auto"] = "auto",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -332,12 +458,17 @@ tuple of str, default="auto"
         self.n_prototypes = n_prototypes
         self.views: Any = views
         self.n_neighbors = n_neighbors
+        self.pair_strength: Any = pair_strength
         self.random_state = random_state
         self.checkpoint = checkpoint
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.n_clusters, "n_clusters", 1)
+        if isinstance(self.pair_strength, str):
+            check_choice(self.pair_strength, "pair_strength", ("auto",))
+        else:
+            check_real(self.pair_strength, "pair_strength", 0, maximum=1)
 
     def _check_sizes(self) -> None:
         super()._check_sizes()
@@ -405,6 +536,11 @@ tuple of str, default="auto"
         PairwiseConstraints.from_fit_arguments(
             int(data.n_rows), *given, (labels.rows, labels.codes)
         ).warn_of_contradictions()
+        if self.pair_strength == 0:
+            labels, constraints = (
+                NO_LABELS,
+                constraints.without(np.ones(len(constraints.rows), bool)),
+            )
         return _Read(labels, constraints, views)
 
     def _problem(self, data: OpenData, read: _Read) -> _Problem:
@@ -439,12 +575,26 @@ tuple of str, default="auto"
         (space,), (nodes,) = problem.spaces(state), problem.nodes(state)
         (counts,) = problem.counts(state)
         size, k = int(state.sizes[0]), int(self.n_clusters)
-        wanted = None
-        if problem.pairs.any:
-            wanted = problem.pairs.matrix(space, nodes[:size], counts.classes)
-        embedding, self._clusters = cluster_nodes(
-            counts.near, problem.n_near, k, problem.seed, wanted
-        )
+        constrained = problem.pairs.any
+        graph = NodeGraph.of(counts.near, problem.n_near, k, problem.seed, constrained=constrained)
+        wanted, strength = None, 0.0
+        if constrained:
+            links = problem.pairs.on_nodes(space, nodes[:size], counts.classes)
+            wanted = links.matrix()
+            strength = (
+                choose_strength(graph, links)
+                if self.pair_strength == "auto"
+                else float(self.pair_strength)
+            )
+            if strength == 0:
+                warn(
+                    "Constraints that were left out are satisfied more often without the others "
+                    "than with them, so no constraint is used (pair_strength_ is 0). Check the "
+                    "pairs and labels, or set pair_strength.",
+                    ConstraintWarning,
+                )
+        embedding, self._clusters = graph.cluster(wanted, strength)
+        self.pair_strength_ = strength
         self._nodes = nodes
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values
         self._keep(problem, state, history)

@@ -49,7 +49,7 @@ from daskclust.exceptions import ConstraintWarning
 from daskclust.prototypes import label_spreading, spreading
 from daskclust.prototypes.graph import normalized, spread_seeds
 from daskclust.prototypes.posterior import Balance, margins
-from daskclust.prototypes.spectral_clustering import cluster_nodes
+from daskclust.prototypes.spectral_clustering import NodeGraph
 from daskclust.prototypes.spreading import balance
 
 FILES = {
@@ -414,8 +414,10 @@ def client(k: int = 2000) -> dict[str, float]:
     wanted[:50, :50] = 1
     tasks = {
         "spreading": lambda: spread_seeds(normalized(counts), 0.9, [seeds, np.eye(k, 100)]),
-        "clusters": lambda: cluster_nodes(counts, 5, 10, 0),
-        "clusters, pairs": lambda: cluster_nodes(counts, 5, 10, 0, wanted),
+        "clusters": lambda: NodeGraph.of(counts, 5, 10, 0, constrained=False).cluster(),
+        "clusters, pairs": lambda: NodeGraph.of(counts, 5, 10, 0, constrained=True).cluster(
+            wanted, 1.0
+        ),
     }
     before, seconds = peak_memory(), {}
     for name, task in tasks.items():

@@ -11,7 +11,14 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
 from daskclust._types import Floats
 from daskclust.kernels.projection import noise_whitening
-from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread_seeds, unreached
+from daskclust.prototypes.graph import (
+    carrier,
+    embed,
+    normalized,
+    propagate_pairs,
+    spread_seeds,
+    unreached,
+)
 from daskclust.prototypes.learners import (
     _LEVEL,
     KernelRidge,
@@ -93,9 +100,10 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
     path = normalized(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
     apart = np.zeros((4, 4))
     apart[0, 3] = apart[3, 0] = -1.0
-    before, bent = path / path.max(), propagate_pairs(path, apart, 0.8)
+    carried_by = carrier(path, 0.8)
+    before, bent = path / path.max(), propagate_pairs(path, apart, carried_by)
     assert bent[1, 2] < before[1, 2]
-    together = propagate_pairs(path, -apart, 0.8)
+    together = propagate_pairs(path, -apart, carried_by)
     assert together[0, 3] == pytest.approx(1.0)
     assert together[1, 2] > before[1, 2]
     assert_allclose(together, together.T)
@@ -103,6 +111,8 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
     carried = inverse @ apart @ inverse
     carried /= np.abs(carried).max()
     assert_allclose(bent, (1 + carried) * before, atol=1e-12)
+    weak = propagate_pairs(path, apart, carried_by, 0.25)
+    assert_allclose(weak, (1 + carried / 4) * before, atol=1e-12)
 
 
 def _fitted_ridge(
