@@ -94,23 +94,27 @@ def carrier(similarity: Floats, alpha: float) -> Floats:
     return inv(np.eye(len(similarity)) - alpha * similarity, overwrite_a=True)
 
 
-def propagate_pairs(
-    similarity: Floats, pairs: Floats, carried_by: Floats, strength: float = 1.0
-) -> Floats:
-    """Bend a normalized graph by constraints between nodes (E2CP; Lu & Peng 2013).
+def propagate_pairs(pairs: Floats, carried_by: Floats) -> Floats:
+    """Propagate constraints between nodes to all nodes (E2CP; Lu & Peng 2013).
 
     ``pairs`` are symmetric: positive where nodes are to stay together, negative where apart;
-    ``carried_by`` is the :func:`carrier` of the graph.  ``strength`` is the largest absolute value
-    of a propagated constraint, in (0, 1].  Returned are similarities in [0, 1], not normalized:
-    nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
+    ``carried_by`` is the :func:`carrier` of the graph.  The largest absolute value returned is 1.
     """
     used = np.flatnonzero(pairs.any(axis=1))
     carried = carried_by[:, used] @ (pairs[np.ix_(used, used)] @ carried_by[used])
-    peak = np.abs(carried).max()
-    if peak > 0:
-        carried *= strength / peak
+    peak = np.abs(carried).max(initial=0.0)
+    return carried / peak if peak > 0 else carried
+
+
+def bend(similarity: Floats, carried: Floats, strength: float) -> Floats:
+    """Bend a normalized graph by propagated constraints, times a strength in [0, 1].
+
+    Returned are similarities in [0, 1], not normalized: nearer to 1 for nodes tied by the
+    constraints, nearer to 0 for those kept apart.
+    """
     weights = similarity / similarity.max()
-    bent: Floats = np.where(
-        carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights
-    )
+    bent = np.where(carried >= 0, 1 - weights, weights)
+    bent *= carried
+    bent *= strength
+    bent += weights
     return (bent + bent.T) / 2

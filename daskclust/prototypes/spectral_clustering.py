@@ -33,7 +33,7 @@ from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.graph import Embedding, carrier, embed, normalized, propagate_pairs
+from daskclust.prototypes.graph import Embedding, bend, carrier, embed, normalized, propagate_pairs
 from daskclust.prototypes.labeled import (
     NODES_A_PROTOTYPE,
     LabelPlan,
@@ -233,18 +233,21 @@ class NodeGraph:
         carried_by = carrier(graph, _PAIRS_ALPHA) if constrained else None
         return cls(graph, mass, carried_by, n_clusters, seed)
 
+    def carried(self, wanted: Floats) -> Floats:
+        """Propagate constraints (k, k) between the nodes."""
+        assert self.carried_by is not None
+        return propagate_pairs(wanted, self.carried_by)
+
     def cluster(
-        self, wanted: Floats | None = None, strength: float = 0.0
+        self, carried: Floats | None = None, strength: float = 0.0
     ) -> tuple[Embedding, Ints]:
         """Embed the nodes by the leading eigenvectors, and cluster them there.
 
-        ``wanted`` (k, k) are constraints between the nodes, see :func:`propagate_pairs`.  O(k^3)
-        time, a few matrices of ``8 k^2`` bytes.
+        ``carried`` are propagated constraints.  O(k^3) time, a few matrices of ``8 k^2`` bytes.
         """
         graph = self.graph
-        if wanted is not None and self.carried_by is not None and strength > 0 and wanted.any():
-            bent = propagate_pairs(graph, wanted, self.carried_by, strength)
-            graph = normalized(bent, loops=True)
+        if carried is not None and strength > 0 and carried.any():
+            graph = normalized(bend(graph, carried, strength), loops=True)
         embedding = embed(graph, min(self.n_clusters, len(graph)), _REGULARIZATION)
         centers = cluster_few(
             embedding.vectors, np.maximum(self.mass, 0.0), self.n_clusters, self.seed
@@ -253,9 +256,9 @@ class NodeGraph:
         return embedding, clusters
 
 
-#: Strengths that are compared: without constraints, soft, and strong.  Full strength (1) gained
+#: Strengths that are compared: soft, strong, and without constraints.  Full strength (1) gained
 #: more from true pairs, and lost more to wrong ones than any choice among these.
-_STRENGTHS = (0.0, 0.1, 0.3)
+_STRENGTHS = (0.1, 0.3, 0.0)
 #: Parts of the constraints that are left out one after another.
 _FOLDS = 5
 #: Weights of satisfied constraints that differ by less, relatively, are equal.
@@ -265,7 +268,7 @@ _EQUAL = 1e-9
 def choose_strength(graph: NodeGraph, links: NodeLinks) -> float:
     """Choose how strongly constraints bend the graph, by the constraints left out in each fold.
 
-    The strength whose clusters satisfy the most of them is chosen; the largest of equal ones.
+    The strength whose clusters satisfy the most of them is chosen; the first of equal ones.
     """
     pairs, labels = links.folds(graph.seed)
     _, free = graph.cluster()
@@ -274,11 +277,11 @@ def choose_strength(graph: NodeGraph, links: NodeLinks) -> float:
         out = pairs == fold, labels == fold
         if not (out[0].any() or out[1].any()):
             continue
-        wanted = links.matrix(~out[0], ~out[1])
+        carried = graph.carried(links.matrix(~out[0], ~out[1]))
         for at, strength in enumerate(_STRENGTHS):
-            clusters = free if strength == 0 else graph.cluster(wanted, strength)[1]
+            clusters = free if strength == 0 else graph.cluster(carried, strength)[1]
             satisfied[at] += links.satisfied(clusters, *out)
-    best = np.flatnonzero(satisfied >= satisfied.max() * (1 - _EQUAL))[-1]
+    best = np.flatnonzero(satisfied >= satisfied.max() * (1 - _EQUAL))[0]
     return _STRENGTHS[best]
 
 
@@ -404,7 +407,7 @@ tuple of str, default="auto"
     need not hold: where they must, use :class:`COPKMeans` on the clusters.  Cross-validation of
     ``pair_strength`` leaves out must-linked groups as a whole, so that the other pairs do not
     imply them, and labeled rows one by one.  It makes no pass over the data, and clusters the
-    nodes twelve more times.
+    nodes eleven more times.
 
     *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
     and no labeled rows are read where there are no constraints.
@@ -577,10 +580,10 @@ tuple of str, default="auto"
         size, k = int(state.sizes[0]), int(self.n_clusters)
         constrained = problem.pairs.any
         graph = NodeGraph.of(counts.near, problem.n_near, k, problem.seed, constrained=constrained)
-        wanted, strength = None, 0.0
+        carried, strength = None, 0.0
         if constrained:
             links = problem.pairs.on_nodes(space, nodes[:size], counts.classes)
-            wanted = links.matrix()
+            carried = graph.carried(links.matrix())
             strength = (
                 choose_strength(graph, links)
                 if self.pair_strength == "auto"
@@ -593,7 +596,7 @@ tuple of str, default="auto"
                     "pairs and labels, or set pair_strength.",
                     ConstraintWarning,
                 )
-        embedding, self._clusters = graph.cluster(wanted, strength)
+        embedding, self._clusters = graph.cluster(carried, strength)
         self.pair_strength_ = strength
         self._nodes = nodes
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values

@@ -12,6 +12,7 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 from daskclust._types import Floats
 from daskclust.kernels.projection import noise_whitening
 from daskclust.prototypes.graph import (
+    bend,
     carrier,
     embed,
     normalized,
@@ -101,9 +102,9 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
     apart = np.zeros((4, 4))
     apart[0, 3] = apart[3, 0] = -1.0
     carried_by = carrier(path, 0.8)
-    before, bent = path / path.max(), propagate_pairs(path, apart, carried_by)
+    before, bent = path / path.max(), bend(path, propagate_pairs(apart, carried_by), 1.0)
     assert bent[1, 2] < before[1, 2]
-    together = propagate_pairs(path, -apart, carried_by)
+    together = bend(path, propagate_pairs(-apart, carried_by), 1.0)
     assert together[0, 3] == pytest.approx(1.0)
     assert together[1, 2] > before[1, 2]
     assert_allclose(together, together.T)
@@ -111,7 +112,7 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
     carried = inverse @ apart @ inverse
     carried /= np.abs(carried).max()
     assert_allclose(bent, (1 + carried) * before, atol=1e-12)
-    weak = propagate_pairs(path, apart, carried_by, 0.25)
+    weak = bend(path, propagate_pairs(apart, carried_by), 0.25)
     assert_allclose(weak, (1 + carried / 4) * before, atol=1e-12)
 
 
