@@ -420,3 +420,45 @@ def test_pairs_from_labels_refusals() -> None:
     assert [pairs.tolist() for pairs in pairs_from_labels([1.0, np.nan, 2.0])] == [[], [[0, 2]]]
     with pytest.raises(ConstraintError, match=r"y has shape \(1, 2\)"):
         pairs_from_labels([[0, 1]])
+
+
+def test_units_and_folds_by_hand() -> None:
+    must = [[0, 1], [1, 2], [10, 11], [20, 21]]
+    # Two cannot-links between the same components, one inside a component, one on its own.
+    cannot = [[0, 10], [11, 2], [0, 2], [30, 31]]
+    with pytest.warns(ConstraintWarning, match="contradict"):
+        pairs = make(40, must, cannot)
+    assert pairs.units().tolist() == [0, 0, 1, 2, 3, 3, 0, 4]
+    for seed in range(5):
+        fold = pairs.folds(3, seed)
+        assert fold[0] == fold[1] == fold[6]
+        assert fold[4] == fold[5]
+        # Every fold has a component of must-links, the largest comes first.
+        assert sorted({fold[0], fold[2], fold[3]}) == [0, 1, 2]
+        assert fold[0] == 0
+    assert len({tuple(pairs.folds(3, seed)) for seed in range(20)}) > 1
+    assert make(4, None, [[0, 1], [2, 3]]).folds(2, 0).tolist() in ([0, 1], [1, 0])
+    assert make(2, [[0, 1]]).units().tolist() == [0]
+
+
+@given(st.integers(0, 2**16), st.integers(2, 6))
+def test_no_left_out_pair_follows_from_the_other_folds(seed: int, n_folds: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 4, 30)
+    ends = np.array([rng.choice(30, 2, replace=False) for _ in range(25)])
+    same = truth[ends[:, 0]] == truth[ends[:, 1]]
+    pairs = make(30, ends[same], ends[~same])
+    fold = pairs.folds(n_folds, seed)
+    for number in range(n_folds):
+        mine, rest = fold == number, fold != number
+        ends = pairs.rows[np.stack([pairs.pair_left, pairs.pair_right], axis=1)]
+        must = pairs.pair_is_must_link
+        others = make(30, ends[rest & must], ends[rest & ~must])
+        component = np.arange(-30, 0)
+        component[others.rows] = others.component
+        apart = {frozenset(component[pair]) for pair in ends[rest & ~must].tolist()}
+        for pair, kind in zip(ends[mine].tolist(), must[mine], strict=True):
+            if kind:
+                assert component[pair[0]] != component[pair[1]]
+            else:
+                assert frozenset(component[pair]) not in apart

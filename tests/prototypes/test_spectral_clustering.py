@@ -13,12 +13,15 @@ from helpers import moons
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import KMeans, SpectralClustering, open_cube, pairs_from_labels
+from daskclust.constraints import PairwiseConstraints
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
+from daskclust.prototypes.spectral_clustering import NodeLinks
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
@@ -154,6 +157,90 @@ def test_weights_decide_between_constraints() -> None:
     assert adjusted_rand_score(truth, model.labels_) > 0.9
 
 
+def blobs_with_pairs(n_pairs: int, n_wrong: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Five overlapping blobs and random pairs, some of which are wrong."""
+    X, y = make_blobs(1500, centers=5, random_state=2)
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(len(X), (n_pairs, 2), replace=False)
+    same = y[pairs[:, 0]] == y[pairs[:, 1]]
+    same[:n_wrong] = ~same[:n_wrong]
+    return X, y, {"must_link": pairs[same], "cannot_link": pairs[~same]}
+
+
+@pytest.mark.filterwarnings("ignore:Constraints that were left out")
+def test_wrong_pairs_do_not_bend_whole_clusters() -> None:
+    X, y, links = blobs_with_pairs(100, 10)
+    free, full, auto = (
+        adjusted_rand_score(
+            y, SpectralClustering(5, random_state=0, **params).fit(X, **own).labels_
+        )
+        for params, own in (({}, {}), ({"pair_strength": 1}, links), ({}, links))
+    )
+    assert full < free - 0.05
+    assert auto > free - 0.02
+
+
+def test_pairs_of_chance_are_not_used() -> None:
+    X, y, _ = blobs_with_pairs(0, 0)
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(len(X), (100, 2), replace=False)
+    links = {"must_link": pairs[:50], "cannot_link": pairs[50:]}
+    with pytest.warns(ConstraintWarning, match="no constraint is used"):
+        model = SpectralClustering(5, random_state=0).fit(X, **links)
+    assert model.pair_strength_ == 0
+    assert adjusted_rand_score(y, model.labels_) > 0.8
+
+
+def test_strength_0_is_the_fit_without_constraints() -> None:
+    X, y, links = blobs_with_pairs(40, 0)
+    expected = SpectralClustering(5, random_state=0).fit(X)
+    for known in (links, {"y": (np.arange(30), y[:30])}):
+        model = SpectralClustering(5, pair_strength=0, random_state=0).fit(X, **known)
+        assert_array_equal(model.labels_, expected.labels_)
+        assert_array_equal(model.embedding_, expected.embedding_)
+        assert model.pair_strength_ == expected.pair_strength_ == 0
+    with pytest.raises(ConstraintError, match="out of range"):
+        model.fit(X, must_link=[[0, 1500]])
+
+
+def test_satisfied_constraints_by_counting_pairs() -> None:
+    rng = np.random.default_rng(0)
+    pairs = PairwiseConstraints.from_fit_arguments(
+        9, [[0, 1], [2, 3]], [[4, 5], [0, 5]], [1.0, 2.0], 0.5
+    )
+    node, codes = rng.integers(0, 6, 9), rng.integers(0, 3, 9).astype(np.int32)
+    at = node[pairs.rows]
+    links = NodeLinks(
+        n_nodes=6,
+        constraints=pairs,
+        left=at[pairs.pair_left],
+        right=at[pairs.pair_right],
+        labeled=node,
+        codes=codes,
+        classes=np.zeros((0, 0)),
+    )
+    clusters, out = rng.integers(0, 3, 6), np.arange(9) < 4
+    some = np.array([True, False, True, False])
+    expected = [
+        1.0 * (clusters[node[0]] == clusters[node[1]]),
+        0.5 * (clusters[node[4]] != clusters[node[5]]),
+    ]
+    for i in np.flatnonzero(out):
+        of_row = 0.0
+        for j in np.flatnonzero(~out):
+            same = clusters[node[i]] == clusters[node[j]]
+            # Weights of a kind that has one for each pair do not hold for implied pairs.
+            weight = 1.0 if codes[i] == codes[j] else 0.5
+            of_row += weight * (same == (codes[i] == codes[j]))
+        expected.append(of_row)
+    np.testing.assert_allclose(links.satisfied(clusters, some, out), expected)
+    fold, label_fold = links.folds(0)
+    assert len(fold) == 4
+    for code in range(3):
+        counts = np.bincount(label_fold[codes == code], minlength=5)
+        assert counts.max() - counts.min() <= 1
+
+
 def test_contradictions_and_absent_rows_are_reported() -> None:
     X, _ = moons()
     with pytest.warns(ConstraintWarning):
@@ -177,6 +264,9 @@ def test_fewer_distinct_rows_than_clusters() -> None:
         ({"n_clusters": 0}, {}, ValueError, "n_clusters"),
         ({"n_clusters": N + 1}, {}, ValueError, "n_samples=600"),
         ({"n_neighbors": 0}, {}, ValueError, "n_neighbors"),
+        ({"pair_strength": 1.1}, {}, ValueError, "pair_strength"),
+        ({"pair_strength": "strong"}, {}, ValueError, "pair_strength"),
+        ({"pair_strength": True}, {}, TypeError, "pair_strength"),
         ({"views": "whitened"}, {}, ValueError, "needs a Cube"),
         ({}, {"must_link": [[0, N]]}, ConstraintError, "must_link"),
         ({}, {"must_link": [[0, 0, 1]]}, ConstraintError, "must_link"),
@@ -209,8 +299,11 @@ def test_saved_and_continued(tmp_path: Path) -> None:
     assert_array_equal(model.labels_, again.labels_)
     with pytest.raises(CheckpointError, match="constraints was"):
         SpectralClustering(2, random_state=0, checkpoint=path).fit(X, must_link=[[0, 1]])
+    model.pair_strength_ = 0.3
     model.save(tmp_path / "m.zarr")
-    assert_array_equal(daskclust.load(tmp_path / "m.zarr").predict(X), model.labels_)
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict(X), model.labels_)
+    assert loaded.pair_strength_ == 0.3
 
 
 @pytest.mark.slow
