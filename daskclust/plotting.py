@@ -457,18 +457,24 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
             "draw_selection(selection, ax)."
         )
     ax = own_axes(ax)
-    grid, scores = selection.grid, selection.scores
+    scores = selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=label_colors(1)[0], capsize=2.0)
+    # Names have no order that a line could show.
+    are_names = selection.grid.dtype.kind == "U"
+    grid = np.arange(len(scores)) if are_names else selection.grid
+    style = "." if are_names else ".-"
+    ax.errorbar(grid, scores, yerr=errors, fmt=style, color=label_colors(1)[0], capsize=2.0)
     marks = [(selection.best_index, "o", "best")]
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
     for (index, marker, text), color in zip(marks, label_colors(3)[1:], strict=False):
-        said = f"{text}: {grid[index]:.4g}"
+        said = f"{text}: {selection.grid[index] if are_names else f'{grid[index]:.4g}'}"
         shape = {"ms": 9.0, "mfc": "none", "mew": 2.0, "color": color}
         ax.plot(grid[index], scores[index], marker, label=said, **shape)
     ax.set(xlabel=selection.parameter, ylabel=selection.criterion)
-    if np.asarray(grid).dtype.kind in "iu":
+    if are_names:
+        ax.set_xticks(grid, selection.grid, rotation=30, ha="right")
+    elif grid.dtype.kind in "iu":
         ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False)
     return ax

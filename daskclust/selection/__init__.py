@@ -3,6 +3,7 @@
 All fits over a grid share each pass over the data; reference data are made where they are needed.
 """
 
+from daskclust.selection._by_pairs import choose_by_pairs
 from daskclust.selection._grid import Selection
 from daskclust.selection._labels import ExpectedGain, expected_gain, suggest_labels
 from daskclust.selection._n_clusters import choose_n_clusters, suggest_delta
@@ -14,6 +15,7 @@ __all__ = [
     "ExpectedGain",
     "Selection",
     "Stability",
+    "choose_by_pairs",
     "choose_n_clusters",
     "choose_sparsity",
     "expected_gain",
