@@ -23,6 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.colors import name_of
+from daskclust.commands._choice import ChoiceByPairs
 from daskclust.commands._cubes import name_of_cube
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
@@ -235,9 +236,9 @@ class Job:
         found = places_of(self.options).items()
         return {k: v for k, v in found if self.fits or k != "model"}
 
-    def fit(self, model: Any, **arguments: Any) -> None:
-        """Fit a model to the data."""
-        model.fit(self.data, **arguments)
+    def fit(self, model: Any, **arguments: Any) -> Any:
+        """Return a model fitted to the data."""
+        return model.fit(self.data, **arguments)
 
     def title_of(self, model: Any) -> str:
         """Return the title of the report: the one that was asked for, or one with the file."""
@@ -397,7 +398,7 @@ _COMPUTED_BY = (
 ).split()
 #: As much, but no part of the marks of jobs that do without.
 _COMPUTED_WITH = (
-    "columns label_column hold_out groups smooth min_pixels wavelengths exclude"
+    "columns label_column hold_out groups smooth min_pixels wavelengths exclude choose_by_pairs"
 ).split()
 _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
@@ -569,10 +570,13 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             daskclust.on_iteration(progress.iteration),
         ):
             started = time.perf_counter()
-            job.fit(model, **arguments)
+            # A choice among estimators returns the one that was chosen.
+            choice, model = model, job.fit(model, **arguments)
             spent = {"fit_seconds": time.perf_counter() - started}
         flags = flags_of(options).keys() - {"checkpoint"}
         found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model), **spent}
+        if isinstance(choice, ChoiceByPairs):
+            found["candidates"] = choice.scores()
         job.name(model)
         if options.colors is not None:
             for problem in paint(model, options.colors):

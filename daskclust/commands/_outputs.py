@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.colors import Legend, name_of, places_of_names
+from daskclust.commands._choice import choice_as_text
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import counted, ending
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
@@ -598,6 +599,8 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
             value = found[key]
             shown = f"{value:.6g}" if isinstance(value, float) else value
             lines.append(f"{label:<10}{shown}{unit}")
+    if "candidates" in found:
+        lines += choice_as_text(found["candidates"])
     if "advice" in found:
         lines.append(f"Labels    {found['advice']}")
     parts_told = (classes_as_text, agreements_as_text, held_out_as_text, ending)

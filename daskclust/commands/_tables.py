@@ -137,12 +137,13 @@ class TableJob(Job):
 
     samples = data
 
-    def fit(self, model: Any, **arguments: Any) -> None:
-        """Fit a model to rows whose columns messages can name."""
+    def fit(self, model: Any, **arguments: Any) -> Any:
+        """Return a model fitted to rows whose columns messages can name."""
         names = np.array(feature_names(self.table), dtype=object)
-        model.fit(Data(self.data, origin={"feature_names_in_": names}), **arguments)
+        fitted = model.fit(Data(self.data, origin={"feature_names_in_": names}), **arguments)
         # Outputs come from rows without names; the record of the job holds the columns.
-        vars(model).pop("feature_names_in_", None)
+        vars(fitted).pop("feature_names_in_", None)
+        return fitted
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
         """Return the group of each labeled row; rows of no group are one each."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from daskclust.colors import Legend
 from daskclust.commands import _cubes, _estimators, _outputs
+from daskclust.commands._choice import make_choice
 from daskclust.commands._job import (
     Job,
     add_hold_out_arguments,
@@ -47,6 +48,8 @@ _EXAMPLES = """examples:
   daskclust fit scene.zarr --estimator label-spreading --labels fields.gpkg \\
       --output map.tif --uncertainty margin.tif --model model.zarr
   daskclust fit table.parquet --columns a,b,c --n-clusters 4 --output labels.parquet
+  daskclust fit table.parquet --choose-by-pairs --n-clusters 4 --must-link must.csv \\
+      --cannot-link cannot.csv --output labels.parquet
   daskclust fit --estimator label-spreading --help
 """
 
@@ -96,13 +99,22 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
         )
         group.add_argument(f"--{name}-weight", type=float, metavar="NUMBER", help="of these pairs")
+    group.add_argument(
+        "--choose-by-pairs",
+        action="store_const",
+        const=True,
+        help="compare several estimators by five-fold cross-validation over the pairs, and fit the "
+        "one whose labels satisfy the left-out pairs best; takes the place of --estimator",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
     check_needs("fit", options)
     began = time.perf_counter()
-    model = _estimators.make_estimator(options)
+    model: Any = (
+        make_choice(options) if options.choose_by_pairs else _estimators.make_estimator(options)
+    )
     check_hold_out(options, model)
     if options.colors is not None:
         _outputs.read_class_colors(options.colors)  # refused now, not after the fit

@@ -149,7 +149,7 @@ def choose_by_pairs(
     check_integer(n_folds, "n_folds", 2)
     seeds = draw_seeds(random_state, 2)
     models = _models(candidates, n_clusters, seeds[0] % 2**32)
-    data = check_data(X)
+    data = X if isinstance(X, Data) else check_data(X)
     pairs = PairwiseConstraints.from_fit_arguments(
         data.rows.n_rows, must_link, cannot_link, must_link_weight, cannot_link_weight
     )

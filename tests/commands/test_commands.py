@@ -245,6 +245,19 @@ def test_job_files_that_are_wrong(
         ("fit S --n-clusters 3 --memory-limit much", "is no size"),
         ("fit S --n-clusters 3 --memory-limit 1e400", "is no size"),
         ("fit S --n-clusters 3 --must-link F", "KMeans takes no pairs, so no --must-link"),
+        ("fit S --choose-by-pairs --n-clusters 3", "needs pairs: give --must-link"),
+        ("fit S --choose-by-pairs --must-link F", "needs the number of clusters"),
+        ("fit S --choose-by-pairs --must-link F --n-clusters 0", "at least 1, got 0"),
+        ("fit S --choose-by-pairs --must-link F --n-clusters 3 --tol 1", "not support --tol"),
+        (
+            "fit S --choose-by-pairs --must-link F --n-clusters 3 --estimator pckmeans",
+            "not support --estimator",
+        ),
+        ("fit S --choose-by-pairs --must-link F --n-clusters 3 --labels F", "support --labels"),
+        (
+            "fit S --choose-by-pairs --must-link F --n-clusters 3 --checkpoint c.npz",
+            "not support --checkpoint",
+        ),
         ("predict S --output l.zarr", "--model is needed"),
         ("predict S --model l.zarr", "--output is needed"),
         ("inspect", "no CUBE given"),
@@ -428,6 +441,35 @@ def test_pairs_from_files(run: Any, tmp_path: Path) -> None:
     (tmp_path / "must.csv").write_text("a b\n")
     code, _, err = run("fit S --n-clusters 3 --estimator pckmeans --must-link must.csv")
     assert code == 1
+
+
+def test_an_estimator_chosen_by_pairs(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates = (("PCKMeans", {}), ("KMeans", {"max_iter": 1}))
+    monkeypatch.setattr("daskclust.selection._by_pairs._DEFAULT", candidates)
+    rows = np.arange(40).reshape(20, 2)
+    np.save(tmp_path / "must.npy", rows[:10])
+    np.save(tmp_path / "cannot.npy", rows[10:])
+    words = (
+        "fit S --choose-by-pairs --n-clusters 3 --must-link must.npy --cannot-link cannot.npy "
+        "--output l.zarr --model m.zarr"
+    )
+    code, out, err = run(f"{words} --json")
+    assert code == 0, err
+    found = json.loads(out)
+    names = [one["candidate"] for one in found["candidates"]]
+    assert sorted(names) == ["KMeans(max_iter=1)", "PCKMeans"]
+    (chosen,) = (one["candidate"] for one in found["candidates"] if one["chosen"])
+    assert found["estimator"] == chosen.partition("(")[0]
+    assert found["configuration"]["choose_by_pairs"] is True
+    model = daskclust.load(tmp_path / "m.zarr")
+    assert type(model).__name__ == found["estimator"]
+    # The same job may replace its outputs, and says the scores in words.
+    code, out, err = run(words)
+    assert code == 0, err
+    assert "  chosen" in out
+    assert "+-" in out
 
 
 # Before and while
