@@ -19,7 +19,7 @@ from daskclust.estimator.inputs import Data, check_integer, check_survey
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.posterior import Nearness
-from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
+from daskclust.prototypes.state import PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import (
     GAP_ENTRIES,
     Space,
@@ -83,13 +83,14 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         """Set what all estimators on prototypes have; facts go into the history."""
         # Passes over a cube, which its rows do not count: the sample, and the graph.
         passes = history[-1]["passes"] + (0 if problem.cube is None else 2)
-        nodes = [int(size) + len(problem.extra) for size in state.sizes]
+        prototypes = problem.prototypes(state)
+        nodes = [len(own) + len(problem.extra) for own in prototypes]
         last = {**history[-1], "passes": passes, "nodes": nodes, **facts}
         self.history_ = [*history[:-1], last]
         self._units, self._view_centers = state.units, state.centers
         self._matrices = state.matrices
         keep_gaps(self, problem.gaps)
-        parts = zip(split(state.prototypes, state.sizes), problem.spaces(state), strict=True)
+        parts = zip(prototypes, problem.spaces(state), strict=False)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
 

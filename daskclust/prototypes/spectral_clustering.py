@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -117,10 +118,17 @@ class NodePairs:
         rest = ~self.is_node
         if rest.any():
             node[rest] = nearest_several(space(self.x[rest]), prototypes, 1)[0][:, 0]
+        return self._links(node, len(prototypes) + len(self.nodes.x), classes)
+
+    def on_rows(self) -> NodeLinks:
+        """Return the constraints as if each fetched row were a node."""
+        return self._links(np.arange(len(self.rows)), len(self.rows), np.empty((0, 0)))
+
+    def _links(self, node: Ints, n_nodes: int, classes: Floats) -> NodeLinks:
         c, plan = self.constraints, self.plan
         at = node[np.searchsorted(self.rows, c.rows)]
         return NodeLinks(
-            n_nodes=len(prototypes) + len(self.nodes.x),
+            n_nodes=n_nodes,
             constraints=c,
             left=at[c.pair_left],
             right=at[c.pair_right],
@@ -268,28 +276,29 @@ _FOLDS = 5
 _EQUAL = 1e-9
 
 
-def choose_strength(graph: NodeGraph, links: NodeLinks) -> float:
+def choose_strength(graph: NodeGraph, links: NodeLinks, free: Callable[..., Floats]) -> float:
     """Choose how strongly constraints bend the graph, by the constraints left out in each fold.
 
     The strong one must satisfy more than the soft one by ``_SURE`` standard errors.  No constraint
     is used if the clusters without constraints satisfy more than those of the strength chosen.
+    ``free`` is :meth:`NodeLinks.satisfied` of the clusters without constraints.
     """
     pairs, labels = links.folds(graph.seed)
-    _, free = graph.cluster()
-    found: dict[float, list[Floats]] = {strength: [] for strength in (0.0, _SOFT, _STRONG)}
+    none: list[Floats] = []
+    soft: list[Floats] = []
+    strong: list[Floats] = []
     for fold in range(_FOLDS):
         out = pairs == fold, labels == fold
         if not (out[0].any() or out[1].any()):
             continue
         carried = graph.carried(links.matrix(~out[0], ~out[1]))
-        for strength, satisfied in found.items():
-            clusters = free if strength == 0 else graph.cluster(carried, strength)[1]
-            satisfied.append(links.satisfied(clusters, *out))
-    none, soft, strong = (np.concatenate(satisfied) for satisfied in found.values())
-    gain = strong - soft
+        none.append(free(*out))
+        for strength, found in ((_SOFT, soft), (_STRONG, strong)):
+            found.append(links.satisfied(graph.cluster(carried, strength)[1], *out))
+    gain = np.concatenate(strong) - np.concatenate(soft)
     is_strong = gain.sum() > _SURE * np.sqrt((gain**2).sum())
-    most = (strong if is_strong else soft).sum()
-    if none.sum() > most * (1 + _EQUAL):
+    most = np.concatenate(strong if is_strong else soft).sum()
+    if np.concatenate(none).sum() > most * (1 + _EQUAL):
         return 0.0
     return _STRONG if is_strong else _SOFT
 
@@ -417,7 +426,8 @@ tuple of str, default="auto"
     need not hold: where they must, use :class:`COPKMeans` on the clusters.  Cross-validation of
     ``pair_strength`` leaves out must-linked groups as a whole, so that the other pairs do not
     imply them, and labeled rows one by one.  It makes no pass over the data, and clusters the
-    nodes eleven more times.
+    nodes eleven more times.  The pass that counts the graph counts it without these rows, too:
+    strength 0 gives the clusters of a fit without constraints.
 
     *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
     and no labeled rows are read where there are no constraints.
@@ -568,6 +578,7 @@ tuple of str, default="auto"
             weight=data.weight,
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
+            also_alone=pairs.any and self.pair_strength == "auto",
             n_prototypes=count_prototypes(n_prototypes, data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,
@@ -585,28 +596,32 @@ tuple of str, default="auto"
         state: PrototypeState,
         history: list[dict[str, Any]],
     ) -> None:
-        (space,), (nodes,) = problem.spaces(state), problem.nodes(state)
-        (counts,) = problem.counts(state)
-        size, k = int(state.sizes[0]), int(self.n_clusters)
-        constrained = problem.pairs.any
-        graph = NodeGraph.of(counts.near, problem.n_near, k, problem.seed, constrained=constrained)
+        space, n_neighbors = problem.spaces(state)[0], int(self.n_neighbors)
+        nodes, *alone = problem.nodes(state)
+        counts, *counts_alone = problem.counts(state)
+        k, seed, pairs = int(self.n_clusters), problem.seed, problem.pairs
+        graph = NodeGraph.of(counts.near, problem.n_near, k, seed, constrained=pairs.any)
         carried, strength = None, 0.0
-        if constrained:
-            links = problem.pairs.on_nodes(space, nodes[:size], counts.classes)
+        if pairs.any:
+            links = pairs.on_nodes(space, problem.prototypes(state)[0], counts.classes)
             carried = graph.carried(links.matrix())
-            strength = (
-                choose_strength(graph, links)
-                if self.pair_strength == "auto"
-                else float(self.pair_strength)
-            )
+        if alone:
+            free = NodeGraph.of(counts_alone[0].near, problem.n_near, k, seed, constrained=False)
+            vote = ClusterVote(space, alone[0], free.cluster()[1], n_neighbors)
+            satisfied = partial(pairs.on_rows().satisfied, vote(pairs.x).astype(np.int64))
+            strength = choose_strength(graph, links, satisfied)
             if strength == 0:
+                nodes, graph = alone[0], free
                 warn(
                     "Constraints that were left out are satisfied more often without the others "
                     "than with them, so no constraint is used (pair_strength_ is 0). Check the "
                     "pairs and labels, or set pair_strength.",
                     ConstraintWarning,
                 )
+        elif pairs.any:
+            strength = float(self.pair_strength)
         embedding, self._clusters = graph.cluster(carried, strength)
+        size = len(problem.prototypes(state)[0])
         self.pair_strength_ = strength
         self._nodes = nodes
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values

@@ -176,7 +176,8 @@ class PrototypeProblem:
 
     ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
     prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
-    ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.
+    ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.  With
+    ``also_alone`` the one set of prototypes is counted a second time, without the extra nodes.
     """
 
     rows: Rows
@@ -185,6 +186,7 @@ class PrototypeProblem:
     views: tuple[str, ...]
     joined: bool = False
     n_sets: int = 1
+    also_alone: bool = False
     n_prototypes: int
     n_near: int
     lloyd_iter: int
@@ -203,8 +205,13 @@ class PrototypeProblem:
             "v": len(self.views),
             # Columns of the rows that views turn, the most of all views.
             "p": max(features if gap is None else gap.n_columns for gap in self.gaps),
-            "spaces": self.n_sets * (1 if self.joined else len(self.views)),
+            "spaces": self._n_copies * (1 if self.joined else len(self.views)),
         }
+
+    @property
+    def _n_copies(self) -> int:
+        """Number of graphs of one space."""
+        return 2 if self.also_alone else self.n_sets
 
     # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
     # instances while it is found, and fits that share passes wait for each other inside.
@@ -238,7 +245,7 @@ class PrototypeProblem:
         space = find_views(self.views, sample, self.gaps)
         further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
         found = []
-        for number, one in enumerate(self.spaces(space)[:: self.n_sets]):
+        for number, one in enumerate(self.spaces(space)[:: self._n_copies]):
             z = one(sample.x)
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
@@ -252,6 +259,8 @@ class PrototypeProblem:
                 # The sample follows from the data and its seed, which the first set has.
                 question = ["prototypes", self.seed, number, seed]
                 found.append(self.rows.kept(question, make, shapes))
+        if self.also_alone:
+            found *= 2
         return PrototypeState(
             space.units,
             space.centers,
@@ -265,15 +274,24 @@ class PrototypeProblem:
         """Return the space of each set of prototypes; sets of one space follow each other."""
         space = Space(of.units, of.centers, of.matrices, self.gaps)
         own = [space] if self.joined else space.alone()
-        return [one for one in own for _ in range(self.n_sets)]
+        return [one for one in own for _ in range(self._n_copies)]
+
+    def _extra(self, number: int) -> Array:
+        """Return the further nodes of a set of prototypes."""
+        return self.extra[:0] if self.also_alone and number else self.extra
+
+    def prototypes(self, state: PrototypeState) -> list[Floats]:
+        """Return the different sets of prototypes, those of one space after another."""
+        found = split(state.prototypes, state.sizes)
+        return found[:1] if self.also_alone else found
 
     def nodes(self, state: PrototypeState) -> list[Floats]:
         """Prototypes and further nodes of each space."""
         spaces = self.spaces(state)
         prototypes = split(state.prototypes, state.sizes)
         return [
-            np.concatenate([own, space(self.extra)])
-            for own, space in zip(prototypes, spaces, strict=True)
+            np.concatenate([own, space(self._extra(number))])
+            for number, (own, space) in enumerate(zip(prototypes, spaces, strict=True))
         ]
 
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
@@ -294,7 +312,7 @@ class PrototypeProblem:
         classes = zip(counts.classes, state.sizes, strict=True)
         own_classes = np.concatenate([own[:size] for own, size in classes])
         after = state.with_counts(counts.near, adjacent, own_classes)
-        edges = int(sum(len(c.keys) for c in counts.near))
+        edges = int(sum(len(c.keys) for c in counts.near[: 1 if self.also_alone else None]))
         return Step(after, float(edges), 0.0, finished=True)
 
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
@@ -310,6 +328,7 @@ class PrototypeProblem:
             else:
                 pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
         classes_of = split(state.classes, state.sizes)
-        for size, near, adjacent, classes in zip_longest(state.sizes, *pairs, classes_of):
-            k = int(size) + len(self.extra)
+        graphs = zip_longest(state.sizes, *pairs, classes_of)
+        for number, (size, near, adjacent, classes) in enumerate(graphs):
+            k = int(size) + len(self._extra(number))
             yield GraphCounts(near.matrix(k), adjacent and adjacent.matrix(k), classes)
