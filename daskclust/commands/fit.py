@@ -48,8 +48,6 @@ _EXAMPLES = """examples:
   daskclust fit scene.zarr --estimator label-spreading --labels fields.gpkg \\
       --output map.tif --uncertainty margin.tif --model model.zarr
   daskclust fit table.parquet --columns a,b,c --n-clusters 4 --output labels.parquet
-  daskclust fit table.parquet --choose-by-pairs --n-clusters 4 --must-link must.csv \\
-      --cannot-link cannot.csv --output labels.parquet
   daskclust fit --estimator label-spreading --help
 """
 
@@ -98,13 +96,12 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
         )
-        group.add_argument(f"--{name}-weight", type=float, metavar="NUMBER", help="of these pairs")
+        group.add_argument(f"--{name}-weight", type=float, metavar="W", help="of these pairs")
     group.add_argument(
         "--choose-by-pairs",
         action="store_const",
         const=True,
-        help="compare several estimators by five-fold cross-validation over the pairs, and fit the "
-        "one whose labels satisfy the left-out pairs best; takes the place of --estimator",
+        help="fit the estimator that satisfies left-out pairs best",
     )
 
 

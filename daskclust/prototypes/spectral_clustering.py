@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -118,33 +117,28 @@ class NodePairs:
         rest = ~self.is_node
         if rest.any():
             node[rest] = nearest_several(space(self.x[rest]), prototypes, 1)[0][:, 0]
-        return self._links(node, len(prototypes) + len(self.nodes.x), classes)
-
-    def on_rows(self) -> NodeLinks:
-        """Return the constraints as if each fetched row were a node."""
-        return self._links(np.arange(len(self.rows)), len(self.rows), np.empty((0, 0)))
-
-    def _links(self, node: Ints, n_nodes: int, classes: Floats) -> NodeLinks:
         c, plan = self.constraints, self.plan
-        at = node[np.searchsorted(self.rows, c.rows)]
+        pairs, labeled = np.searchsorted(self.rows, c.rows), np.searchsorted(self.rows, plan.rows)
         return NodeLinks(
-            n_nodes=n_nodes,
+            n_nodes=len(prototypes) + len(self.nodes.x),
             constraints=c,
-            left=at[c.pair_left],
-            right=at[c.pair_right],
-            labeled=node[np.searchsorted(self.rows, plan.rows)],
+            left=pairs[c.pair_left],
+            right=pairs[c.pair_right],
+            labeled=labeled,
             codes=plan.codes,
+            node=node,
             classes=classes,
         )
 
 
 @dataclass(frozen=True)
 class NodeLinks:
-    """Constraints between nodes: pairs, and labels that imply pairs.
+    """Constraints of fetched rows, and the node of each: pairs, and labels that imply pairs.
 
-    ``left`` and ``right`` (n_pairs,) are the nodes of the explicit pairs of ``constraints``;
-    ``labeled`` (m,) are the nodes of labeled rows and ``codes`` their classes; ``classes`` (k, c)
-    are weights of further labeled rows at prototypes.
+    ``left`` and ``right`` (n_pairs,) are the places of the ends of the explicit pairs among the
+    fetched rows, ``labeled`` (m,) those of labeled rows, ``codes`` (m,) their classes, and ``node``
+    the node of each fetched row.  ``classes`` (k, c) are weights of further labeled rows at
+    prototypes.
     """
 
     n_nodes: int
@@ -153,6 +147,7 @@ class NodeLinks:
     right: Ints
     labeled: Ints
     codes: NDArray[np.int32]
+    node: Ints
     classes: Floats
 
     def matrix(self, pairs: Bools | slice = _ALL, labels: Bools | slice = _ALL) -> Floats:
@@ -162,14 +157,14 @@ class NodeLinks:
         """
         n, c = self.n_nodes, self.constraints
         out = np.zeros((n, n))
-        left, right = self.left[pairs], self.right[pairs]
+        left, right = self.node[self.left[pairs]], self.node[self.right[pairs]]
         signed = np.where(c.pair_is_must_link, c.pair_weight, -c.pair_weight)[pairs]
         np.add.at(out, (left, right), signed)
         np.add.at(out, (right, left), signed)
         if len(self.codes):
             table = np.zeros((n, max(int(self.codes.max()) + 1, self.classes.shape[1])))
             table[: len(self.classes), : self.classes.shape[1]] += self.classes
-            np.add.at(table, (self.labeled[labels], self.codes[labels]), 1.0)
+            np.add.at(table, (self.node[self.labeled[labels]], self.codes[labels]), 1.0)
             total = table.sum(axis=1)
             share = np.divide(
                 table, total[:, None], out=np.zeros_like(table), where=total[:, None] > 0
@@ -182,29 +177,42 @@ class NodeLinks:
         peak = np.abs(out).max(initial=0.0)
         return out / peak if peak > 0 else out
 
+    def _distinct(self) -> tuple[Ints, Ints]:
+        """Return the first of the labeled rows of each node and class, and the number of each."""
+        keys = np.column_stack([self.node[self.labeled], self.codes])
+        _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        return first, number.reshape(-1)
+
     def folds(self, seed: int) -> tuple[Ints, Ints]:
-        """Return the fold of each pair and of each labeled row; classes are dealt out evenly."""
-        order = np.lexsort((np.random.default_rng(seed).random(len(self.codes)), self.codes))
-        fold = np.empty(len(order), np.int64)
-        fold[order] = np.arange(len(order)) % _FOLDS
-        return self.constraints.folds(_FOLDS, seed), fold
+        """Return the fold of each pair and of each labeled row; classes are dealt out evenly.
+
+        Equal rows of one class are in one fold.
+        """
+        first, number = self._distinct()
+        order = np.lexsort((np.random.default_rng(seed).random(len(first)), self.codes[first]))
+        fold = np.empty(len(first), np.int64)
+        fold[order] = np.arange(len(first)) % _FOLDS
+        return self.constraints.folds(_FOLDS, seed), fold[number]
 
     def satisfied(self, clusters: Ints, pairs: Bools, labels: Bools) -> Floats:
-        """Return the weight that the clusters (k,) of nodes satisfy of each selected constraint.
+        """Return the weight that the clusters of the fetched rows satisfy of selected constraints.
 
         First come the selected pairs, then the selected labeled rows, each with the sum of the
-        pairs that it implies together with all labeled rows that are not selected.
+        pairs that it implies together with all labeled rows that are not selected.  Equal rows of
+        one class count once.
         """
         c = self.constraints
         same = clusters[self.left] == clusters[self.right]
         found = np.where(same == c.pair_is_must_link, c.pair_weight, 0.0)[pairs]
         if not labels.any():
             return found
-        mine, own = self.codes[labels], clusters[self.labeled[labels]]
-        table = np.zeros((int(self.codes.max()) + 1, int(clusters.max()) + 1))
-        np.add.at(table, (self.codes[~labels], clusters[self.labeled[~labels]]), 1.0)
-        together = table[mine, own]
-        apart = table.sum() - table.sum(axis=1)[mine] - table.sum(axis=0)[own] + together
+        first, _ = self._distinct()
+        codes, own, out = self.codes[first], clusters[self.labeled[first]], labels[first]
+        table = np.zeros((int(codes.max()) + 1, int(clusters.max()) + 1))
+        np.add.at(table, (codes[~out], own[~out]), 1.0)
+        together = table[codes[out], own[out]]
+        apart = table.sum() - table.sum(axis=1)[codes[out]] - table.sum(axis=0)[own[out]]
+        apart += together
         of_rows = c.implied_must_link_weight * together + c.implied_cannot_link_weight * apart
         return np.concatenate([found, of_rows])
 
@@ -276,12 +284,12 @@ _FOLDS = 5
 _EQUAL = 1e-9
 
 
-def choose_strength(graph: NodeGraph, links: NodeLinks, free: Callable[..., Floats]) -> float:
+def choose_strength(graph: NodeGraph, links: NodeLinks, free: Ints) -> float:
     """Choose how strongly constraints bend the graph, by the constraints left out in each fold.
 
     The strong one must satisfy more than the soft one by ``_SURE`` standard errors.  No constraint
     is used if the clusters without constraints satisfy more than those of the strength chosen.
-    ``free`` is :meth:`NodeLinks.satisfied` of the clusters without constraints.
+    ``free`` are the clusters of the fetched rows without constraints.
     """
     pairs, labels = links.folds(graph.seed)
     none: list[Floats] = []
@@ -292,9 +300,10 @@ def choose_strength(graph: NodeGraph, links: NodeLinks, free: Callable[..., Floa
         if not (out[0].any() or out[1].any()):
             continue
         carried = graph.carried(links.matrix(~out[0], ~out[1]))
-        none.append(free(*out))
+        none.append(links.satisfied(free, *out))
         for strength, found in ((_SOFT, soft), (_STRONG, strong)):
-            found.append(links.satisfied(graph.cluster(carried, strength)[1], *out))
+            clusters = graph.cluster(carried, strength)[1]
+            found.append(links.satisfied(clusters[links.node], *out))
     gain = np.concatenate(strong) - np.concatenate(soft)
     is_strong = gain.sum() > _SURE * np.sqrt((gain**2).sum())
     most = np.concatenate(strong if is_strong else soft).sum()
@@ -608,8 +617,7 @@ tuple of str, default="auto"
         if alone:
             free = NodeGraph.of(counts_alone[0].near, problem.n_near, k, seed, constrained=False)
             vote = ClusterVote(space, alone[0], free.cluster()[1], n_neighbors)
-            satisfied = partial(pairs.on_rows().satisfied, vote(pairs.x).astype(np.int64))
-            strength = choose_strength(graph, links, satisfied)
+            strength = choose_strength(graph, links, vote(pairs.x).astype(np.int64))
             if strength == 0:
                 nodes, graph = alone[0], free
                 warn(
