@@ -116,11 +116,12 @@ def choose_by_pairs(
     together, so that the other folds do not imply a left-out pair.
 
     With few pairs the best score is often one of chance.  Take ``one_se_estimator``, and list the
-    candidate first that you would take without a comparison: in trials on tables and blobs that
-    was better than the best score.  To prefer the simplest candidate was worse.
+    candidate first that you would take without a comparison.  On blobs and tables that was at
+    least as good as the best score; with the simplest candidate first it was worse
+    (``tests/benchmarks/choice.py``).
 
-    *Passes*: those of the longest fit, and up to one more for each fit, which fetches the rows of
-    its pairs; all fits of all candidates share the other passes.  Labels of the fits to folds are
+    *Passes*: those of the longest fit, and a few more that fetch the rows of the pairs; all fits of
+    all candidates share them.  Labels of the fits to folds are
     computed for the rows of the pairs only.  *On the client*: the rows of the pairs, and for each
     fit what its estimator needs there.  ``SpectralClustering`` makes its prototypes anew in each
     fit, and counts its graphs for all fits in one pass.
