@@ -314,7 +314,7 @@ class _LeftOut:
     def fitted(self, models: Mapping[str, Any]) -> list[_Tried | ConstraintError]:
         """Fit all candidates to all pairs and to those of all folds but one; passes are shared."""
         _, stand_in = open_blank(self.data.X, self.data.rows)
-        # Labels of the fits to folds are lazy, whatever X is, and not computed.
+        # With a lazy X the labels of the fits to folds are lazy, too, and never computed.
         lazy = Data(stand_in, self.data.weight, self.data.origin, cube=self.data.cube)
         jobs, owners = [Job(methodcaller("take", self.pairs.rows))], []
         for name, model in models.items():
@@ -325,7 +325,7 @@ class _LeftOut:
                 given = self._arguments(self.fold != fold) if takes_pairs else {}
                 jobs.append(Job(partial(_fit, name, model, data, given)))
                 owners.append(name)
-        # What fits to folds warn of pairs is not about the pairs given.
+        # Warnings about the pairs of a fold would mislead: the user did not give them.
         (x, _), *fits = run_grid(self.data.rows, jobs, ConstraintWarning)
         found: list[_Tried | ConstraintError] = []
         for name in models:
