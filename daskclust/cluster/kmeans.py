@@ -44,6 +44,7 @@ from daskclust.starts.sampled import (
     n_survey_picks,
     sample_centers,
 )
+from daskclust.starts.samples import is_complete
 from daskclust.starts.steps import MOMENTUM
 
 
@@ -114,7 +115,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
           grows (see Notes).  From the fourth iteration on, momentum adds 0.9 times the last shift
           of each center to its update, which mostly takes fewer iterations; inertia may rise for
           some of them.  The final centers are means.
-        - ``"auto"``: ``"nested"`` for ``init="k-means||"``, else ``"lloyd"``.
+        - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and more than 8192 rows, or 20 per
+          cluster, else ``"lloyd"``.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
@@ -425,6 +427,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             missing=survey.n_incomplete > 0,
         )
         grown = isinstance(self.init, str) and self.init == "k-means||"
+        grown &= not is_complete(data.rows, self.n_clusters)
         if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
             problem = replace(problem, momentum=MOMENTUM)
         return problem

@@ -130,6 +130,7 @@ class LloydStep:
 
     def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
         """Return the points to which rows are assigned after `n_iter` iterations."""
-        if self.momentum == 0.0 or n_iter < self.n_plain:
+        # Projections of centers that stand still may round them.
+        if self.momentum == 0.0 or n_iter < self.n_plain or np.array_equal(before, means):
             return means
         return self.metric.project(means + self.momentum * (means - before))
