@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
@@ -16,8 +16,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, check_choice, check_real
-from daskclust.kernels.constraints.pairs import Penalty
+from daskclust.estimator.inputs import InitWithPairs, PairPenalty, check_choice, check_real
 from daskclust.persistence.schema import Array, Entry
 
 
@@ -140,7 +139,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Penalty = "distance",
+        penalty: PairPenalty = "scaled",
         metric_scale: float = 1.0,
         box: Literal["data", "origin"] = "data",
         criterion: Literal["shift", "objective"] = "shift",
@@ -167,13 +166,12 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice(self.penalty, "penalty", get_args(Penalty))
         check_real(self.metric_scale, "metric_scale", 0, boundaries="neither")
         check_choice(self.box, "box", ("data", "origin"))
         check_choice(self.criterion, "criterion", ("shift", "objective"))
 
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data, self.penalty, from_origin=self.box == "origin")
+        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self.box == "origin")
         rule = DiagonalMetric(
             self.tol * data.survey.variance,
             survey=data.survey,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
@@ -14,8 +14,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, Missing, check_choice
-from daskclust.kernels.constraints.pairs import Penalty
+from daskclust.estimator.inputs import InitWithPairs, Missing, PairPenalty
 from daskclust.persistence.schema import Entry
 
 
@@ -140,7 +139,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Penalty = "distance",
+        penalty: PairPenalty = "scaled",
         max_iter: int = 100,
         tol: float = 0.0,
         missing: Missing = "error",
@@ -157,10 +156,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_choice(self.penalty, "penalty", get_args(Penalty))
-
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data, self.penalty)
+        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds))
         return assignment, PlainMeans(self.tol * data.survey.variance)

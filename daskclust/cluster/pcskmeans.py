@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.inputs import (
     InitWithPairs,
     Missing,
+    PairPenalty,
     check_choice,
     check_integer,
 )
-from daskclust.kernels.constraints.pairs import Penalty
 from daskclust.persistence.schema import Entry
 
 #: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
@@ -219,7 +219,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         penalized_scores: bool | str = False,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
-        penalty: Penalty = "distance",
+        penalty: PairPenalty = "scaled",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
@@ -242,7 +242,6 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice(self.penalty, "penalty", get_args(Penalty))
         check_integer(self.max_outer_iter, "max_outer_iter", 1)
         if not isinstance(self.penalized_scores, bool | np.bool_):
             if not isinstance(self.penalized_scores, str):
@@ -257,7 +256,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         sparsity_bound(self.sparsity, n_features)
 
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data, self.penalty)
+        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds))
         share = math.inf if self.penalized_scores else 0.0
         if isinstance(self.penalized_scores, str):
             share = _SHARE

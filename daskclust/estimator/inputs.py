@@ -40,6 +40,8 @@ _View = Literal["raw", "standard", "angle", "whitened", "mean", "mixture", "pcki
 Init = _Drawn | ArrayLike | Callable[..., Any]
 #: Of estimators that know pairs of rows.
 InitWithPairs = _Paired | _Drawn | ArrayLike | Callable[..., Any]
+#: Cost of a violated pair; a number is the factor of ``"scaled"``.
+PairPenalty = Literal["scaled", "distance", "constant"] | float
 #: Of estimators that know some labels.
 InitWithLabels = (
     Literal["ss-k-means||", "ss-k-means++", "seeded-random"] | ArrayLike | Callable[..., Any]

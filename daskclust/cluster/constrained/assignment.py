@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import connected_components
 from daskclust._types import Bools, Floats, Ints
 from daskclust.cluster.constrained.iteration import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints, pairs_by_row
-from daskclust.estimator.fitting import OpenData
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints.groups import (
     color,
@@ -41,6 +40,7 @@ from daskclust.kernels.constraints.pairs import (
     pair_lengths,
 )
 from daskclust.kernels.nearest.assign import observed_pair_boxes
+from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
 
@@ -48,8 +48,9 @@ from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 class SoftConstraints:
     """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
 
-    `pairs`: those that are priced one by one. `box2` (p,): squared sides of the bounding box of all
-    data, ``Delta_j^2``. `n_kept`: sets of feature weights whose prices are kept, one a restart.
+    `pairs`: those that are priced one by one. `implied`: weights of the must-links and of the
+    cannot-links that labels imply. `box2` (p,): squared sides of the bounding box of all data,
+    ``Delta_j^2``. `n_kept`: sets of feature weights whose prices are kept, one a restart.
 
     Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
     non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
@@ -58,6 +59,7 @@ class SoftConstraints:
 
     rows: ConstrainedRows
     pairs: PairwiseConstraints | ListedPairs
+    implied: tuple[float, float]
     box2: Floats
     penalty: Penalty
     n_kept: int = 1
@@ -67,13 +69,19 @@ class SoftConstraints:
 
     @classmethod
     def of(
-        cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
+        cls,
+        rows: ConstrainedRows,
+        survey: Survey,
+        penalty: Penalty,
+        n_kept: int,
+        *,
+        from_origin: bool = False,
     ) -> Self:
         """Return the rule for some data, whose box may be stretched to the origin.
 
         ConstraintError where weights of pairs times squared distances leave float64.
         """
-        c, survey = rows.constraints, data.survey
+        c = rows.constraints
         heaviest = float(np.max(c.pair_weight, initial=0.0))
         if c.n_classes:
             heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
@@ -89,16 +97,20 @@ class SoftConstraints:
                 "constraints that must hold are for COPKMeans), or rescale X."
             )
         low = np.minimum(low, 0.0) if from_origin else low
-        pairs = c if rows.are_complete else listed_pairs(rows)
-        return cls(rows, pairs, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
+        implied = c.implied_must_link_weight, c.implied_cannot_link_weight
+        if penalty == "scaled":
+            share = label_share(c)
+            implied = implied[0] * share, implied[1] * share
+        pairs = c if rows.are_complete else listed_pairs(rows, implied)
+        return cls(rows, pairs, implied, (high - low) ** 2, penalty, n_kept)
 
     def assign(
-        self, distances: Floats, weights: Floats, labels: Ints
+        self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
         if not len(self.rows.x):
             return labels, {}
-        (costs, implied), c = self._price(weights), self.pairs
+        (costs, implied), c = self._price(weights, unit), self.pairs
         after, _ = ordered_pass(
             distances, labels, c.indptr, c.neighbors, costs, c.is_must_link, implied
         )
@@ -117,12 +129,14 @@ class SoftConstraints:
                 labels,
                 given.classes,
                 self.box2,
-                must_link_weight=given.implied_must_link_weight,
-                cannot_link_weight=given.implied_cannot_link_weight,
+                must_link_weight=self.implied[0],
+                cannot_link_weight=self.implied[1],
             )
         return total
 
-    def _price(self, weights: Floats) -> tuple[Floats, ImpliedPairs | None]:
+    def _price(
+        self, weights: Floats, unit: Floats | None
+    ) -> tuple[Floats, ImpliedPairs | None]:
         """Costs of violations of pairs, computed once for each set of feature weights."""
         key = weights.tobytes()
         if key in self._prices:
@@ -133,7 +147,8 @@ class SoftConstraints:
             del self._prices[next(iter(self._prices))]
         rows, c, given = self.rows, self.pairs, self.rows.constraints
         ends, sides = (c.pair_left, c.pair_right), weights * self.box2
-        costs = pair_costs(
+        each = 1.0 if unit is None else float(np.sum(weights * unit))
+        costs = each * pair_costs(
             pair_lengths(rows.x, *ends, weights),
             c.pair_is_must_link,
             c.pair_weight,
@@ -148,12 +163,26 @@ class SoftConstraints:
                 given.classes,
                 weights,
                 self.box2,
-                must_link_weight=given.implied_must_link_weight,
-                cannot_link_weight=given.implied_cannot_link_weight,
+                must_link_weight=each * self.implied[0],
+                cannot_link_weight=each * self.implied[1],
                 penalty=self.penalty,
             )
         self._prices[key] = costs[c.pair_index], implied
         return self._prices[key]
+
+
+#: Number of labels per class from which their pairs weigh less.
+_FULL_LABELS = 4
+
+
+def label_share(constraints: PairwiseConstraints) -> float:
+    """Return the weight of a pair that labels imply, with ``penalty="scaled"``.
+
+    Each label is one piece of evidence, however many pairs follow from it.  So the pairs of a row
+    with its own class, and with another class, weigh as much as some pairs at most.
+    """
+    n_labels = int((constraints.classes >= 0).sum())
+    return min(1.0, _FULL_LABELS * constraints.n_classes / n_labels) if n_labels else 1.0
 
 
 #: Labeled rows whose pairs may be listed: some two million of them.
@@ -175,7 +204,9 @@ class ListedPairs:
     n_classes: int
 
 
-def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
+def listed_pairs(
+    rows: ConstrainedRows, implied: tuple[float, float]
+) -> PairwiseConstraints | ListedPairs:
     """Return the constraints, with the pairs that labels imply listed where rows miss values.
 
     The sums by class and cluster that stand for implied pairs want complete rows.
@@ -192,7 +223,7 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
         )
     a, b = np.triu_indices(len(labeled), 1)
     same = c.classes[labeled[a]] == c.classes[labeled[b]]
-    weight = np.where(same, c.implied_must_link_weight, c.implied_cannot_link_weight)
+    weight = np.where(same, *implied)
     left = np.concatenate([c.pair_left, labeled[a]])
     right = np.concatenate([c.pair_right, labeled[b]])
     must = np.concatenate([c.pair_is_must_link, same])
@@ -350,7 +381,7 @@ class HardConstraints:
         return Groups(self.rows.constraints, self.k)
 
     def assign(
-        self, distances: Floats, weights: Floats, labels: Ints
+        self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
         """Assign groups of rows; the record says whether as cheaply as can be (``exact``)."""
         if not len(self.rows.x):

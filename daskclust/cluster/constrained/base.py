@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -16,8 +17,12 @@ from daskclust.cluster.constrained.iteration import (
     NoConstraints,
     RestartState,
     Rules,
+    Start,
+    Starts,
 )
+from daskclust.cluster.constrained.updates import within_scatter
 from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import Rows
 from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.estimator.fitting import (
     FirstPass,
@@ -26,6 +31,7 @@ from daskclust.estimator.fitting import (
     best_restart,
     draw_seeds,
     fit,
+    iterate,
     row_labels,
 )
 from daskclust.estimator.inputs import (
@@ -40,26 +46,35 @@ from daskclust.estimator.inputs import (
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints.groups import agreeing_components
-from daskclust.kernels.constraints.pairs import pair_lengths
+from daskclust.kernels.constraints.pairs import Penalty, pair_lengths
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
     observed_label_sums,
 )
+from daskclust.kernels.starts.draws import draw_apart
 from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
 from daskclust.reduction import RowLabels
-from daskclust.starts.sampled import STRING_INITS, n_survey_picks, note_start, sample_centers
+from daskclust.starts.sampled import (
+    STRING_INITS,
+    n_survey_picks,
+    note_start,
+    sample_centers,
+)
 
 E = TypeVar("E", bound=Fittable)
 #: Of the k-means|| start: enough for a start that is refined anyway.
 _OVERSAMPLING, _ROUNDS = 2.0, 5
 #: Starts from the must-link neighborhoods, and how centers are sampled that these do not provide.
 _COVERING = {
-    "auto": "k-means||",
     "neighborhoods": "k-means||",
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
+#: Random numbers apart from those of other uses of a seed.
+_OF_NEIGHBORHOODS = 2**33 + 3
+#: Maximum number of iterations without constraints, unless features are weighted in rounds.
+_FREE_ITERATIONS = 10
 #: The constraints in a saved model.
 CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
     "constraint_violations_": VIOLATIONS,
@@ -78,12 +93,15 @@ class ConstrainedClusterer(BaseClusterer):
         "objective_": Number(),
     }
 
-    #: Starts by name.
-    _inits: ClassVar[tuple[str, ...]] = (*_COVERING, *STRING_INITS)
+    #: Initializations by name.
+    _inits: ClassVar[tuple[str, ...]] = ("auto", *_COVERING, *STRING_INITS)
+    #: Number of restarts with ``n_init="auto"``, by initialization; 1 for all others.
+    _n_auto: ClassVar[Mapping[str, int]] = {"auto": 2}
 
     n_clusters: int
     init: Any
     n_init: Any
+    penalty: Any
     max_iter: int
     tol: float
     random_state: Any
@@ -98,7 +116,28 @@ class ConstrainedClusterer(BaseClusterer):
             check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", self._inits)
+        if not isinstance(penalty := getattr(self, "penalty", "constant"), str):
+            check_real(penalty, "penalty", 0)
+        else:
+            check_choice(penalty, "penalty", ("scaled", "distance", "constant"))
         check_missing(self)
+
+    @property
+    def _factor(self) -> float | None:
+        """Factor of the scaled penalty; None for other penalties."""
+        penalty = getattr(self, "penalty", "constant")
+        if isinstance(penalty, str):
+            return 1.0 if penalty == "scaled" else None
+        return float(penalty)
+
+    @property
+    def _penalty(self) -> Penalty:
+        return self.penalty if self._factor is None else "scaled"
+
+    def _n_restarts(self) -> int:
+        if self.n_init != "auto":
+            return int(self.n_init)
+        return self._n_auto.get(self.init, 1) if isinstance(self.init, str) else 1
 
     def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
         check_enough_rows(data, self.n_clusters)
@@ -126,7 +165,10 @@ class ConstrainedClusterer(BaseClusterer):
             )
 
     def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
-        n_restarts = 1 if self.n_init == "auto" else int(self.n_init)
+        n_restarts = self._n_restarts()
+        if self.init == "auto" and (read.pair_is_must_link.any() or read.n_classes):
+            # Every other restart begins at the must-link neighborhoods.
+            n_restarts = -(-n_restarts // 2)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
         # Which start is taken may depend on the labels; one row more costs nothing.
         return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
@@ -137,6 +179,11 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         constrained = ConstrainedRows.fetch(data.rows, read)
+        return self._iterated(data, constrained, partial(self._start, data, constrained))
+
+    def _iterated(
+        self, data: OpenData, constrained: ConstrainedRows, start: Callable[[], Starts]
+    ) -> ConstrainedLloyd:
         assignment, rule = self._rules(data, constrained)
         return ConstrainedLloyd(
             data.rows,
@@ -144,38 +191,91 @@ class ConstrainedClusterer(BaseClusterer):
             constrained,
             assignment,
             rule,
-            partial(self._start, data, constrained),
+            start,
             data.survey.mean,
             int(self.max_iter) * rule.max_rounds,
             int(self.max_iter),
             data.survey.n_incomplete > 0,
         )
 
-    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
+    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Starts:
+        """Find the starts of all restarts, and the unit of their penalties."""
+        auto = isinstance(self.init, str) and self.init == "auto"
+        found = [Start(c) for c in self._sampled(data, "k-means||") if auto]
+        found = found or [Start(c) for c in self._centers(data, constrained)]
+        if not len(constrained.x) or not (auto or self._factor is not None):
+            return found, None
+        free, best = self._unconstrained(data, found)
+        unit = None
+        if self._factor is not None:
+            weight = data.survey.weight
+            unit = self._factor * within_scatter(free[best], data.survey) / weight
+        if auto:
+            found = self._alternated(data, constrained, free)
+        return found, unit
+
+    def _unconstrained(
+        self, data: OpenData, starts: Sequence[Start]
+    ) -> tuple[Sequence[RestartState], int]:
+        """Iterate some starts as if there were no constraints; also return which is best."""
+        none = PairwiseConstraints.from_fit_arguments(data.rows.n_rows)
+        free = ConstrainedRows.fetch(data.rows, none)
+        problem = self._iterated(data, free, lambda: (starts, None))
+        if problem.rule.max_rounds == 1:
+            problem = replace(problem, max_iter=_FREE_ITERATIONS)
+        state: RestartState = iterate(problem, f"{type(self).__name__} (no constraints)").state
+        return state.restarts, best_restart([problem.rule.cost(each) for each in state.restarts])
+
+    def _alternated(
+        self, data: OpenData, constrained: ConstrainedRows, free: Sequence[RestartState]
+    ) -> list[Start]:
+        """Let starts at must-link neighborhoods follow those of the unconstrained clusters."""
+        k, found = self.n_clusters, []
+        for state, seed in zip(free, data.seeds, strict=False):
+            found.append(Start(state.centers, state.weights))
+            near = choose_neighborhoods(
+                constrained, k, agreeing=True, seed=seed if len(found) > 1 else None
+            )
+            if len(near.centroids) and len(found) < self._n_restarts():
+                known = np.where(np.isnan(near.centroids), data.survey.mean, near.centroids)
+                points = np.concatenate([known, state.centers])
+                mass = np.concatenate([near.weights, state.counts])
+                uniforms = np.random.default_rng([seed, _OF_NEIGHBORHOODS]).random(k)
+                drawn = draw_apart(points, mass, k, uniforms, len(known))
+                # As many as there are distinct ones.
+                found.append(Start(points[np.resize(drawn, k)]))
+        return found
+
+    def _centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
+        """Find the centers of all restarts (r, k, p), by one initialization."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, rows.n_features, data.seeds)
-        init, known = self.init, None
-        if init in _COVERING:
-            found = choose_neighborhoods(constrained, k, agreeing=init != "neighborhoods")
-            # A feature that no row of a neighborhood has is at the mean of all.
-            known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
-            init = _COVERING[init]
-            n_missing = k - len(known)
-            is_drawn = init != "k-means||" and n_missing > 0
-            if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
-                # Rows of the neighborhoods lie in clusters that have their center already.
-                rows = rows.excluding(found.rows)
+        if self.init not in _COVERING:
+            return self._sampled(data, self.init)
+        found = choose_neighborhoods(constrained, k, agreeing=self.init != "neighborhoods")
+        # A feature that no row of a neighborhood has is at the mean of all.
+        known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
+        n_missing = k - len(known)
+        is_drawn = _COVERING[self.init] != "k-means||" and n_missing > 0
+        if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
+            # Rows of the neighborhoods lie in clusters that have their center already.
+            rows = rows.excluding(found.rows)
+        return self._sampled(data, _COVERING[self.init], rows=rows, fixed=known)
+
+    def _sampled(
+        self, data: OpenData, init: str, *, rows: Rows | None = None, fixed: Floats | None = None
+    ) -> Floats:
         return sample_centers(
-            rows,
+            data.rows if rows is None else rows,
             data.survey,
             init,
-            k,
+            self.n_clusters,
             data.seeds,
             oversampling_factor=_OVERSAMPLING,
             init_rounds=_ROUNDS,
             shift=data.survey.mean,
-            fixed=known,
+            fixed=fixed,
             missing=data.survey.n_incomplete > 0,
         )
 
@@ -313,12 +413,15 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     return agreeing_components(left, right, foes, c.classes)
 
 
-def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool) -> Neighborhoods:
+def choose_neighborhoods(
+    constrained: ConstrainedRows, k: int, *, agreeing: bool, seed: int | None = None
+) -> Neighborhoods:
     """Choose at most k neighborhoods: the largest, then weighted farthest-first.
 
     The "Seeding" of the PCSKM paper: the next maximizes the least ``|c - c'| sqrt(n n')`` to those
     chosen.  Unless they are :func:`agreeing_groups`, neighborhoods are the components of the
     must-links, as the paper has them.  Returned are also the rows of those that are not chosen.
+    With a `seed` they are drawn instead, in proportion to ``n |c - c'|^2``.
     """
     c = constrained.constraints
     group = agreeing_groups(constrained) if agreeing else c.component
@@ -336,6 +439,12 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
         centroids = np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)
     order = np.argsort(-weights, kind="stable")
     centroids, weights = centroids[order], weights[order]
+    if seed is not None and len(centroids) > k:
+        observed = ~np.isnan(centroids)
+        mean = np.where(observed, centroids, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
+        points = np.where(observed, centroids, mean)
+        drawn = draw_apart(points, weights, k, np.random.default_rng(seed).random(k))
+        return Neighborhoods(centroids[drawn], weights[drawn], c.rows[used])
     chosen: list[int] = []
     least = np.full(len(centroids), np.inf)
     while len(chosen) < min(k, len(centroids)):

@@ -92,12 +92,13 @@ class AssignmentRule(Protocol):
         """Price of a violation, where there can be any."""
 
     def assign(
-        self, distances: Floats, weights: Floats, labels: Ints
+        self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
         """Assign all rows; return their labels, and what ``history_`` tells of them.
 
         `distances` (m, k): weighted squared distances to the centers. `weights` (p,): feature
-        weights of these distances. `labels` (m,), int64: labels before, -1 for none.
+        weights of these distances. `labels` (m,), int64: labels before, -1 for none. `unit`
+        (p,): price of a violated pair by feature, with ``penalty="scaled"``.
         """
 
     def violations(self, labels: Ints) -> Violations | None:
@@ -110,12 +111,23 @@ class NoConstraints:
     penalty: ClassVar[Penalty] = "constant"
 
     def assign(
-        self, distances: Floats, weights: Floats, labels: Ints
+        self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
         return labels, {}
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
+
+
+class Start(NamedTuple):
+    """Initial centers (k, p) and feature weights (p,) of a restart; None: ones."""
+
+    centers: Floats
+    weights: Floats | None = None
+
+
+#: Starts of all restarts, and the unit of their penalties; see :class:`RestartState`.
+Starts = tuple[Sequence[Start], Floats | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +143,9 @@ class RestartState:
     clusters; NaN where the constrained rows have no labels. `masses` (k, p): weight of the values
     of each feature, where some are missing. `round`: from 1, iterations under the same feature
     weights; `passes`: those made in this round. `settled`: whether the last iteration changed
-    nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew.
+    nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew. `unit`
+    (p,): price of a violated pair of weight 1 by feature, the same for all restarts; None where
+    the penalty is not ``"scaled"``.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -148,19 +162,25 @@ class RestartState:
     settled: Annotated[bool, "b r"] = False
     finished: Annotated[bool, "b r"] = False
     n_refounded: Annotated[int, "i r"] = 0
+    unit: Annotated[Floats | None, "? f r p"] = None
 
     @classmethod
-    def begin(cls, centers: Floats, n_constrained: int, missing: bool = False) -> Self:
-        ones = np.ones(centers.shape[1])
+    def begin(
+        cls, start: Start, n_constrained: int, unit: Floats | None, missing: bool = False
+    ) -> Self:
+        centers, weights = start
+        if weights is None:
+            weights = np.ones(centers.shape[1])
         return cls(
             centers=centers,
-            weights=ones,
+            weights=weights,
             assignment_centers=centers,
-            assignment_weights=ones,
+            assignment_weights=weights,
             labels=np.full(n_constrained, -1, dtype=np.int64),
             sums=np.full_like(centers, np.nan),
             counts=np.full(len(centers), np.nan),
             masses=np.full_like(centers, np.nan) if missing else None,
+            unit=unit,
         )
 
     def forget_labels(self) -> Self:
@@ -257,7 +277,7 @@ Rules = tuple[AssignmentRule, UpdateRule]
 class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
-    `start`: finds the centers of all restarts, (r, k, p). `mean` (p,): of the data. `max_iter`,
+    `start`: finds the starts of all restarts, and the unit of their penalties. `mean` (p,): of the data. `max_iter`,
     `max_passes`: iterations at most, and those of a round.
     """
 
@@ -268,7 +288,7 @@ class ConstrainedLloyd:
     constrained: ConstrainedRows
     assignment: AssignmentRule
     rule: UpdateRule
-    start: Callable[[], Floats]
+    start: Callable[[], Starts]
     mean: Floats
     max_iter: int
     max_passes: int
@@ -283,12 +303,13 @@ class ConstrainedLloyd:
 
     def begin(self) -> RestartState:
         """Find the starts; those that are the same are iterated once."""
-        starts: list[Floats] = []
-        for centers in self.start():
-            if not any(np.array_equal(centers, other) for other in starts):
-                starts.append(centers)
+        found, unit = self.start()
+        starts: list[Start] = []
+        for start in found:
+            if not any(np.array_equal(start.centers, other.centers) for other in starts):
+                starts.append(start)
         m = len(self.constrained.x)
-        states = [RestartState.begin(centers, m, self.missing) for centers in starts]
+        states = [RestartState.begin(start, m, unit, self.missing) for start in starts]
         return RestartState.stack(states)
 
     def step(self, state: RestartState) -> Step[RestartState]:
@@ -334,7 +355,7 @@ class ConstrainedLloyd:
         # Only where the first pass found missing values are they looked for in every iteration.
         distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
         distances *= rows.weight[:, None]
-        labels, extra = self.assignment.assign(distances, w, state.labels)
+        labels, extra = self.assignment.assign(distances, w, state.labels, state.unit)
         if others.masses is None:
             sums, counts = label_sums(rows.x, rows.weight, labels, len(others.counts))
             assigned = Clusters(others.sums + sums, others.counts + counts)
@@ -347,7 +368,7 @@ class ConstrainedLloyd:
         violations = self.assignment.violations(labels)
         cost = 0.0
         if violations is not None:
-            cost = violations.objective(w, penalty=self.assignment.penalty)
+            cost = violations.objective(w, penalty=self.assignment.penalty, unit=state.unit)
         last = state.passes + 1 == self.max_passes
         clusters, refounded = self._repair(state, labels, assigned, last)
         sums, counts, masses = clusters

@@ -59,6 +59,24 @@ class PlainMeans:
 
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+
+
+def within_scatter(state: RestartState, survey: Survey) -> Floats:
+    """Return the sum of squared differences to the cluster means, by feature (p,).
+
+    TSS - BSS needs no pass of its own.  It loses the digits by which the clusters are narrower than
+    the data; below what is left, a feature does not vary within them.
+    """
+    observed = state.counts if state.masses is None else state.masses
+    weight = survey.weight if state.masses is None else state.masses.sum(axis=0)
+    everything = weight * survey.variance
+    scatter = everything - between_scores(state.sums, observed, survey.mean)
+    reach = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    noise = (_ROUNDING * reach) * np.sqrt(survey.weight)
+    scatter[scatter <= _ROUNDING * everything + noise * (noise + np.sqrt(everything))] = 0.0
+    return scatter
+
+
 #: The weights in a saved model.
 SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
     "feature_weights_": Array("p", low=0),
@@ -104,8 +122,8 @@ class SparseWeights:
         if not (state.settled or done.last):
             return state, {"round": number}
         w = state.assignment_weights
-        # The ones of the first round stand for ``w_j = 1 / sqrt(p)``.
-        old = np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
+        # Ones, with which a fit begins, stand for ``w_j = 1 / sqrt(p)``.
+        old = np.full(len(w), 1 / np.sqrt(len(w))) if (w == 1).all() else w
         found = feature_weights(self.scores(state), self.sparsity)
         # Without a positive score the weights stay as they are, which ends the fit.
         weights = old if found is None else found.weights
@@ -137,7 +155,7 @@ class SparseWeights:
         violations = self.assignment.violations(state.labels) if self.penalty_share else None
         if violations is None:
             return gamma
-        lost = violations.feature_sums
+        lost = violations.feature_sums(state.unit)
         total, most = float(lost.sum()), self.penalty_share * float(gamma.sum())
         if total > most:
             lost = lost * (most / total)
@@ -148,7 +166,9 @@ class SparseWeights:
         gained = float(state.weights @ self._between(state))
         violations = self.assignment.violations(state.labels)
         if violations is not None:
-            gained -= violations.objective(state.weights, penalty=self.assignment.penalty)
+            gained -= violations.objective(
+                state.weights, penalty=self.assignment.penalty, unit=state.unit
+            )
         return -gained
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
@@ -230,20 +250,13 @@ class DiagonalMetric(PlainMeans):
 
     def _follow(self, state: RestartState, violations: Violations | None) -> RestartState:
         """Weights and objective of the newest clusters."""
-        survey = self.survey
-        # TSS - BSS needs no pass of its own.  It loses the digits by which the clusters are
-        # narrower than the data; below what is left, a feature does not vary within them.
-        everything = survey.weight * survey.variance
-        scatter = everything - between_scores(state.sums, state.counts, survey.mean)
-        reach = np.maximum(np.abs(survey.low), np.abs(survey.high))
-        noise = (_ROUNDING * reach) * np.sqrt(survey.weight)
-        scatter[scatter <= _ROUNDING * everything + noise * (noise + np.sqrt(everything))] = 0.0
+        survey, scatter = self.survey, within_scatter(state, self.survey)
         price = 0.0
         if violations is not None:
             if self.assignment.penalty == "constant":
                 price = violations.objective(state.weights, penalty="constant")
             else:
-                scatter = scatter + violations.feature_sums
+                scatter = scatter + violations.feature_sums(state.unit)
         varies = scatter > 0
         weights = state.weights.copy()
         # No weight minimizes log a alone: it stays what it was, as in WekaUT.

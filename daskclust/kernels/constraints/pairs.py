@@ -7,7 +7,7 @@ Penalties (with weights w of the features and the bounding box's sides Delta):
 
 - violated must-link: ``f = sum_j w_j (x - x')_j^2``,
 - violated cannot-link: ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)``,
-- either is 1 with ``penalty="constant"``,
+- either is 1 with ``penalty="constant"``, and ``sum_j w_j unit_j`` with ``penalty="scaled"``,
 
 times the weight of the pair.
 
@@ -33,7 +33,7 @@ from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest.assign import check_rows
 from daskclust.kernels.nearest.implementation import OBSERVED, row_distance
 
-Penalty = Literal["distance", "constant"]
+Penalty = Literal["distance", "constant", "scaled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +56,24 @@ class Violations:
         return Violations(*map(operator.add, vars(self).values(), vars(other).values()))
 
     @property
-    def feature_sums(self) -> Floats:
-        """The term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
-        return self.must_link + self.cannot_link
+    def mass(self) -> float:
+        """Sum of the weights of all violated pairs."""
+        return self.must_link_mass + self.cannot_link_mass
 
-    def objective(self, weights: Floats, *, penalty: Penalty = "distance") -> float:
+    def feature_sums(self, unit: Floats | None = None) -> Floats:
+        """The term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,).
+
+        `unit` (p,): price of each pair with ``penalty="scaled"``, by feature; None: distances.
+        """
+        return self.must_link + self.cannot_link if unit is None else self.mass * unit
+
+    def objective(
+        self, weights: Floats, *, penalty: Penalty = "distance", unit: Floats | None = None
+    ) -> float:
         """Penalty part of the objective (Eq. 8, 10, 13) under feature weights (p,)."""
         if penalty == "constant":
-            return self.must_link_mass + self.cannot_link_mass
-        return float(np.sum(weights * self.feature_sums))
+            return self.mass
+        return float(np.sum(weights * self.feature_sums(unit)))
 
 
 @compiled()
@@ -97,7 +106,7 @@ def pair_costs(
     ``box_length`` is ``sum_j w_j Delta_j^2``; of each pair, over the features that both rows
     observe, where values are missing.
     """
-    if penalty == "constant":
+    if penalty != "distance":
         return pair_weights.copy()
     return pair_weights * np.where(is_must_link, lengths, box_length - lengths)
 
@@ -243,7 +252,7 @@ def implied_pairs(
             box_length=float(np.sum(weights * box2)),
             must_link_weight=float(must_link_weight),
             cannot_link_weight=float(cannot_link_weight),
-            constant=penalty == "constant",
+            constant=penalty != "distance",
         )
     )
 
