@@ -15,7 +15,12 @@ from daskclust.cluster.constrained.base import (
     PairwiseFit,
 )
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
-from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
+from daskclust.cluster.constrained.updates import (
+    SPARSE_ATTRIBUTES,
+    SPARSE_RESTARTS,
+    SparseWeights,
+    sparsity_bound,
+)
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.inputs import (
     InitWithPairs,
@@ -210,6 +215,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {**CONSTRAINED_ATTRIBUTES, **SPARSE_ATTRIBUTES}
+    _n_auto: ClassVar[Mapping[str, int]] = SPARSE_RESTARTS
+    _n_survivors: ClassVar[int] = 2
 
     def __init__(
         self,

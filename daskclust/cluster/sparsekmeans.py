@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
 from daskclust.cluster.constrained.iteration import ConstrainedRows, NoConstraints, Rules
-from daskclust.cluster.constrained.updates import SPARSE_ATTRIBUTES, SparseWeights, sparsity_bound
+from daskclust.cluster.constrained.updates import (
+    SPARSE_ATTRIBUTES,
+    SPARSE_RESTARTS,
+    SparseWeights,
+    sparsity_bound,
+)
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.inputs import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
@@ -121,6 +126,8 @@ array of shape (k, p) or callable, default="k-means||"
 
     _saved_state: ClassVar[Mapping[str, Entry]] = SPARSE_ATTRIBUTES
     _inits: ClassVar[tuple[str, ...]] = STRING_INITS
+    _n_auto: ClassVar[Mapping[str, int]] = SPARSE_RESTARTS
+    _n_survivors: ClassVar[int] = 2
 
     def __init__(
         self,

@@ -97,6 +97,8 @@ class ConstrainedClusterer(BaseClusterer):
     _inits: ClassVar[tuple[str, ...]] = ("auto", *_COVERING, *STRING_INITS)
     #: Number of restarts with ``n_init="auto"``, by initialization; 1 for all others.
     _n_auto: ClassVar[Mapping[str, int]] = {"auto": 2}
+    #: Number of these restarts that are iterated to the end.
+    _n_survivors: ClassVar[int] = 1
 
     n_clusters: int
     init: Any
@@ -196,6 +198,7 @@ class ConstrainedClusterer(BaseClusterer):
             int(self.max_iter) * rule.max_rounds,
             int(self.max_iter),
             data.survey.n_incomplete > 0,
+            self._n_survivors if self.n_init == "auto" else None,
         )
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Starts:
@@ -224,7 +227,7 @@ class ConstrainedClusterer(BaseClusterer):
         if problem.rule.max_rounds == 1:
             problem = replace(problem, max_iter=_FREE_ITERATIONS)
         state: RestartState = iterate(problem, f"{type(self).__name__} (no constraints)").state
-        return state.restarts, best_restart([problem.rule.cost(each) for each in state.restarts])
+        return state.restarts, problem.best(state.restarts)
 
     def _alternated(
         self, data: OpenData, constrained: ConstrainedRows, free: Sequence[RestartState]
@@ -293,8 +296,7 @@ class ConstrainedClusterer(BaseClusterer):
     ) -> None:
         note_start(history, self.init, data.rows.n_rows, self.n_clusters)
         restarts = state.restarts
-        costs = [problem.rule.cost(restart) for restart in restarts] if len(restarts) > 1 else [0.0]
-        best = best_restart(costs)
+        best = problem.best(restarts)
         kept, constraints = restarts[best], problem.constrained.constraints
         if history and "restarts" in history[0]:
             # Of the one that is kept, as far as it went.

@@ -20,7 +20,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import Step
+from daskclust.estimator.fitting import Step, best_restart
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints.pairs import Penalty, Violations
 from daskclust.kernels.nearest.assign import (
@@ -144,8 +144,8 @@ class RestartState:
     of each feature, where some are missing. `round`: from 1, iterations under the same feature
     weights; `passes`: those made in this round. `settled`: whether the last iteration changed
     nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew. `unit`
-    (p,): price of a violated pair of weight 1 by feature, the same for all restarts; None where
-    the penalty is not ``"scaled"``.
+    (p,): price of a violated pair of weight 1 by feature, the same for all restarts; None if the
+    penalty is not ``"scaled"``. `dropped`: whether the restart ended early, being behind others.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -163,6 +163,7 @@ class RestartState:
     finished: Annotated[bool, "b r"] = False
     n_refounded: Annotated[int, "i r"] = 0
     unit: Annotated[Floats | None, "? f r p"] = None
+    dropped: Annotated[bool, "b r"] = False
 
     @classmethod
     def begin(
@@ -256,6 +257,9 @@ class UpdateRule(Protocol):
     @property
     def max_rounds(self) -> int: ...
 
+    def is_comparable(self, state: RestartState) -> bool:
+        """Return whether a restart is so far that its cost predicts its final cost."""
+
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Return the state from which the next iteration goes on, and more for the record."""
 
@@ -278,7 +282,8 @@ class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
     `start`: finds the starts of all restarts, and the unit of their penalties. `mean` (p,): of the data. `max_iter`,
-    `max_passes`: iterations at most, and those of a round.
+    `max_passes`: iterations at most, and those of a round. `n_survivors`: number of restarts that
+    are iterated to the end, once all are comparable; None: all.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
@@ -293,6 +298,7 @@ class ConstrainedLloyd:
     max_iter: int
     max_passes: int
     missing: bool = False
+    n_survivors: int | None = None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -336,6 +342,7 @@ class ConstrainedLloyd:
                 "inertia": done.inertia,
                 "repaired": done.repaired,
             }
+        restarts = self._without_losers(restarts)
         # An iteration of one restart is on record as it is, of several side by side.
         made = [record for record in records if record is not None]
         alone = len(records) == 1
@@ -348,6 +355,27 @@ class ConstrainedLloyd:
             extra=made[0] if alone else {"restarts": records},
             provisional=provisional,
         )
+
+    def best(self, restarts: Sequence[RestartState]) -> int:
+        """Return the restart of the least cost among those that were not dropped."""
+        there = [r for r, each in enumerate(restarts) if not each.dropped]
+        if len(there) == 1:
+            return there[0]
+        return there[best_restart([self.rule.cost(restarts[r]) for r in there])]
+
+    def _without_losers(self, restarts: list[RestartState]) -> list[RestartState]:
+        """End the restarts behind the `n_survivors` best, once all are comparable."""
+        if self.n_survivors is None or any(restart.dropped for restart in restarts):
+            return restarts
+        if not all(each.finished or self.rule.is_comparable(each) for each in restarts):
+            return restarts
+        left = list(range(len(restarts)))
+        for _ in range(min(self.n_survivors, len(left))):
+            left.pop(best_restart([self.rule.cost(restarts[r]) for r in left]))
+        return [
+            replace(each, finished=True, dropped=True) if r in left else each
+            for r, each in enumerate(restarts)
+        ]
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, beside the others, and move its centers."""

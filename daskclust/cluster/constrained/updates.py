@@ -25,6 +25,10 @@ from daskclust.persistence.schema import Array, Entry
 from daskclust.reduction import Survey
 
 
+#: Number of iterations, or of rounds with other feature weights, before restarts are compared.
+_COMPARED_PASSES, _COMPARED_ROUNDS = 5, 2
+
+
 @dataclass(frozen=True)
 class PlainMeans:
     """Nothing but means: Eq. 8 under fixed weights.
@@ -35,6 +39,9 @@ class PlainMeans:
     max_rounds: ClassVar[int] = 1
 
     tolerance: Floats
+
+    def is_comparable(self, state: RestartState) -> bool:
+        return state.passes >= _COMPARED_PASSES
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         converged = done.stands_still(self.tolerance)
@@ -59,6 +66,9 @@ class PlainMeans:
 
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+#: Number of restarts with ``n_init="auto"``, by initialization.  The first weights decide which
+#: features count, and many starts end with the features of a few outlying rows.
+SPARSE_RESTARTS: Mapping[str, int] = dict.fromkeys(("auto", "k-means||", "k-means++", "random"), 10)
 
 
 def within_scatter(state: RestartState, survey: Survey) -> Floats:
@@ -115,6 +125,10 @@ class SparseWeights:
     tol: float
     max_rounds: int
     penalty_share: float = 0.0
+
+    def is_comparable(self, state: RestartState) -> bool:
+        # Costs are those of clusters: labels are forgotten when a round ends.
+        return bool(state.round > _COMPARED_ROUNDS and state.passes)
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Weight the features anew where the round ends; end it all where weights stay."""
