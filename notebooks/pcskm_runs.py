@@ -143,7 +143,7 @@ def constraints(
 
 
 def make(method: str, k: int, s: float | None, init: str) -> Any:
-    """An estimator with the limits of the published program."""
+    """An estimator with the limits, the penalty and the single start of the published program."""
     common = {"init": init, "max_iter": 25, "random_state": 0}
     if method in PLAIN and init == "neighborhoods":
         # They start from pairs, which otherwise do not count: see `run`.
@@ -151,7 +151,8 @@ def make(method: str, k: int, s: float | None, init: str) -> Any:
     if method == "LKM":
         return daskclust.KMeans(k, tol=0, **common)
     if method == "SKM":
-        return daskclust.SparseKMeans(k, sparsity=s, **common)
+        return daskclust.SparseKMeans(k, sparsity=s, n_init=1, **common)
+    common |= {"n_init": 1, "penalty": "distance"}
     if method == "PCKM":
         return daskclust.PCKMeans(k, **common)
     if method == "MPCKM":

@@ -45,6 +45,7 @@ PAIRS, WEIGHTS = ("must_link", "cannot_link"), ("must_link_weight", "cannot_link
 MEMBERS = {
     "SparseKMeans": Member(SparseKMeans, {}, ()),
     "PCKMeans": Member(PCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
+    "PCKMeans, scaled": Member(PCKMeans, {"penalty": "scaled"}, ("y", *PAIRS, *WEIGHTS)),
     "PCKMeans, constant": Member(PCKMeans, {"penalty": "constant"}, ("y", *PAIRS, *WEIGHTS)),
     "MPCKMeans": Member(MPCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
     "MPCKMeans as WekaUT's": Member(

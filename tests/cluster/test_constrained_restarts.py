@@ -38,12 +38,14 @@ TRUE = dict(
     )
 )
 MEMBERS = {
-    "PCKMeans": Member(PCKMeans(4), PROBLEM.links),
+    "PCKMeans": Member(PCKMeans(4, penalty="distance"), PROBLEM.links),
     "PCKMeans, constant": Member(PCKMeans(4, penalty="constant"), PROBLEM.links),
-    "MPCKMeans": Member(MPCKMeans(4), PROBLEM.links),
-    "PCSKMeans": Member(PCSKMeans(4, sparsity=1.5), PROBLEM.links, largest=True),
+    "MPCKMeans": Member(MPCKMeans(4, penalty="distance"), PROBLEM.links),
+    "PCSKMeans": Member(
+        PCSKMeans(4, sparsity=1.5, penalty="distance"), PROBLEM.links, largest=True
+    ),
     "PCSKMeans, penalized": Member(
-        PCSKMeans(4, penalized_scores="scaled"), PROBLEM.links, largest=True
+        PCSKMeans(4, penalized_scores="scaled", penalty="distance"), PROBLEM.links, largest=True
     ),
     "SparseKMeans": Member(SparseKMeans(4, sparsity=1.5), {}, largest=True),
     "COPKMeans": Member(COPKMeans(4), TRUE),

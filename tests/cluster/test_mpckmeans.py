@@ -30,6 +30,7 @@ WEKA: dict[str, Any] = {
     "box": "origin",
     "criterion": "objective",
     "tol": 1e-5,
+    "penalty": "distance",
     "max_iter": 10_000,
 }
 

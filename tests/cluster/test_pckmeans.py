@@ -31,15 +31,15 @@ def test_by_hand() -> None:
     model = PCKMeans(2, init=start, max_iter=50).fit(X)
     assert model.labels_.tolist() == [0, 0, 1, 1, 1]
     assert model.objective_ == pytest.approx(0.5 + 14 / 3)
-    model = PCKMeans(2, init=start, max_iter=50).fit(X, must_link=[[0, 2], [1, 2]])
+    model = PCKMeans(2, init=start, penalty="distance").fit(X, must_link=[[0, 2], [1, 2]])
     assert model.labels_.tolist() == [0, 0, 0, 1, 1]
     assert model.cluster_centers_.tolist() == [[5 / 3], [6.5]]
     assert len(model.constraint_violations_) == 0
-    model = PCKMeans(2, init=start, max_iter=50).fit(X, cannot_link=[[0, 1]])
+    model = PCKMeans(2, init=start, penalty="distance").fit(X, cannot_link=[[0, 1]])
     assert model.labels_.tolist() == [0, 1, 1, 1, 1]
     assert model.objective_ == pytest.approx(21.0)
     # A weight of a tenth is too cheap: violated, for 4.8.
-    model = PCKMeans(2, init=start).fit(X, cannot_link=[[0, 1]], cannot_link_weight=0.1)
+    model = PCKMeans(2, init=start, penalty="distance").fit(X, cannot_link=[[0, 1]], cannot_link_weight=0.1)
     assert model.labels_.tolist() == [0, 0, 1, 1, 1]
     assert model.constraint_violations_.tolist() == [(0, 1, "cannot-link")]
     assert model.objective_ == pytest.approx(0.5 + 14 / 3 + 4.8)

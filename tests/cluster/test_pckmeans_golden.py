@@ -28,7 +28,8 @@ LIMITS = {"lloyd": 100, "lloydmpck": 25, "pckm": 25}
 
 
 def fit(want: dict[str, Any], max_iter: int, X: Any = None) -> PCKMeans:
-    model = PCKMeans(len(want["init_centres"]), init=want["init_centres"], max_iter=max_iter)
+    start = want["init_centres"]
+    model = PCKMeans(len(start), init=start, penalty="distance", max_iter=max_iter)
     return model.fit(
         want["X"] if X is None else X,
         must_link=want["must_link"],

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracles.problems import SEEDS, Problem, assert_same_model, quiet_fit, random_problem
 
 from daskclust import PCSKMeans, pairs_from_labels
-from daskclust.cluster.constrained.iteration import RestartState
+from daskclust.cluster.constrained.iteration import RestartState, Start
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.testing.strategies import row_chunks
 
@@ -110,11 +110,11 @@ def test_no_label_is_no_constraint(y: Any) -> None:
 
 
 def test_all_labels() -> None:
-    """Well separated classes are found; the only start is their means."""
+    """Well separated classes are found."""
     centers = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
     y = np.arange(60) % 3
     rows = centers[y] + np.random.default_rng(0).normal(size=(60, 2))
-    model = PCSKMeans(3).fit(rows, y)
+    model = PCSKMeans(3, random_state=0).fit(rows, y)
     assert len(set(zip(model.labels_.tolist(), y.tolist(), strict=True))) == 3
     for k in range(3):
         mine = model.labels_ == k
@@ -269,34 +269,39 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     seen: list[np.ndarray] = []
     begin = RestartState.begin
 
-    def record(centers: np.ndarray, *arguments: Any, **options: Any) -> RestartState:
-        seen.append(centers)
-        return begin(centers, *arguments, **options)
+    def record(start: Start, *arguments: Any, **options: Any) -> RestartState:
+        seen.append(start.centers)
+        return begin(start, *arguments, **options)
 
     monkeypatch.setattr(RestartState, "begin", record)
     return seen
+
+
+def of_paper(k: int, init: str = "ss-k-means||", **parameters: Any) -> PCSKMeans:
+    """An estimator whose only start is at the must-link neighborhoods."""
+    return PCSKMeans(k, init=init, n_init=1, penalty="distance", **parameters)
 
 
 def test_labels_start_from_class_means(starts: list[np.ndarray]) -> None:
     """The largest class first, then farthest-first weighted by sqrt(n n')."""
     rows = np.array([[0.0], [1.0], [2.0], [90.0], [10.0], [12.0], [14.0], [11.0], [13.0], [50.0]])
     y = np.array([5, 5, 5, 7, 2, 2, 2, 2, -1, -1])
-    quiet_fit(PCSKMeans(3), rows, y)
+    quiet_fit(of_paper(3), rows, y)
     # class 2: four rows about 11.75; class 7: 78.25 sqrt(4 * 1) > class 5: 10.75 sqrt(4 * 3)
     assert starts[0].ravel().tolist() == [11.75, 90.0, 1.0]
-    quiet_fit(PCSKMeans(2, init="neighborhoods"), rows, y)
+    quiet_fit(of_paper(2, "neighborhoods"), rows, y)
     assert starts[1].ravel().tolist() == [11.75, 90.0]
     # must-links join rows and classes
-    quiet_fit(PCSKMeans(2), rows, y, must_link=[[3, 9]])
+    quiet_fit(of_paper(2), rows, y, must_link=[[3, 9]])
     assert starts[2].ravel().tolist() == [11.75, 70.0]
-    quiet_fit(PCSKMeans(2), rows, must_link=[[0, 1], [1, 2], [8, 9]])
+    quiet_fit(of_paper(2), rows, must_link=[[0, 1], [1, 2], [8, 9]])
     assert starts[3].ravel().tolist() == [1.0, 31.5]
     # rows of weight count so often
-    quiet_fit(PCSKMeans(2), rows, y, sample_weight=[9, 1, 1, *[1] * 7])
+    quiet_fit(of_paper(2), rows, y, sample_weight=[9, 1, 1, *[1] * 7])
     assert starts[4].ravel().tolist() == [3 / 11, 90.0]
 
 
-@pytest.mark.parametrize("init", ["auto", "ss-k-means||", "ss-k-means++"])
+@pytest.mark.parametrize("init", ["ss-k-means||", "ss-k-means++"])
 def test_missing_neighborhoods_are_sampled(init: str, starts: list[np.ndarray]) -> None:
     """Away from those that are known, whatever the chunks."""
     rng = np.random.default_rng(0)
@@ -305,7 +310,7 @@ def test_missing_neighborhoods_are_sampled(init: str, starts: list[np.ndarray]) 
     y = np.full(200, -1)
     y[[0, 4, 8, 1, 5]] = [0, 0, 0, 1, 1]
     for seed in range(10):
-        model = quiet_fit(PCSKMeans(4, init=init, random_state=seed), rows, y)
+        model = quiet_fit(of_paper(4, init, random_state=seed), rows, y)
         start = starts.pop()
         nearest = ((start[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
         assert nearest.tolist()[:2] == [0, 1]
@@ -315,11 +320,11 @@ def test_missing_neighborhoods_are_sampled(init: str, starts: list[np.ndarray]) 
             np.testing.assert_allclose(start[1], rows[[1, 5]].mean(axis=0))
         with dask.config.set(scheduler="synchronous"):
             blocks = da.from_array(rows, chunks=((3, 120, 0, 77), 2))
-            cut = quiet_fit(PCSKMeans(4, init=init, random_state=seed), blocks, y)
+            cut = quiet_fit(of_paper(4, init, random_state=seed), blocks, y)
         np.testing.assert_array_equal(starts.pop(), start)
         assert_same_model(cut, model, 1e-12)
-    quiet_fit(PCSKMeans(4, init=init, random_state=1), rows, y)
-    quiet_fit(PCSKMeans(4, init=init, random_state=2), rows, y)
+    quiet_fit(of_paper(4, init, random_state=1), rows, y)
+    quiet_fit(of_paper(4, init, random_state=2), rows, y)
     assert not np.array_equal(*starts)
 
 
@@ -327,7 +332,7 @@ def test_missing_centers_are_drawn_by_d2_one_a_pass(starts: list[np.ndarray]) ->
     """Of rows at distance 1, 2 and 3 of the only neighborhood, in 1 : 4 : 9."""
     rows = np.array([[-50.0], [50.0], [1.0], [2.0], [3.0]])
     for seed in range(700):
-        model = PCSKMeans(2, init="ss-k-means++", max_iter=1, max_outer_iter=1, random_state=seed)
+        model = of_paper(2, "ss-k-means++", max_iter=1, max_outer_iter=1, random_state=seed)
         quiet_fit(model, rows, must_link=[[0, 1]])
         assert model.history_[0]["passes"] == 4  # survey, constrained rows, one center, one pass
     drawn = [start[1, 0] for start in starts]
@@ -341,41 +346,42 @@ def test_missing_centers_are_not_drawn_from_the_neighborhoods(starts: list[np.nd
     """Rows 0 and 1 are must-linked though far apart: neither is drawn."""
     rows = np.array([[0.0], [90.0], [44.0], [46.0], [60.0], [62.0]])
     for seed in range(10):
-        model = PCSKMeans(2, init="ss-k-means++", random_state=seed)
-        quiet_fit(model, rows, must_link=[[0, 1]])
+        quiet_fit(of_paper(2, "ss-k-means++", random_state=seed), rows, must_link=[[0, 1]])
         known, drawn = starts.pop().ravel()
         assert known == 45.0
         assert 44.0 <= drawn <= 62.0
     # Where too few others are left, all rows may be drawn.
-    quiet_fit(PCSKMeans(3), rows[:3], must_link=[[0, 1]])
+    quiet_fit(of_paper(3, "ss-k-means++"), rows[:3], must_link=[[0, 1]])
     assert len(np.unique(starts.pop())) == 3
 
 
-def test_auto_is_not_misled_by_contradictions(starts: list[np.ndarray]) -> None:
+def test_agreeing_neighborhoods_are_not_misled_by_contradictions(starts: list[np.ndarray]) -> None:
     """Must-links, one of them wrong, would make one neighborhood of all rows."""
     rows = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
     links = {"must_link": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "cannot_link": [[0, 5]]}
-    quiet_fit(PCSKMeans(2), rows, **links)
+    quiet_fit(of_paper(2), rows, **links)
     assert starts[0].ravel().tolist() == [1.0, 11.0]
-    quiet_fit(PCSKMeans(2, init="neighborhoods"), rows, **links)
-    assert sorted(starts[1].ravel().tolist()) == [1.0, 11.0]
+    quiet_fit(of_paper(2, "neighborhoods"), rows, **links)
+    assert starts[1].ravel().tolist()[0] == 6.0
 
 
-def test_without_neighborhoods_auto_is_k_means_parallel(starts: list[np.ndarray]) -> None:
-    for init in ("auto", "neighborhoods", "ss-k-means||", "k-means||"):
-        quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
+def test_without_neighborhoods_rows_are_sampled(starts: list[np.ndarray]) -> None:
+    for init in ("neighborhoods", "ss-k-means||", "k-means||"):
+        quiet_fit(of_paper(3, init, random_state=5), X, cannot_link=[[0, 1]])
     for start in starts[1:]:
         np.testing.assert_array_equal(start, starts[0])
     for init in ("ss-k-means++", "k-means++"):
-        quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
+        quiet_fit(of_paper(3, init, random_state=5), X, cannot_link=[[0, 1]])
     np.testing.assert_array_equal(starts[-1], starts[-2])
 
 
-@pytest.mark.parametrize("init", ["auto", "ss-k-means++", "k-means||", "k-means++", "random"])
+@pytest.mark.parametrize(
+    "init", ["ss-k-means||", "ss-k-means++", "k-means||", "k-means++", "random"]
+)
 def test_starts_depend_on_the_seed_only(init: str, starts: list[np.ndarray]) -> None:
     with dask.config.set(scheduler="synchronous"):
         for data in (X, da.from_array(X, chunks=(9, -1)), X):
-            quiet_fit(PCSKMeans(4, init=init, random_state=3), data, must_link=[[0, 9], [4, 5]])
+            quiet_fit(of_paper(4, init, random_state=3), data, must_link=[[0, 9], [4, 5]])
     np.testing.assert_array_equal(starts[0], starts[1])
     np.testing.assert_array_equal(starts[0], starts[2])
     assert len(np.unique(starts[0], axis=0)) == 4

@@ -362,7 +362,7 @@ def test_parameters() -> None:
     assert repr(PCSKMeans(sparsity=2)) == "PCSKMeans(sparsity=2)"
     defaults = PCSKMeans()
     assert (defaults.n_clusters, defaults.max_iter, defaults.max_outer_iter) == (8, 25, 25)
-    assert (defaults.sparsity, defaults.penalty, defaults.init) == (None, "distance", "auto")
+    assert (defaults.sparsity, defaults.penalty, defaults.init) == (None, "scaled", "auto")
     assert defaults.penalized_scores is False
     with pytest.raises(TypeError):
         PCSKMeans(3, 1.5)

@@ -49,6 +49,7 @@ def fit(case: dict[str, Any], X: Any = None, **parameters: Any) -> PCSKMeans:
         len(case["init_centres"]),
         sparsity=float(case["s"]),
         init=case["init_centres"],
+        penalty="distance",
         **parameters,
     )
     return model.fit(
@@ -242,8 +243,9 @@ def test_neighborhoods_are_the_published_seeding(data_dir: Path, name: str) -> N
         start = choose_neighborhoods(rows, k, agreeing=False).centroids
         np.testing.assert_allclose(start, golden[f"{pairs}_init_seeding"], rtol=1e-12)
         # and that is where a fit starts from
-        model = PCSKMeans(k, sparsity=1.5, max_iter=1, max_outer_iter=1)
-        given = PCSKMeans(k, sparsity=1.5, max_iter=1, max_outer_iter=1, init=start)
+        one_pass = {"sparsity": 1.5, "penalty": "distance", "max_iter": 1, "max_outer_iter": 1}
+        model = PCSKMeans(k, init="neighborhoods", **one_pass)
+        given = PCSKMeans(k, init=start, **one_pass)
         for one in (model, given):
             with pytest.warns(ConvergenceWarning):
                 one.fit(X, must_link=links[0], cannot_link=links[1])

@@ -42,8 +42,10 @@ class Problem(NamedTuple):
     def model(self, kind: Any = PCSKMeans, **parameters: Any) -> Any:
         """An estimator for this problem."""
         given = {"init": self.start, **parameters}
-        if hasattr(kind(), "sparsity"):
-            given = {"sparsity": self.sparsity, **given}
+        # The penalty of the papers, unless another one is given.
+        defaults = {"sparsity": self.sparsity, "penalty": "distance"}
+        known = kind().get_params()
+        given = {name: value for name, value in defaults.items() if name in known} | given
         return kind(len(self.start), **given)
 
 
