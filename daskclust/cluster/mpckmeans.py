@@ -42,10 +42,16 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         As in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
-    penalty : {"distance", "constant"}, default="distance"
-        Cost of a violated constraint: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
-        ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-        of the data's bounding box; or 1 for either.
+    penalty : {"scaled", "distance", "constant"} or float, default="scaled"
+        Cost of a violated constraint, times the weight of the pair:
+
+        - ``"scaled"``: ``sum_j a_j u_j``, with u_j the mean squared difference of a row and its
+          center in the clusters without constraints.
+        - A number: the factor of this cost; see :class:`PCKMeans`.
+        - ``"distance"``: the cost of [1]_, ``f = sum_j a_j (x - x')_j^2`` for a must-link and
+          ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
+          of the data's bounding box.
+        - ``"constant"``: 1.
     metric_scale : float, default=1.0
         c in ``a_j = c n / S_j``, and before the sum of logarithms.  0.01 in WekaUT.
     box : {"data", "origin"}, default="data"
@@ -105,7 +111,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     :class:`PCKMeans`.  The weights follow from the sums and counts of the clusters.
     S_j is ``TSS_j - BSS_j``, exact to 1e-15 TSS_j.
 
-    ``metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with
+    ``penalty="distance", metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with
     ``max_iter`` large gives what WekaUT's MPCK-Means (single diagonal metric) gives
     from the same centers.
 
@@ -171,7 +177,9 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         check_choice(self.criterion, "criterion", ("shift", "objective"))
 
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self.box == "origin")
+        assignment = SoftConstraints.of(
+            rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self.box == "origin"
+        )
         rule = DiagonalMetric(
             self.tol * data.survey.variance,
             survey=data.survey,

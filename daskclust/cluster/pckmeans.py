@@ -36,13 +36,22 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         As in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
-        Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
-        deterministic ones are, are iterated once.
-    penalty : {"distance", "constant"}, default="distance"
-        Cost of a violated constraint: ``f = |x - x'|^2`` for a must-link and
-        ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the diagonal of the
-        data's bounding box; or 1 for either, times the weight of the pair.
+        Number of restarts.  They share every pass over the data, and the one with the lowest
+        objective is kept.  With ``init="auto"`` the kinds of initial centers alternate, and
+        ``"auto"`` is one restart of each kind; after 5 passes only the better one is iterated.
+        With any other ``init``, ``"auto"`` is 1.  Equal initial centers are iterated once.
+    penalty : {"scaled", "distance", "constant"} or float, default="scaled"
+        Cost of a violated constraint, times the weight of the pair:
+
+        - ``"scaled"``: one mean squared distance of a row to its center, in k-means without
+          constraints.
+        - A number: the factor of this cost.  In a Gaussian model, the log-odds that a pair is
+          right are half the factor times the number of features.
+        - ``"distance"``: the cost of [1]_ and [2]_, ``f = |x - x'|^2`` for a must-link and
+          ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the diagonal of the
+          data's bounding box.  A violation costs much more than a row in the wrong cluster, so
+          wrong pairs distort the clusters.
+        - ``"constant"``: 1.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
@@ -106,11 +115,17 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Notes
     -----
+    *Scaled penalty*: at most 10 iterations without constraints, from the initial centers of the
+    fit, give the mean squared distance; of several restarts the best one counts.  The cost of a
+    violation is the same in all iterations.  Labels in ``y`` imply pairs of weight
+    ``min(1, 4 c / l)`` for l labels of c classes: a label is one piece of evidence, so a row's
+    pairs with its own class weigh as much as 4 pairs at most.
+
     *Order*: constrained rows are assigned in row order, given the labels that the other rows of
     their pairs have at that moment.  *Memory* and what reaches the client: see the notes of
     :class:`PCSKMeans`. *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of
-    the start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
-    restart is empty.
+    the initialization, at most 10 without constraints (``"scaled"`` or ``init="auto"``), and 1 an
+    iteration of all restarts together; 1 more whenever a cluster of a restart is empty.
 
     References
     ----------
@@ -126,7 +141,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     >>> model = daskclust.PCKMeans(2, init=[[0.0], [7.0]])
     >>> model.fit(X).labels_.tolist()
     [0, 0, 1, 1, 1]
-    >>> model.fit(X, must_link=[[1, 2], [0, 2]]).labels_.tolist()
+    >>> model.fit(X, must_link=[[1, 2], [0, 2]], must_link_weight=10.0).labels_.tolist()
     [0, 0, 0, 1, 1]
     """
 

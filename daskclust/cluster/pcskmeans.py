@@ -71,9 +71,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         is ``sqrt(p)``: weights differ, but none is forced to 0.
     penalized_scores : bool or "scaled", default=False
         False: features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the published
-        program does; constraints act through the assignment only.  True subtracts the violated
-        constraints (gamma', Eq. 15, with distances whatever ``penalty`` is); where they outweigh
-        every feature's score, the fit ends with the last weights and a warning.  ``"scaled"``
+        program does; constraints act through the assignment only.  True subtracts the costs of
+        violated constraints (gamma', Eq. 15; distances if the penalty is constant).  If they
+        outweigh every feature's score, the fit ends with the last weights and a warning.  ``"scaled"``
         subtracts them by one factor <= 1, such that they take at most half of the sum of all
         gamma: some score is then positive where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
@@ -84,7 +84,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         drawn among the remaining rows, with probabilities proportional to the squared distance
         to the centers so far.  ``"ss-k-means||"`` is the same, except where constraints
         contradict each other: of the must-links that join two neighborhoods with a cannot-link
-        between them, the longest are ignored.  ``"auto"`` is ``"ss-k-means||"``.
+        between them, the longest are ignored.  ``"auto"`` compares two kinds of initial centers:
+        the clusters without constraints, which begin at ``"k-means||"``, and the neighborhoods,
+        to which some of these clusters are added if there are fewer than k.
         ``"ss-k-means++"`` draws the others one by one, one a pass, instead of many candidates
         in a few passes.  Without must-links and labels these are ``"k-means||"`` and
         ``"k-means++"``, which use no constraint, nor do the others.  ``"random"`` draws rows.
@@ -92,13 +94,21 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         ``"robin"`` rows far apart that are no outliers: these three are deterministic.  A
         callable is given ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
-        Restarts, which share every pass over the data; the one of the largest objective (Eq. 13)
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
-        deterministic ones are, are iterated once.
-    penalty : {"distance", "constant"}, default="distance"
-        Cost of a violated constraint: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
-        ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-        of the data's bounding box; or 1 for either.
+        Number of restarts.  They share every pass over the data, and the one with the largest
+        objective (Eq. 13) is kept.  With ``init="auto"`` the kinds of initial centers alternate.
+        ``"auto"`` is 10 with ``init="auto"``, ``"k-means||"``, ``"k-means++"`` and ``"random"``,
+        else 1; after 2 rounds only the best two are iterated.  Equal initial centers are iterated
+        once.
+    penalty : {"scaled", "distance", "constant"} or float, default="scaled"
+        Cost of a violated constraint, times the weight of the pair:
+
+        - ``"scaled"``: one mean squared distance of a row to its center, weighted by w, in the
+          clusters of :class:`SparseKMeans`.
+        - A number: the factor of this cost; see :class:`PCKMeans`.
+        - ``"distance"``: the cost of [1]_, ``f = sum_j w_j (x - x')_j^2`` for a must-link and
+          ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
+          of the data's bounding box.
+        - ``"constant"``: 1.
     max_iter : int, default=25
         Maximum number of passes in a round, in which the weights are fixed.
     max_outer_iter : int, default=25
@@ -185,7 +195,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     published program does, and it matters.  The result is that of the serial algorithm for any
     chunks.
 
-    *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of the start, and 1 an
+    *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of the initialization,
+    those of :class:`SparseKMeans` (``"scaled"`` or ``init="auto"``), and 1 an
     inner iteration of all r restarts together, as many as the slowest makes; 1 more whenever a
     cluster of a restart is empty.  Features of weight 0 are skipped in the distance work.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p).

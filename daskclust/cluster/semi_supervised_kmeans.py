@@ -33,11 +33,17 @@ from daskclust.exceptions import ConstraintError
 from daskclust.kernels.nearest.assign import accumulate, nearest
 from daskclust.persistence.schema import Array, Classes, Entry
 from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
+from daskclust.starts.growing import match
 from daskclust.starts.sampled import cluster_few, n_survey_picks, sample_centers
 from daskclust.starts.steps import found_clusters
 
 #: How the centers are sampled that no class provides.
-_SAMPLERS = {"ss-k-means||": "k-means||", "ss-k-means++": "k-means++", "seeded-random": "random"}
+_SAMPLERS = {
+    "auto": "k-means||",
+    "ss-k-means||": "k-means||",
+    "ss-k-means++": "k-means++",
+    "seeded-random": "random",
+}
 
 
 class SemiSupervisedKMeans(LloydClusterer):
@@ -55,9 +61,12 @@ class SemiSupervisedKMeans(LloydClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k, at least the number of clusters of all classes.
-    init : {"ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
-callable, default="ss-k-means||"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
+callable, default="auto"
         How the centers that no class provides are found among the unlabeled rows.
+        ``"auto"`` is ``"ss-k-means||"``, and if the classes provide all centers, unconstrained
+        k-means, matched to the classes, is a second restart: a few labels do not tell where the
+        center of a class is.
         ``"ss-k-means++"``: one a pass, with probability proportional to ``w D^2`` (Algorithm 3 of
         [1]_).  ``"ss-k-means||"``: candidates drawn so in a few rounds, weighted by the unlabeled
         rows they attract and clustered, beside the centroids of the classes.
@@ -76,8 +85,8 @@ callable, default="ss-k-means||"
         (Seeded-KMeans).
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept; they share every pass.  ``"auto"`` is
-        10 for ``"seeded-random"`` and callables, else 1; there is one where the classes provide
-        all centers.
+        10 for ``"seeded-random"`` and callables, else 1.  If the classes provide all centers,
+        ``init="auto"`` has at least two restarts (one for ``n_init=1``), other methods have one.
     max_iter : int, default=300
         Maximum number of iterations.  0 only makes the start and assigns the rows to it.
     tol : float, default=1e-4
@@ -193,7 +202,7 @@ callable, default="ss-k-means||"
         self,
         n_clusters: int = 8,
         *,
-        init: InitWithLabels = "ss-k-means||",
+        init: InitWithLabels = "auto",
         clusters_per_class: int = 1,
         clamp: bool = True,
         n_init: Any = "auto",
@@ -230,7 +239,11 @@ callable, default="ss-k-means||"
         if isinstance(self.init, str):
             check_choice(self.init, "init", tuple(_SAMPLERS))
 
-    def _n_restarts(self, n_classes: int) -> int:
+    def _n_seeds(self, n_classes: int) -> int:
+        """Return the number of restarts in which chance has a part, at least 1."""
+        if n_classes == self.n_clusters and self._compares_kinds:
+            # One more restart begins at the class centroids.
+            return 1 if self.n_init == "auto" else max(1, int(self.n_init) - 1)
         chance = callable(self.init) or (isinstance(self.init, str) and n_classes < self.n_clusters)
         if not chance:
             # The same centers every time: one start is all starts.
@@ -238,6 +251,10 @@ callable, default="ss-k-means||"
         if self.n_init == "auto":
             return 10 if callable(self.init) or self.init == "seeded-random" else 1
         return int(self.n_init)
+
+    @property
+    def _compares_kinds(self) -> bool:
+        return isinstance(self.init, str) and self.init == "auto"
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
@@ -266,7 +283,7 @@ callable, default="ss-k-means||"
     def _first_pass(self, data: Data, read: PartialLabels) -> FirstPass:
         sampler = _SAMPLERS[self.init] if isinstance(self.init, str) else None
         return FirstPass(
-            draw_seeds(self.random_state, self._n_restarts(read.n_classes)),
+            draw_seeds(self.random_state, self._n_seeds(read.n_classes)),
             n_survey_picks(sampler, self.n_clusters),
             labels=read,
         )
@@ -308,19 +325,21 @@ callable, default="ss-k-means||"
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
         fixed, sampler = classes.centers(data.seeds[0]), _SAMPLERS[self.init]
-        return sample_centers(
+        both = len(fixed) == k and self._compares_kinds and self.n_init != 1
+        found = sample_centers(
             data.rows if sampler == "k-means||" else unlabeled,
             data.survey,
             sampler,
             k,
             # Restarts differ in the sampled centers only.
-            data.seeds if len(fixed) < k else data.seeds[:1],
+            data.seeds if len(fixed) < k or both else data.seeds[:1],
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
-            fixed=fixed,
+            fixed=None if both else fixed,
             missing=data.survey.n_incomplete > 0,
         )
+        return np.stack([fixed, *(match(each, fixed) for each in found)]) if both else found
 
     def _finish(
         self,

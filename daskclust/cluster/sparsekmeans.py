@@ -47,9 +47,10 @@ array of shape (k, p) or callable, default="k-means||"
         outliers: these three are deterministic.  A callable is given
         ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
-        Restarts, which share every pass over the data; the one of the largest objective (Eq. 4)
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
-        deterministic ones are, are iterated once.
+        Number of restarts.  They share every pass over the data, and the one with the largest
+        objective (Eq. 4) is kept.  ``"auto"`` is 10 with ``"k-means||"``, ``"k-means++"`` and
+        ``"random"``, else 1; after 2 rounds only the best two are iterated.  Equal initial centers
+        are iterated once.
     max_iter : int, default=25
         Maximum number of passes in a round, in which the weights are fixed.
     max_outer_iter : int, default=25

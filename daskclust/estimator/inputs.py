@@ -44,7 +44,9 @@ InitWithPairs = _Paired | _Drawn | ArrayLike | Callable[..., Any]
 PairPenalty = Literal["scaled", "distance", "constant"] | float
 #: Of estimators that know some labels.
 InitWithLabels = (
-    Literal["ss-k-means||", "ss-k-means++", "seeded-random"] | ArrayLike | Callable[..., Any]
+    Literal["auto", "ss-k-means||", "ss-k-means++", "seeded-random"]
+    | ArrayLike
+    | Callable[..., Any]
 )
 #: Whether NaN is an error or a value that is not known.
 Missing = Literal["error", "partial"]

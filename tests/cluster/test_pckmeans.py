@@ -39,7 +39,9 @@ def test_by_hand() -> None:
     assert model.labels_.tolist() == [0, 1, 1, 1, 1]
     assert model.objective_ == pytest.approx(21.0)
     # A weight of a tenth is too cheap: violated, for 4.8.
-    model = PCKMeans(2, init=start, penalty="distance").fit(X, cannot_link=[[0, 1]], cannot_link_weight=0.1)
+    model = PCKMeans(2, init=start, penalty="distance").fit(
+        X, cannot_link=[[0, 1]], cannot_link_weight=0.1
+    )
     assert model.labels_.tolist() == [0, 0, 1, 1, 1]
     assert model.constraint_violations_.tolist() == [(0, 1, "cannot-link")]
     assert model.objective_ == pytest.approx(0.5 + 14 / 3 + 4.8)

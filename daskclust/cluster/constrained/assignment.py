@@ -134,9 +134,7 @@ class SoftConstraints:
             )
         return total
 
-    def _price(
-        self, weights: Floats, unit: Floats | None
-    ) -> tuple[Floats, ImpliedPairs | None]:
+    def _price(self, weights: Floats, unit: Floats | None) -> tuple[Floats, ImpliedPairs | None]:
         """Costs of violations of pairs, computed once for each set of feature weights."""
         key = weights.tobytes()
         if key in self._prices:

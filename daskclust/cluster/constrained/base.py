@@ -28,7 +28,6 @@ from daskclust.estimator.fitting import (
     FirstPass,
     Fittable,
     OpenData,
-    best_restart,
     draw_seeds,
     fit,
     iterate,
@@ -136,6 +135,10 @@ class ConstrainedClusterer(BaseClusterer):
     def _penalty(self) -> Penalty:
         return self.penalty if self._factor is None else "scaled"
 
+    @property
+    def _compares_kinds(self) -> bool:
+        return isinstance(self.init, str) and self.init == "auto"
+
     def _n_restarts(self) -> int:
         if self.n_init != "auto":
             return int(self.n_init)
@@ -168,7 +171,7 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
         n_restarts = self._n_restarts()
-        if self.init == "auto" and (read.pair_is_must_link.any() or read.n_classes):
+        if self._compares_kinds and (read.pair_is_must_link.any() or read.n_classes):
             # Every other restart begins at the must-link neighborhoods.
             n_restarts = -(-n_restarts // 2)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
@@ -203,9 +206,9 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Starts:
         """Find the starts of all restarts, and the unit of their penalties."""
-        auto = isinstance(self.init, str) and self.init == "auto"
-        found = [Start(c) for c in self._sampled(data, "k-means||") if auto]
-        found = found or [Start(c) for c in self._centers(data, constrained)]
+        auto = self._compares_kinds
+        centers = self._sampled(data, "k-means||") if auto else self._centers(data, constrained)
+        found = [Start(each) for each in centers]
         if not len(constrained.x) or not (auto or self._factor is not None):
             return found, None
         free, best = self._unconstrained(data, found)

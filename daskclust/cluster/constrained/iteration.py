@@ -281,9 +281,9 @@ Rules = tuple[AssignmentRule, UpdateRule]
 class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
-    `start`: finds the starts of all restarts, and the unit of their penalties. `mean` (p,): of the data. `max_iter`,
-    `max_passes`: iterations at most, and those of a round. `n_survivors`: number of restarts that
-    are iterated to the end, once all are comparable; None: all.
+    `start`: finds the starts of all restarts, and the unit of their penalties. `mean` (p,): of the
+    data. `max_iter`, `max_passes`: iterations at most, and those of a round. `n_survivors`: number
+    of restarts that are iterated to the end, once all are comparable; None: all.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState

@@ -24,7 +24,6 @@ from daskclust.kernels.sparsity import between_scores, feature_weights
 from daskclust.persistence.schema import Array, Entry
 from daskclust.reduction import Survey
 
-
 #: Number of iterations, or of rounds with other feature weights, before restarts are compared.
 _COMPARED_PASSES, _COMPARED_ROUNDS = 5, 2
 
