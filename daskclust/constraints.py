@@ -70,7 +70,10 @@ def _integers(values: ArrayLike, name: str) -> Ints:
         )
         raise ConstraintError(f"{name} has dtype {array.dtype}; expected integers. {remedy}")
     if kind not in "iu":
-        raise ConstraintError(f"{name} has dtype {array.dtype}; expected row numbers as integers.")
+        raise ConstraintError(
+            f"{name} has dtype {array.dtype}; expected row numbers as integers, or index labels if "
+            "X is a pandas DataFrame."
+        )
     if kind == "u" and int(array.max()) > np.iinfo(np.int64).max:
         raise ConstraintError(f"{name} holds {int(array.max())}; expected values below 2**63.")
     return array.astype(np.int64)

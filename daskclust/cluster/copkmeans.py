@@ -152,7 +152,8 @@ class COPKMeans(ConstrainedClusterer):
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
             Partial labels, as ``PCKMeans.fit`` takes them.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
-            Pairs of global row numbers.
+            Pairs of global row numbers.  If X is a pandas DataFrame, text and dates are looked up
+            in its index; integers are row numbers.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
 

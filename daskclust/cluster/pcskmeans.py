@@ -73,8 +73,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         False: features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the published
         program does; constraints act through the assignment only.  True subtracts the costs of
         violated constraints (gamma', Eq. 15; distances if the penalty is constant).  If they
-        outweigh every feature's score, the fit ends with the last weights and a warning.  ``"scaled"``
-        subtracts them by one factor <= 1, such that they take at most half of the sum of all
+        outweigh every feature's score, the fit ends with the last weights and a warning.
+        ``"scaled"`` subtracts them by one factor <= 1, such that they take at most half of the sum of all
         gamma: some score is then positive where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"

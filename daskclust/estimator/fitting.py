@@ -29,6 +29,7 @@ from daskclust.estimator.inputs import (
     forget_range,
     is_partial,
     labels_for,
+    pairs_for,
     remember_range,
     warn_of_dominance,
 )
@@ -267,6 +268,9 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     label_map = None
     if "y" in given:
         given["y"], label_map = labels_for(X, given["y"])
+    for name in ("must_link", "cannot_link"):
+        if name in given:
+            given[name] = pairs_for(X, given[name], name)
     with showing_progress(draft, lambda: data.opened):
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.X.shape[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -220,6 +221,34 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
         return y, None
     opened = cube.open_map("label_map", y)
     return cube.rows_of(opened), opened
+
+
+def pairs_for(X: Any, pairs: Any, name: str) -> Any:
+    """Return pairs of row numbers; text, dates and the like are looked up in the index of X.
+
+    Integers are row numbers, whatever the index is.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or pairs is None or not isinstance(X, pandas.DataFrame):
+        return pairs
+    values = np.asarray(pairs)
+    integers = values.dtype.kind == "O" and all(isinstance(v, numbers.Number) for v in values.flat)
+    if values.dtype.kind in "biufc" or values.size == 0 or integers:
+        return pairs
+    if not X.index.is_unique:
+        label = X.index[X.index.duplicated()][0]
+        raise ConstraintError(
+            f"{name} gives index labels, and the index of X repeats the label {label!r}; expected "
+            "a unique index. Pass row numbers."
+        )
+    rows = X.index.get_indexer(pandas.Index(values.ravel())).reshape(values.shape)
+    if (rows < 0).any():
+        missing = values[rows < 0].tolist()
+        raise ConstraintError(
+            f"{name} contains {missing[0]!r}, which is not in the index of X; expected index "
+            "labels of X or row numbers."
+        )
+    return rows
 
 
 def as_labels(y: Any) -> Any:

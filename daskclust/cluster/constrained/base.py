@@ -11,6 +11,7 @@ import numpy as np
 
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
+from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.iteration import (
     ConstrainedLloyd,
     ConstrainedRows,
@@ -45,7 +46,7 @@ from daskclust.estimator.inputs import (
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints.groups import agreeing_components
-from daskclust.kernels.constraints.pairs import Penalty, pair_lengths
+from daskclust.kernels.constraints.pairs import Penalty, pair_lengths, violated_pairs
 from daskclust.kernels.nearest.assign import (
     direct_distances,
     label_sums,
@@ -53,7 +54,7 @@ from daskclust.kernels.nearest.assign import (
 )
 from daskclust.kernels.starts.draws import draw_apart
 from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
-from daskclust.reduction import RowLabels
+from daskclust.reduction import RowLabels, Survey
 from daskclust.starts.sampled import (
     STRING_INITS,
     n_survey_picks,
@@ -70,6 +71,10 @@ _COVERING = {
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
+#: Ratio of within-cluster sums of squares, with and without constraints, from which a fit warns.
+_COSTLY = 1.5
+#: Fraction of violated pairs from which a fit warns, and number of pairs that it names.
+_MANY_VIOLATED, _NAMED_PAIRS = 0.2, 10
 #: Random numbers apart from those of other uses of a seed.
 _OF_NEIGHBORHOODS = 2**33 + 3
 #: Maximum number of iterations without constraints, unless features are weighted in rounds.
@@ -210,15 +215,12 @@ class ConstrainedClusterer(BaseClusterer):
         centers = self._sampled(data, "k-means||") if auto else self._centers(data, constrained)
         found = [Start(each) for each in centers]
         if not len(constrained.x) or not (auto or self._factor is not None):
-            return found, None
+            return Starts(found)
         free, best = self._unconstrained(data, found)
-        unit = None
-        if self._factor is not None:
-            weight = data.survey.weight
-            unit = self._factor * within_scatter(free[best], data.survey) / weight
+        spread = within_scatter(free[best], data.survey) / data.survey.weight
         if auto:
             found = self._alternated(data, constrained, free)
-        return found, unit
+        return Starts(found, None if self._factor is None else self._factor * spread, spread)
 
     def _unconstrained(
         self, data: OpenData, starts: Sequence[Start]
@@ -226,7 +228,7 @@ class ConstrainedClusterer(BaseClusterer):
         """Iterate some starts as if there were no constraints; also return which is best."""
         none = PairwiseConstraints.from_fit_arguments(data.rows.n_rows)
         free = ConstrainedRows.fetch(data.rows, none)
-        problem = self._iterated(data, free, lambda: (starts, None))
+        problem = self._iterated(data, free, lambda: Starts(starts))
         if problem.rule.max_rounds == 1:
             problem = replace(problem, max_iter=_FREE_ITERATIONS)
         state: RestartState = iterate(problem, f"{type(self).__name__} (no constraints)").state
@@ -320,6 +322,9 @@ class ConstrainedClusterer(BaseClusterer):
         for name, value in problem.rule.attributes(kept).items():
             setattr(self, name, value)
         problem.rule.warn(kept, self.history_[-1])
+        _warn_of_costly_pairs(kept, data.survey)
+        if isinstance(problem.assignment, SoftConstraints):
+            _warn_of_violations(problem.constrained, kept)
         warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
         note_observed(self, None if kept.masses is None else kept.masses > 0)
         function = self._row_function(data.rows.dtype)
@@ -329,6 +334,58 @@ class ConstrainedClusterer(BaseClusterer):
             function = function.with_centers(kept.assignment_centers, None if (w == 1).all() else w)
         known = RowLabels(constraints.rows, kept.labels.astype(np.int32), self.n_clusters)
         self.labels_ = row_labels(data, function, known)
+
+
+def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
+    """Warn if the clusters are much wider than those without constraints."""
+    if kept.spread is None:
+        return
+    w = kept.assignment_weights
+    before = float(w @ kept.spread) * survey.weight
+    after = float(w @ within_scatter(kept, survey))
+    if after > _COSTLY * before > 0:
+        warn(
+            f"The constraints raise the within-cluster sum of squares to {after / before:.2g} "
+            "times its value without them. Check the constraints, lower their weights, or use "
+            'PCKMeans(penalty="scaled").',
+            ConstraintWarning,
+        )
+
+
+def _warn_of_violations(constrained: ConstrainedRows, kept: RestartState) -> None:
+    """Warn if many pairs are violated, and name those that contradict the clusters most."""
+    c, labels = constrained.constraints, kept.labels
+    ends = c.pair_left, c.pair_right
+    broken = np.flatnonzero(violated_pairs(labels, *ends, c.pair_is_must_link))
+    if len(broken) < max(_NAMED_PAIRS, _MANY_VIOLATED * c.n_pairs):
+        return
+    distances = direct_distances(
+        constrained.x, kept.assignment_centers, kept.assignment_weights, missing=True
+    )
+    rows = np.arange(len(labels))
+    own = distances[rows, labels]
+    others = distances.copy()
+    others[rows, labels] = np.inf
+    # What it costs at least to satisfy a pair: one of its rows moves to another cluster.
+    left, right = (end[broken] for end in ends)
+    apart = others.min(axis=1) - own
+    join = np.minimum(
+        distances[left, labels[right]] - own[left], distances[right, labels[left]] - own[right]
+    )
+    must = c.pair_is_must_link[broken]
+    cost = np.where(must, join, np.minimum(apart[left], apart[right]))
+    worst = broken[np.argsort(-cost, kind="stable")[:_NAMED_PAIRS]]
+    names = (
+        f"{c.rows[ends[0][e]]}-{c.rows[ends[1][e]]} "
+        f"({'must-link' if c.pair_is_must_link[e] else 'cannot-link'})"
+        for e in worst
+    )
+    warn(
+        f"{len(broken)} of {c.n_pairs} pairs are violated ({len(broken) / c.n_pairs:.0%}). These "
+        f"contradict the clusters most: {', '.join(names)}. Check them; all violated pairs are in "
+        "constraint_violations_.",
+        ConstraintWarning,
+    )
 
 
 class PairwiseFit:
@@ -356,7 +413,8 @@ class PairwiseFit:
             must-linked when their labels agree, else cannot-linked; labels are not names of
             clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
-            Pairs of global row numbers.  A repeated pair counts repeatedly.
+            Pairs of global row numbers.  If X is a pandas DataFrame, text and dates are looked up
+            in its index; integers are row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
             Weights of the pairs, 1 by default, 0 for none; a single number
             holds for the pairs that labels imply, too.

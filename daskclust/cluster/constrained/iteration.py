@@ -126,8 +126,12 @@ class Start(NamedTuple):
     weights: Floats | None = None
 
 
-#: Starts of all restarts, and the unit of their penalties; see :class:`RestartState`.
-Starts = tuple[Sequence[Start], Floats | None]
+class Starts(NamedTuple):
+    """Starts of all restarts; `unit` and `spread` (p,) as in :class:`RestartState`."""
+
+    starts: Sequence[Start]
+    unit: Floats | None = None
+    spread: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +149,9 @@ class RestartState:
     weights; `passes`: those made in this round. `settled`: whether the last iteration changed
     nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew. `unit`
     (p,): price of a violated pair of weight 1 by feature, the same for all restarts; None if the
-    penalty is not ``"scaled"``. `dropped`: whether the restart ended early, being behind others.
+    penalty is not ``"scaled"``. `spread` (p,): mean squared difference of rows and centers in the
+    clusters without constraints, if these were found. `dropped`: whether the restart ended early,
+    being behind others.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -163,12 +169,11 @@ class RestartState:
     finished: Annotated[bool, "b r"] = False
     n_refounded: Annotated[int, "i r"] = 0
     unit: Annotated[Floats | None, "? f r p"] = None
+    spread: Annotated[Floats | None, "? f r p"] = None
     dropped: Annotated[bool, "b r"] = False
 
     @classmethod
-    def begin(
-        cls, start: Start, n_constrained: int, unit: Floats | None, missing: bool = False
-    ) -> Self:
+    def begin(cls, start: Start, n_constrained: int, common: Starts, missing: bool = False) -> Self:
         centers, weights = start
         if weights is None:
             weights = np.ones(centers.shape[1])
@@ -181,7 +186,8 @@ class RestartState:
             sums=np.full_like(centers, np.nan),
             counts=np.full(len(centers), np.nan),
             masses=np.full_like(centers, np.nan) if missing else None,
-            unit=unit,
+            unit=common.unit,
+            spread=common.spread,
         )
 
     def forget_labels(self) -> Self:
@@ -309,13 +315,13 @@ class ConstrainedLloyd:
 
     def begin(self) -> RestartState:
         """Find the starts; those that are the same are iterated once."""
-        found, unit = self.start()
+        common = self.start()
         starts: list[Start] = []
-        for start in found:
+        for start in common.starts:
             if not any(np.array_equal(start.centers, other.centers) for other in starts):
                 starts.append(start)
         m = len(self.constrained.x)
-        states = [RestartState.begin(start, m, unit, self.missing) for start in starts]
+        states = [RestartState.begin(start, m, common, self.missing) for start in starts]
         return RestartState.stack(states)
 
     def step(self, state: RestartState) -> Step[RestartState]:

@@ -156,24 +156,67 @@ def greedy(costs, indptr, neighbors, order, labels):
     return stuck
 
 
+#: Maximum number of groups that exchange their clusters at once.
+_LONGEST_CHAIN = 256
+#: Relative gain of an exchange that might be rounding.
+_NO_GAIN = 1e-12
+
+
+@inner()
+def _chain(costs: Any, graph: Any, labels: Any, c: int, chain: Any, seen: Any) -> tuple[int, float]:
+    """Collect the chain of vertex ``chain[0]`` and color ``c``; return its length and its gain.
+
+    The length is 0 if the chain is too long.
+    """
+    indptr, neighbors = graph
+    v = chain[0]
+    old = labels[v]
+    mark = seen[v]
+    size, at, gain, paid = 1, 0, 0.0, 0.0
+    while at < size:
+        u = chain[at]
+        other = c if labels[u] == old else old
+        gain += costs[u, labels[u]] - costs[u, other]
+        paid += costs[u, labels[u]]
+        for e in range(indptr[u], indptr[u + 1]):
+            w = neighbors[e]
+            if labels[w] == other and seen[w] != mark:
+                if size == chain.size:
+                    return 0, 0.0
+                seen[w] = mark
+                chain[size] = w
+                size += 1
+        at += 1
+    return size, gain if gain > _NO_GAIN * paid else 0.0
+
+
 @compiled()
 def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int) -> None:
-    """Move vertices of a proper coloring to cheaper colors that their neighbors leave."""
+    """Lower the cost of a proper coloring by exchanging two colors along Kempe chains.
+
+    The chain of a vertex and a color consists of all vertices of this color and of the color of the
+    vertex that edges connect to it.  It is the vertex alone if its neighbors leave the color.
+    """
     n, k = costs.shape
-    taken = np.full(k, -1, dtype=np.int64)
-    for sweep in range(n_sweeps):
+    seen = np.full(n, -1, dtype=np.int64)
+    chain = np.empty(min(n, _LONGEST_CHAIN), dtype=np.int64)
+    mark = 0
+    for _ in range(n_sweeps):
         moved = False
         for v in range(n):
-            mark = sweep * n + v
-            for e in range(indptr[v], indptr[v + 1]):
-                taken[labels[neighbors[e]]] = mark
-            best = labels[v]
             for c in range(k):
-                if taken[c] != mark and costs[v, c] < costs[v, best]:
-                    best = c
-            if best != labels[v]:
-                labels[v] = best
-                moved = True
+                old = labels[v]
+                # Some vertex gains in each exchange that lowers the cost: its chain is the same.
+                if costs[v, c] >= costs[v, old]:
+                    continue
+                mark += 1
+                chain[0], seen[v] = v, mark
+                size, gain = _chain(costs, (indptr, neighbors), labels, c, chain, seen)
+                if size and gain > 0.0:
+                    for i in range(size):
+                        u = chain[i]
+                        labels[u] = c if labels[u] == old else old
+                    moved = True
         if not moved:
             break
 

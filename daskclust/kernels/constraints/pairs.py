@@ -61,7 +61,7 @@ class Violations:
         return self.must_link_mass + self.cannot_link_mass
 
     def feature_sums(self, unit: Floats | None = None) -> Floats:
-        """Return the term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,).
+        """Return what Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,).
 
         `unit` (p,): price of each pair with ``penalty="scaled"``, by feature; None: distances.
         """

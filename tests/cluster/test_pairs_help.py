@@ -1,0 +1,270 @@
+"""Scaled penalties, initial centers of several kinds, and warnings of pairs that contradict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_array_equal
+from oracles.constrained import list_pairs, violated
+from oracles.interruption import Interruption, interrupt_at
+from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
+
+import daskclust
+from daskclust import (
+    COPKMeans,
+    KMeans,
+    MPCKMeans,
+    PCKMeans,
+    PCSKMeans,
+    SemiSupervisedKMeans,
+    SparseKMeans,
+    pairs_from_labels,
+)
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+
+SOFT = (PCKMeans, PCSKMeans, MPCKMeans)
+each = pytest.mark.parametrize("kind", SOFT)
+
+
+def random_pairs(y: Any, count: int, wrong: float, seed: int) -> dict[str, Any]:
+    """Pairs of rows drawn at random; a fraction of them is of the wrong kind."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.integers(len(y), size=(2 * count, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]][:count]
+    same = y[pairs[:, 0]] == y[pairs[:, 1]]
+    same[: round(wrong * count)] ^= True
+    return {"must_link": pairs[same], "cannot_link": pairs[~same]}
+
+
+# --- the penalty ---------------------------------------------------------------------------
+
+
+def test_a_violation_costs_one_mean_squared_distance() -> None:
+    """Without pairs: clusters 0, 1 and 10, 11 of inertia 1, so 0.25 a row."""
+    X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    for penalty, weight, price in (("scaled", 1.0, 0.25), (4.0, 1.0, 1.0), (1, 3.0, 0.75)):
+        model = PCKMeans(2, init=[[0.0], [11.0]], penalty=penalty)
+        model.fit(X, cannot_link=[[0, 1]], cannot_link_weight=weight)
+        assert model.labels_.tolist() == [0, 0, 1, 1]
+        assert model.objective_ == pytest.approx(1 + price)
+    # Dear enough to be obeyed.
+    model.set_params(penalty=1e4).fit(X, cannot_link=[[0, 1]])
+    assert len(model.constraint_violations_) == 0
+
+
+@each
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_scaled_objective_by_brute_force(kind: Any, seed: int) -> None:
+    """The unit is that of the fit without constraints, and a label counts as four pairs."""
+    problem = random_problem(seed, n=60)
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(60) < 0.5, rng.integers(0, 2, 60), -1)
+    weights = {"must_link_weight": 0.7, "cannot_link_weight": 1.3}
+    limits = {"max_outer_iter": 1} if kind is PCSKMeans else {}
+    given_ = {"init": problem.start, "max_iter": 10, **limits}
+    free = quiet_fit(kind(3, **given_), problem.X)
+    model = quiet_fit(kind(3, penalty=0.5, **given_), problem.X, y, **problem.links, **weights)
+    within = np.zeros(5)
+    for k in range(3):
+        mine = problem.X[free.labels_ == k]
+        within += ((mine - mine.mean(axis=0)) ** 2).sum(axis=0) if len(mine) else 0.0
+    share = min(1.0, 4 * 2 / (y >= 0).sum())
+    mass = sum(
+        pair.weight * (share if pair.implied else 1.0)
+        for pair in violated(model.labels_, list_pairs(*problem[3:], *weights.values(), y=y))
+    )
+    if not (free.history_[-1]["center_shift"] == 0 and model.history_[-1]["center_shift"] == 0):
+        return
+    price = 0.5 * mass * within / 60
+    if kind is PCKMeans:
+        assert model.objective_ == pytest.approx(model.inertia_ + price.sum(), rel=1e-9)
+    elif kind is PCSKMeans:
+        w = model.feature_weights_
+        gained = w @ (model.feature_scores_ - price)
+        assert model.objective_ == pytest.approx(gained, rel=1e-9)
+
+
+def test_labels_equal_their_pairs_of_less_weight() -> None:
+    problem = random_problem(11, n=60)
+    y = np.where(np.arange(60) % 2, np.arange(60) % 3, -1)
+    must, cannot = pairs_from_labels(y)
+    share = 4 * 3 / 30
+    start = problem.start + 0.01
+    implied = quiet_fit(PCKMeans(3, init=start), problem.X, y)
+    listed = quiet_fit(
+        PCKMeans(3, init=start),
+        problem.X,
+        must_link=must,
+        cannot_link=cannot,
+        must_link_weight=share,
+        cannot_link_weight=share,
+    )
+    assert_same_model(implied, listed)
+
+
+@pytest.mark.parametrize("penalty", [-1.0, np.nan, np.inf, "square"])
+def test_bad_penalties(penalty: Any) -> None:
+    with pytest.raises(ValueError, match="penalty"):
+        PCKMeans(2, penalty=penalty).fit(np.eye(4))
+
+
+# --- initial centers -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*SOFT, COPKMeans])
+def test_few_pairs_do_not_mislead(kind: Any) -> None:
+    """Forty pairs of 5000 rows: with centers at must-linked pairs the index was 0.4."""
+    X, y = make_blobs(5000, centers=5, random_state=7)
+    links = random_pairs(y, 40, 0.0, 7)
+    free = KMeans(5, random_state=7).fit(X)
+    model = quiet_fit(kind(5, random_state=7), X, **links)
+    indices = [adjusted_rand_score(y, m.labels_) for m in (free, model)]
+    assert indices[1] >= indices[0] - 0.005
+
+
+@each
+def test_wrong_pairs_do_not_drag_rows(kind: Any) -> None:
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    links = random_pairs(y, 400, 0.1, 0)
+    found = quiet_fit(kind(3, random_state=0), X, **links)
+    assert adjusted_rand_score(y, found.labels_) > 0.85
+
+
+def test_the_better_kind_is_kept() -> None:
+    """Classes that k-means does not find, and labels that are enough to find them."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    X = rng.normal(size=(300, 2)) * [10.0, 1.0]
+    X[:, 1] += 6 * y
+    labels = np.where(np.arange(300) < 60, y, -1)
+    objectives = {
+        init: quiet_fit(PCKMeans(2, init=init, penalty=50.0, random_state=0), X, labels).objective_
+        for init in ("k-means||", "neighborhoods")
+    }
+    model = quiet_fit(PCKMeans(2, penalty=50.0, random_state=0), X, labels)
+    assert model.objective_ <= min(objectives.values()) * (1 + 1e-9)
+
+
+def test_restarts_of_both_kinds_differ() -> None:
+    problem = random_problem(3, n=90, k=4)
+    seen: list[Any] = []
+    with daskclust.on_iteration(seen.append):
+        model = PCKMeans(4, n_init=6, random_state=0)
+        quiet_fit(model, problem.X, **problem.links)
+    fits = [record for record in seen if "restarts" in record and len(record["restarts"]) > 3]
+    assert len(fits[0]["restarts"]) > 3
+    ends = {}
+    for record in fits:
+        ends.update({r: m["objective"] for r, m in enumerate(record["restarts"]) if m})
+    assert model.objective_ == pytest.approx(min(ends.values()))
+
+
+@pytest.mark.parametrize("kind", [*SOFT, COPKMeans])
+def test_chunks_do_not_matter_for_defaults(kind: Any) -> None:
+    problem = random_problem(5, n=200)
+    truth = np.arange(200) % 3
+    links = random_pairs(truth, 30, 0.0, 1)
+    want = quiet_fit(kind(3, random_state=0), problem.X, **links)
+    with dask.config.set(scheduler="synchronous"):
+        blocks = da.from_array(problem.X, chunks=((90, 0, 7, 103), -1))
+        cut = quiet_fit(kind(3, random_state=0), blocks, **links)
+    assert_same_model(cut, want, 1e-9)
+
+
+@pytest.mark.parametrize("kind", [*SOFT, COPKMeans])
+def test_a_default_fit_resumes(tmp_path: Path, kind: Any) -> None:
+    """After each pass, also one of the fit without constraints, with the same unit."""
+    problem = random_problem(6, n=80)
+    links = random_pairs(np.arange(80) % 3, 20, 0.0, 1)
+    want = quiet_fit(kind(3, random_state=0), problem.X, **links)
+    seen: list[Any] = []
+    with daskclust.on_iteration(seen.append):
+        quiet_fit(kind(3, random_state=0), problem.X, **links)
+    for at in range(1, len(seen) + 1, 3):
+        model = kind(3, random_state=0, checkpoint=tmp_path / f"{at}.npz")
+        with pytest.raises(Interruption), daskclust.on_iteration(interrupt_at(at)):
+            quiet_fit(model, problem.X, **links)
+        assert_same_model(quiet_fit(model, problem.X, **links), want, 0)
+
+
+def test_one_label_per_class_does_not_mislead() -> None:
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        rows = np.array([rng.choice(np.flatnonzero(y == c)) for c in range(3)])
+        model = SemiSupervisedKMeans(3, random_state=0).fit(X, (rows, np.arange(3)))
+        assert adjusted_rand_score(y, model.labels_) > 0.85
+        assert_array_equal(model.labels_[rows], np.arange(3))
+
+
+def test_sparse_clusters_are_found_by_default() -> None:
+    """Three clusters of 600 rows in 20 of 1000 features; one start in three finds them."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(3, size=600)
+        X = rng.normal(size=(600, 1000))
+        X[:, :20] += rng.normal(size=(3, 20))[y]
+        for kind in (SparseKMeans, PCSKMeans):
+            model = kind(3, random_state=seed).fit(X)
+            assert adjusted_rand_score(y, model.labels_) > 0.9
+
+
+# --- warnings, and pairs by name -----------------------------------------------------------
+
+
+def test_contradicting_pairs_are_named() -> None:
+    X, y = make_blobs(300, centers=[[0, 0], [20, 0]], random_state=0)
+    links = random_pairs(y, 40, 0.0, 0)
+    wrong = np.array([[np.flatnonzero(y == 0)[i], np.flatnonzero(y == 1)[i]] for i in range(20)])
+    with pytest.warns(ConstraintWarning, match=r"20 of 60 pairs are violated \(33%\)") as caught:
+        PCKMeans(2, random_state=0).fit(
+            X,
+            must_link=np.concatenate([links["must_link"], wrong]),
+            cannot_link=links["cannot_link"],
+        )
+    message = str(caught[0].message)
+    assert message.count("must-link") == 10
+    assert sum(f"{i}-{j} (must-link)" in message for i, j in wrong) == 10
+
+
+def test_costly_constraints_are_announced() -> None:
+    X, y = make_blobs(60, centers=[[0, 0], [20, 0]], random_state=0)
+    wrong = np.array([[np.flatnonzero(y == 0)[i], np.flatnonzero(y == 1)[i]] for i in range(9)])
+    with pytest.warns(ConstraintWarning, match="raise the within-cluster sum of squares to"):
+        COPKMeans(2, random_state=0).fit(X, must_link=wrong)
+
+
+def test_pairs_by_index_labels() -> None:
+    X, _ = make_blobs(8, centers=[[0, 0], [9, 9]], random_state=0)
+    frame = pd.DataFrame(X, index=list("hgfedcba"))
+    for kind in (PCKMeans, COPKMeans):
+        named = kind(2, random_state=0).fit(frame, must_link=[["h", "g"]], cannot_link=[["a", "h"]])
+        want = kind(2, random_state=0).fit(X, must_link=[[0, 1]], cannot_link=[[7, 0]])
+        assert_same_model(named, want, 0)
+    days = frame.set_index(pd.date_range("2026-01-01", periods=8))
+    by_day = PCKMeans(2, random_state=0).fit(days, must_link=[[days.index[0], days.index[1]]])
+    want = PCKMeans(2, random_state=0).fit(X, must_link=[[0, 1]])
+    assert_same_model(by_day, want, 0)
+    # Integers are row numbers, whatever the index.
+    shifted = frame.set_index(np.arange(8)[::-1])
+    assert_same_model(PCKMeans(2, random_state=0).fit(shifted, must_link=[[0, 1]]), want, 0)
+    for bad, pairs, message in (
+        (frame, [["a", "z"]], "must_link contains 'z', which is not in the index of X"),
+        (frame.rename({"b": "a"}), [["a", "h"]], "the index of X repeats the label 'a'"),
+        (X, [["a", "h"]], "expected row numbers as integers, or index labels if X is a pandas"),
+    ):
+        with pytest.raises(ConstraintError, match=message):
+            PCKMeans(2).fit(bad, must_link=pairs)
