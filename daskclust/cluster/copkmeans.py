@@ -90,7 +90,7 @@ class COPKMeans(ConstrainedClusterer):
     *Assignment*: groups without a cannot-link take the nearest center.  Up to 16 connected groups
     are assigned by branch and bound, and any number that are all linked to each other (labels are
     such) by the Hungarian method: exactly.  Larger ones greedily in smallest-last order, then
-    improved by single moves and by exchanging whole clusters; the result is never dearer than that
+    improved by exchanging two clusters along chains of cannot-links (Kempe chains) or everywhere; the result is never dearer than that
     of the pass before, so the objective falls.  Among groups with k or more cannot-linked ones a
     search decides, and says so in the rare case that it gives up.
 
