@@ -78,20 +78,24 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         gamma: some score is then positive where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        How the first centers are found.  ``"neighborhoods"``: means of the must-link
-        neighborhoods (rows of one label are one), the largest first, then farthest-first with
-        distances weighted by ``sqrt(n_a n_b)``; where there are fewer than k, the others are
-        drawn among the remaining rows, with probabilities proportional to the squared distance
-        to the centers so far.  ``"ss-k-means||"`` is the same, except where constraints
-        contradict each other: of the must-links that join two neighborhoods with a cannot-link
-        between them, the longest are ignored.  ``"auto"`` compares two kinds of initial centers:
-        the clusters without constraints, which begin at ``"k-means||"``, and the neighborhoods,
-        to which some of these clusters are added if there are fewer than k.
-        ``"ss-k-means++"`` draws the others one by one, one a pass, instead of many candidates
-        in a few passes.  Without must-links and labels these are ``"k-means||"`` and
-        ``"k-means++"``, which use no constraint, nor do the others.  ``"random"`` draws rows.
-        ``"maximin"`` takes the row farthest from those taken, ``"dkm++"`` dense rows far apart,
-        ``"robin"`` rows far apart that are no outliers: these three are deterministic.  A
+        How the initial centers are found.  These methods use pairs and labels:
+
+        - ``"auto"`` compares two kinds of initial centers: the clusters without constraints, and
+          the means of the must-link neighborhoods (rows of one label are one neighborhood).  If
+          there are fewer than k neighborhoods, some of the clusters are added.
+        - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
+          farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
+          among the other rows, one per pass, with probability proportional to the squared
+          distance to the centers so far.
+        - ``"ss-k-means++"``: the same, unless constraints contradict each other.  Of the
+          must-links that join two neighborhoods with a cannot-link between them, the longest are
+          ignored.
+        - ``"ss-k-means||"``: these neighborhoods if there are k, else the centers of
+          ``"k-means||"``.
+
+        All other methods use no constraint.  ``"random"`` draws rows. ``"maximin"`` takes the row
+        farthest from those taken, ``"dkm++"`` dense rows far apart, ``"robin"`` rows far apart
+        that are no outliers: these three are deterministic.  A
         callable is given ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Number of restarts.  They share every pass over the data, and the one with the largest

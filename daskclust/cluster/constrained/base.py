@@ -67,7 +67,7 @@ E = TypeVar("E", bound=Fittable)
 _OVERSAMPLING, _ROUNDS = 2.0, 5
 #: Starts from the must-link neighborhoods, and how centers are sampled that these do not provide.
 _COVERING = {
-    "neighborhoods": "k-means||",
+    "neighborhoods": "k-means++",
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
