@@ -90,9 +90,10 @@ class COPKMeans(ConstrainedClusterer):
     *Assignment*: groups without a cannot-link take the nearest center.  Up to 16 connected groups
     are assigned by branch and bound, and any number that are all linked to each other (labels are
     such) by the Hungarian method: exactly.  Larger ones greedily in smallest-last order, then
-    improved by exchanging two clusters along chains of cannot-links (Kempe chains) or everywhere; the result is never dearer than that
-    of the pass before, so the objective falls.  Among groups with k or more cannot-linked ones a
-    search decides, and says so in the rare case that it gives up.
+    improved by exchanging two clusters along chains of cannot-links (Kempe chains) or everywhere.
+    The result is never dearer than that of the pass before, so the objective falls.  Among groups
+    with k or more cannot-linked ones a search decides, and says so in the rare case that it gives
+    up.
 
     *Memory*, what reaches the client and *passes*: see the notes of :class:`PCKMeans`.
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 from oracles.constrained import list_pairs, violated
-from oracles.interruption import Interruption, interrupt_at
+from oracles.interruption import Interruption
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
@@ -192,9 +192,15 @@ def test_a_default_fit_resumes(tmp_path: Path, kind: Any) -> None:
     seen: list[Any] = []
     with daskclust.on_iteration(seen.append):
         quiet_fit(kind(3, random_state=0), problem.X, **links)
-    for at in range(1, len(seen) + 1, 3):
+    for at in range(0, len(seen), 3):
         model = kind(3, random_state=0, checkpoint=tmp_path / f"{at}.npz")
-        with pytest.raises(Interruption), daskclust.on_iteration(interrupt_at(at)):
+        records = iter(range(len(seen)))
+
+        def interrupt(record: Any, at: int = at, records: Any = records) -> None:
+            if next(records) == at:
+                raise Interruption
+
+        with pytest.raises(Interruption), daskclust.on_iteration(interrupt):
             quiet_fit(model, problem.X, **links)
         assert_same_model(quiet_fit(model, problem.X, **links), want, 0)
 
@@ -228,7 +234,8 @@ def test_sparse_clusters_are_found_by_default() -> None:
 def test_contradicting_pairs_are_named() -> None:
     X, y = make_blobs(300, centers=[[0, 0], [20, 0]], random_state=0)
     links = random_pairs(y, 40, 0.0, 0)
-    wrong = np.array([[np.flatnonzero(y == 0)[i], np.flatnonzero(y == 1)[i]] for i in range(20)])
+    free = np.setdiff1d(np.arange(300), np.concatenate(list(links.values())))
+    wrong = np.stack([free[y[free] == c][:20] for c in (0, 1)], axis=1)
     with pytest.warns(ConstraintWarning, match=r"20 of 60 pairs are violated \(33%\)") as caught:
         PCKMeans(2, random_state=0).fit(
             X,

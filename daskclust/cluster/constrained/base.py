@@ -212,7 +212,9 @@ class ConstrainedClusterer(BaseClusterer):
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Starts:
         """Find the starts of all restarts, and the unit of their penalties."""
         auto = self._compares_kinds
-        centers = self._sampled(data, "k-means||") if auto else self._centers(data, constrained)
+        centers = (
+            self._sampled(data, "k-means||") if auto else self._found_centers(data, constrained)
+        )
         found = [Start(each) for each in centers]
         if not len(constrained.x) or not (auto or self._factor is not None):
             return Starts(found)
@@ -254,7 +256,7 @@ class ConstrainedClusterer(BaseClusterer):
                 found.append(Start(points[np.resize(drawn, k)]))
         return found
 
-    def _centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
+    def _found_centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
         """Find the centers of all restarts (r, k, p), by one initialization."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):
