@@ -373,8 +373,12 @@ class ConstrainedLloyd:
         """End the restarts behind the `n_survivors` best, once all are comparable."""
         if self.n_survivors is None or any(restart.dropped for restart in restarts):
             return restarts
-        if not all(each.finished or self.rule.is_comparable(each) for each in restarts):
-            return restarts
+        for each in restarts:
+            # Without labels there are no clusters to compare.
+            if not each.finished and (
+                np.isnan(each.counts).any() or not self.rule.is_comparable(each)
+            ):
+                return restarts
         left = list(range(len(restarts)))
         for _ in range(min(self.n_survivors, len(left))):
             left.pop(best_restart([self.rule.cost(restarts[r]) for r in left]))

@@ -254,6 +254,23 @@ class DiagonalMetric(PlainMeans):
         state = replace(state, finished=converged)
         return state, {"converged": converged}
 
+    def cost(self, state: RestartState) -> float:
+        """Eq. 10 to the first order, about the clusters without constraints if they are known.
+
+        By Eq. 10 itself a feature that hardly varies within some clusters outweighs all others.
+        """
+        if state.spread is None:
+            return state.objective
+        scatter = within_scatter(state, self.survey)
+        violations = self.assignment.violations(state.labels)
+        price = 0.0
+        if violations is not None and self.assignment.penalty == "constant":
+            price = violations.mass
+        elif violations is not None:
+            scatter = scatter + violations.feature_sums(state.unit)
+        varies = state.spread > 0
+        return float((scatter[varies] / state.spread[varies]).sum()) + price
+
     def attributes(self, state: RestartState) -> dict[str, Any]:
         return {**super().attributes(state), "metric_weights_": state.weights}
 
