@@ -105,7 +105,8 @@ def test_labels_are_kept_apart_and_together() -> None:
     rng = np.random.default_rng(0)
     y = np.arange(90) % 9
     X = rng.normal(size=(90, 2))
-    model = COPKMeans(9).fit(X, y)
+    with pytest.warns(ConstraintWarning, match="raise the within-cluster sum of squares"):
+        model = COPKMeans(9, random_state=0).fit(X, y)
     assert len(set(zip(model.labels_.tolist(), y.tolist(), strict=True))) == 9
     some = np.where(np.arange(90) < 40, y, -1)
     model = quiet_fit(COPKMeans(9, random_state=0), da.from_array(X, chunks=(13, 2)), some)
@@ -219,9 +220,10 @@ def test_all_rows_in_one_group() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = COPKMeans(3, random_state=0).fit(X, np.zeros(30, dtype=int))
-    first, second = caught
+    first, second, third = caught
     assert first.category is ConstraintWarning
     assert "leave 1 group(s) of rows" in str(first.message)
-    assert second.category is ConvergenceWarning
+    assert "raise the within-cluster sum of squares" in str(second.message)
+    assert third.category is ConvergenceWarning
     assert {warning.filename for warning in caught} == {__file__}
     assert len(np.unique(model.labels_)) == 1

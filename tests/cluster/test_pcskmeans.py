@@ -51,16 +51,17 @@ def test_a_start_on_linked_rows_is_a_tie() -> None:
 
     In exact arithmetic, that is; here too, so the lower cluster gets row i.
     """
+    once = {"penalty": "distance", "max_iter": 1, "max_outer_iter": 1}
     for seed in range(60):
         rng = np.random.default_rng(seed)
         for p in (1, 3, 5, 9, 18):
             X = rng.normal(size=(12, p)) * rng.uniform(0.1, 9, p)
             for dtype in (np.float64, np.float32):
                 rows = X.astype(dtype)
-                model = PCSKMeans(2, init=rows[[7, 4]], max_iter=1, max_outer_iter=1)
+                model = PCSKMeans(2, init=rows[[7, 4]], **once)
                 quiet_fit(model, rows, must_link=[[4, 7]])
                 assert model.labels_[[4, 7]].tolist() == [1, 0]
-                model = PCSKMeans(2, init=rows[[4, 7]], max_iter=1, max_outer_iter=1)
+                model = PCSKMeans(2, init=rows[[4, 7]], **once)
                 quiet_fit(model, rows, must_link=[[4, 7]])
                 assert model.labels_[[4, 7]].tolist() == [0, 0]
 
@@ -402,7 +403,8 @@ def test_constraints_may_leave_a_cluster_empty() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = PCSKMeans(3, random_state=0).fit(X, np.zeros(30, dtype=int))
+        model = PCSKMeans(3, init="ss-k-means||", penalty="distance", random_state=0)
+        model.fit(X, np.zeros(30, dtype=int))
     assert caught[0].category is ConstraintWarning
     assert "leave 1 group(s) of rows that are to stay together" in str(caught[0].message)
     assert any("found smaller than n_clusters (3)" in str(w.message) for w in caught)

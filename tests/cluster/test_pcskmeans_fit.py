@@ -49,7 +49,8 @@ def test_passes(
     scheduler: CountingScheduler, init: str, n_start: int, constrained: bool, lazy: bool
 ) -> None:
     """One look, one fetch where there are constraints, the start, one an inner pass."""
-    model = PROBLEM.model(init=PROBLEM.start if init == "array" else init, random_state=0)
+    start = PROBLEM.start if init == "array" else init
+    model = PROBLEM.model(init=start, n_init=1, random_state=0)
     data = blocks() + 0 if lazy else blocks()
     quiet_fit(model, data, **(LINKS if constrained else {}))
     repairs = scheduler.names.count("daskclust-farthest")
@@ -69,14 +70,16 @@ def test_passes(
 
 
 def test_neighborhoods_cost_no_pass(scheduler: CountingScheduler) -> None:
-    model = quiet_fit(PCSKMeans(2), blocks(), Y)
+    paper = {"init": "ss-k-means||", "penalty": "distance"}
+    model = quiet_fit(PCSKMeans(2, **paper), blocks(), Y)
     assert scheduler.calls == 2 + len(model.history_)
-    more = quiet_fit(PCSKMeans(3, random_state=0), blocks(), Y)
+    more = quiet_fit(PCSKMeans(3, random_state=0, **paper), blocks(), Y)
     assert more.history_[0]["passes"] == 2 + 1 + 1
 
 
 def test_dask_labels_cost_one_pass_over_them(scheduler: CountingScheduler) -> None:
-    model = quiet_fit(PCSKMeans(2), blocks(), da.from_array(Y, chunks=25))
+    model = PCSKMeans(2, init="ss-k-means||", penalty="distance")
+    quiet_fit(model, blocks(), da.from_array(Y, chunks=25))
     assert scheduler.calls == 1 + 2 + len(model.history_)
 
 

@@ -73,7 +73,7 @@ LINE = np.array([[0.0], [1.0], [4.0], [5.0], [9.0]])
 def test_five_points_by_hand(container):
     # Row 2 is labeled like row 0, though row 4's cluster comes to be nearer.
     y = np.array([7, -1, 7, -1, 3])
-    start = SemiSupervisedKMeans(2, max_iter=0).fit(container(LINE), y)
+    start = SemiSupervisedKMeans(2, n_init=1, max_iter=0).fit(container(LINE), y)
     assert start.classes_.tolist() == [3, 7]
     assert start.cluster_centers_.tolist() == [[9.0], [2.0]]
     # Row 3 at 5 is nearer to 2 than to 9.
@@ -82,7 +82,7 @@ def test_five_points_by_hand(container):
     assert start.n_iter_ == 0
     assert start.history_ == []
 
-    model = SemiSupervisedKMeans(2, tol=0.0).fit(container(LINE), y)
+    model = SemiSupervisedKMeans(2, n_init=1, tol=0.0).fit(container(LINE), y)
     assert model.cluster_centers_.tolist() == [[9.0], [2.5]]
     assert values(model.labels_).tolist() == [1, 1, 1, 1, 0]
     assert model.inertia_ == 6.25 + 2.25 + 2.25 + 6.25
@@ -91,19 +91,19 @@ def test_five_points_by_hand(container):
 
 def test_clamped_rows_keep_their_label_and_pull_their_center_by_hand():
     y = np.array([0, -1, 1, -1, 0])
-    clamped = SemiSupervisedKMeans(2, tol=0.0).fit(LINE, y)
+    clamped = SemiSupervisedKMeans(2, n_init=1, tol=0.0).fit(LINE, y)
     # Classes at 4.5 and 4: row 1 goes to 1, row 3 to 0; then (0, 5, 9) and (1, 4); then again.
     assert clamped.labels_.tolist() == [0, 1, 1, 0, 0]
     np.testing.assert_allclose(clamped.cluster_centers_.ravel(), [14 / 3, 2.5])
     assert clamped.predict(LINE).tolist() == [1, 1, 0, 0, 0]
-    free = SemiSupervisedKMeans(2, clamp=False, tol=0.0).fit(LINE, y)
+    free = SemiSupervisedKMeans(2, clamp=False, n_init=1, tol=0.0).fit(LINE, y)
     assert free.labels_.tolist() == [1, 1, 1, 0, 0]
     np.testing.assert_array_equal(free.predict(LINE), free.labels_)
     np.testing.assert_allclose(free.cluster_centers_.ravel(), [7.0, 5 / 3])
 
 
 def test_weights_count_in_centroids_by_hand():
-    model = SemiSupervisedKMeans(1, max_iter=0)
+    model = SemiSupervisedKMeans(1, n_init=1, max_iter=0)
     model.fit(LINE, [0, 0, -1, -1, -1], sample_weight=[3.0, 1.0, 1.0, 2.0, 1.0])
     assert model.cluster_centers_.tolist() == [[0.25]]
     assert model.inertia_ == 3 * 0.25**2 + 0.75**2 + 3.75**2 + 2 * 4.75**2 + 8.75**2
@@ -260,7 +260,7 @@ def test_lemma_4_1_holds_exactly_over_all_subsets(g):
     rows = X[:6]
     least = ((rows - rows.mean(axis=0)) ** 2).sum()
     costs = [
-        SemiSupervisedKMeans(1, max_iter=0).fit(rows, (list(subset), [0] * g)).inertia_
+        SemiSupervisedKMeans(1, n_init=1, max_iter=0).fit(rows, (list(subset), [0] * g)).inertia_
         for subset in combinations(range(6), g)
     ]
     assert np.mean(costs) == pytest.approx((1 + (6 - g) / (g * 5)) * least, rel=1e-12)
@@ -360,7 +360,7 @@ def test_labels_in_every_form(form):
 def test_one_label_is_enough_and_every_row_may_have_one():
     one = SemiSupervisedKMeans(6, random_state=0, max_iter=0).fit(X, ([17], ["here"]))
     assert ((one.cluster_centers_ - X[17]) ** 2).sum(axis=1).argmin() == 0
-    everything = SemiSupervisedKMeans(6).fit(X, TRUTH)
+    everything = SemiSupervisedKMeans(6, n_init=1).fit(X, TRUTH)
     np.testing.assert_array_equal(everything.labels_, TRUTH)
     np.testing.assert_allclose(
         everything.cluster_centers_, class_centroids(X, TRUTH, ONE), rtol=1e-12
@@ -648,7 +648,7 @@ def test_dask_labels_of_unknown_or_other_length():
         ("clusters_per_class", 0, "clusters_per_class == 0, must be >= 1"),
         ("clusters_per_class", 1.5, "clusters_per_class must be an instance of"),
         ("clamp", "yes", "clamp='yes' must be True"),
-        ("init", "k-means||", r"init='k-means\|\|' is not known; it must be one of 'ss-k-means"),
+        ("init", "k-means||", r"init='k-means\|\|' is not known; it must be one of 'auto'"),
         ("init", X[:3], r"must have shape \(6, 3\)"),
         ("random_state", -1, "random_state=-1 is negative"),
     ],
