@@ -74,8 +74,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         program does; constraints act through the assignment only.  True subtracts the costs of
         violated constraints (gamma', Eq. 15; distances if the penalty is constant).  If they
         outweigh every feature's score, the fit ends with the last weights and a warning.
-        ``"scaled"`` subtracts them by one factor <= 1, such that they take at most half of the sum of all
-        gamma: some score is then positive where clusters differ at all.
+        ``"scaled"`` multiplies them by one factor <= 1, so that they take at most half of the sum
+        of all gamma: some score is then positive if clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         How the initial centers are found.  These methods use pairs and labels:

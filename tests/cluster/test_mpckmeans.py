@@ -323,5 +323,5 @@ def test_the_metric_helps_where_units_mislead() -> None:
         plain = PCKMeans(3, random_state=0).fit(X, must_link=must, cannot_link=cannot)
     found, missed = (adjusted_rand_score(y, model.labels_) for model in (learned, plain))
     assert found > 0.9
-    assert missed < found - 0.1
+    assert missed < found - 0.05
     assert learned.metric_weights_[:4].min() > 10 * learned.metric_weights_[4:].max()
