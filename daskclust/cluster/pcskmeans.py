@@ -100,7 +100,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     n_init : int or "auto", default="auto"
         Number of restarts.  They share every pass over the data, and the one with the largest
         objective (Eq. 13) is kept.  With ``init="auto"`` the kinds of initial centers alternate.
-        ``"auto"`` is 10 with ``init="auto"``, ``"k-means||"``, ``"k-means++"`` and ``"random"``,
+        ``"auto"`` is 4 with ``init="auto"``, ``"k-means||"``, ``"k-means++"`` and ``"random"``,
         else 1; after 2 rounds only the best two are iterated.  Equal initial centers are iterated
         once.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"

@@ -48,7 +48,7 @@ array of shape (k, p) or callable, default="k-means||"
         ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Number of restarts.  They share every pass over the data, and the one with the largest
-        objective (Eq. 4) is kept.  ``"auto"`` is 10 with ``"k-means||"``, ``"k-means++"`` and
+        objective (Eq. 4) is kept.  ``"auto"`` is 4 with ``"k-means||"``, ``"k-means++"`` and
         ``"random"``, else 1; after 2 rounds only the best two are iterated.  Equal initial centers
         are iterated once.
     max_iter : int, default=25

@@ -177,7 +177,7 @@ def test_auto_is_one_restart(member: Member) -> None:
         one = clone(given).set_params(n_init=1)
         model = quiet_fit(clone(given), X, **member.links)
         if hasattr(one, "sparsity") and isinstance(init, str):
-            # Sparse weights: ten, of which the better ones are iterated to the end.
+            # Sparse weights: four, of which the better ones are iterated to the end.
             assert model.objective_ >= quiet_fit(one, X, **member.links).objective_ * (1 - 1e-9)
             continue
         assert_same_model(model, quiet_fit(one, X, **member.links), 0)
