@@ -100,7 +100,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     n_init : int or "auto", default="auto"
         Number of restarts.  They share every pass over the data, and the one with the largest
         objective (Eq. 13) is kept.  With ``init="auto"`` the kinds of initial centers alternate.
-        ``"auto"`` is 4 with ``init="auto"``, ``"k-means||"``, ``"k-means++"`` and ``"random"``,
+        ``"auto"`` is 8 with ``init="auto"``, 4 with ``"k-means||"``, ``"k-means++"`` and ``"random"``,
         else 1; after 2 rounds only the best two are iterated.  Equal initial centers are iterated
         once.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
@@ -230,7 +230,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {**CONSTRAINED_ATTRIBUTES, **SPARSE_ATTRIBUTES}
-    _n_auto: ClassVar[Mapping[str, int]] = SPARSE_RESTARTS
+    _n_auto: ClassVar[Mapping[str, int]] = {**SPARSE_RESTARTS, "auto": 8}
     _n_survivors: ClassVar[int] = 2
 
     def __init__(

@@ -12,6 +12,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 from daskclust._warnings import warn
+from daskclust.cluster.constrained.base import FREE_ITERATIONS
 from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.commands.console import counted, local_workers
 from daskclust.engine import forecast
@@ -29,11 +30,17 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
         # Its first level is that of KMeans with its defaults.
         first = totals_of(params["n_clusters"])[0]
         params = {**params, "n_clusters": first, "init": "k-means||", "algorithm": "auto"}
+    start, iterations = passes_of_start(params), inner * int(params.get("max_outer_iter", 1))
+    # Constrained estimators are also iterated without constraints.
+    is_scaled = params.get("penalty", "distance") not in ("distance", "constant")
+    compares = params.get("init") == "auto" and "clamp" not in params
+    if start is not None and constrained and (is_scaled or compares):
+        start += iterations if "max_outer_iter" in params else FREE_ITERATIONS
     return {
         "survey": 1,
         "fetch_labeled_rows": int(constrained),
-        "start": passes_of_start(params),
-        "iterations_at_most": inner * int(params.get("max_outer_iter", 1)),
+        "start": start,
+        "iterations_at_most": iterations,
         "levels_below": levels,
         "last_assignment": 1,
     }

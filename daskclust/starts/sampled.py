@@ -355,8 +355,9 @@ def passes_of_start(params: Mapping[str, Any]) -> int | None:
     k = params.get("n_clusters", params.get("n_components", 1))
     # The rounds, and the two passes of a sample.
     rounds = int(params.get("init_rounds", 5)) + 2
-    grown = ("k-means||", "kmeans", "auto", "neighborhoods", "ss-k-means||")
+    grown = ("k-means||", "kmeans", "auto", "ss-k-means||")
     known = dict.fromkeys(grown, rounds) | dict.fromkeys(DENSITY_INITS, 1)
-    known |= {"k-means++": k + 1, "ss-k-means++": k, "maximin": k, "random": 0, "seeded-random": 0}
+    known |= {"k-means++": k + 1, "ss-k-means++": k, "neighborhoods": k, "maximin": k}
+    known |= {"random": 0, "seeded-random": 0}
     more = 2 if params.get("algorithm") == "nested" and init not in grown else 0
     return known[init] + more if init in known else None

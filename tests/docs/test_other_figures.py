@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from helpers import nearly
+from sklearn.base import clone
 
 import daskclust
 from daskclust.testing import CountingScheduler
@@ -61,9 +62,11 @@ def test_passes_are_those_of_the_table(name: str) -> None:
     assert told is not None
     iterations = len(model.history_) if told[2] else 0
     passes = model.history_[-1]["passes"] if model.history_ else scheduler.calls
-    assert passes == int(told[1]) + iterations
+    free = 10 if "at most 10 without pairs" in table_of_passes()[name] else 0
+    assert 0 <= passes - int(told[1]) - iterations <= free
     if name == "PCSKMeans":
-        paired = model.fit(da.from_array(X[order], chunks=(500, -1)), **PAIRS)
+        paper = clone(model).set_params(init="k-means||", penalty="distance")
+        paired = paper.fit(da.from_array(X[order], chunks=(500, -1)), **PAIRS)
         assert f", {paired.history_[0]['passes'] - 1} with pairs" in table_of_passes()[name]
 
 

@@ -78,7 +78,7 @@ _MANY_VIOLATED, _NAMED_PAIRS = 0.2, 10
 #: Random numbers apart from those of other uses of a seed.
 _OF_NEIGHBORHOODS = 2**33 + 3
 #: Maximum number of iterations without constraints, unless features are weighted in rounds.
-_FREE_ITERATIONS = 10
+FREE_ITERATIONS = 10
 #: The constraints in a saved model.
 CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
     "constraint_violations_": VIOLATIONS,
@@ -232,7 +232,7 @@ class ConstrainedClusterer(BaseClusterer):
         free = ConstrainedRows.fetch(data.rows, none)
         problem = self._iterated(data, free, lambda: Starts(starts))
         if problem.rule.max_rounds == 1:
-            problem = replace(problem, max_iter=_FREE_ITERATIONS)
+            problem = replace(problem, max_iter=FREE_ITERATIONS)
         state: RestartState = iterate(problem, f"{type(self).__name__} (no constraints)").state
         return state.restarts, problem.best(state.restarts)
 
@@ -241,19 +241,20 @@ class ConstrainedClusterer(BaseClusterer):
     ) -> list[Start]:
         """Let starts at must-link neighborhoods follow those of the unconstrained clusters."""
         k, found = self.n_clusters, []
-        for state, seed in zip(free, data.seeds, strict=False):
-            found.append(Start(state.centers, state.weights))
-            near = choose_neighborhoods(
-                constrained, k, agreeing=True, seed=seed if len(found) > 1 else None
-            )
-            if len(near.centroids) and len(found) < self._n_restarts():
-                known = np.where(np.isnan(near.centroids), data.survey.mean, near.centroids)
-                points = np.concatenate([known, state.centers])
-                mass = np.concatenate([near.weights, state.counts])
-                uniforms = np.random.default_rng([seed, _OF_NEIGHBORHOODS]).random(k)
-                drawn = draw_apart(points, mass, k, uniforms, len(known))
-                # As many as there are distinct ones.
-                found.append(Start(points[np.resize(drawn, k)]))
+        n_near = self._n_restarts() - len(free)
+        for i, (state, seed) in enumerate(zip(free, data.seeds, strict=False)):
+            if not state.dropped:
+                found.append(Start(state.centers, state.weights))
+            near = choose_neighborhoods(constrained, k, agreeing=True, seed=seed if i else None)
+            if i >= n_near or not len(near.centroids):
+                continue
+            known = np.where(np.isnan(near.centroids), data.survey.mean, near.centroids)
+            points = np.concatenate([known, state.centers])
+            mass = np.concatenate([near.weights, state.counts])
+            uniforms = np.random.default_rng([seed, _OF_NEIGHBORHOODS]).random(k)
+            drawn = draw_apart(points, mass, k, uniforms, len(known))
+            # As many as there are distinct ones.
+            found.append(Start(points[np.resize(drawn, k)]))
         return found
 
     def _found_centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:

@@ -67,7 +67,7 @@ class PlainMeans:
 _ROUNDING = 8 * np.finfo(np.float64).eps
 #: Number of restarts with ``n_init="auto"``, by initialization.  The first weights decide which
 #: features count, and many starts end with the features of a few outlying rows.
-SPARSE_RESTARTS: Mapping[str, int] = dict.fromkeys(("auto", "k-means||", "k-means++", "random"), 4)
+SPARSE_RESTARTS: Mapping[str, int] = dict.fromkeys(("k-means||", "k-means++", "random"), 4)
 
 
 def within_scatter(state: RestartState, survey: Survey) -> Floats:
