@@ -100,9 +100,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     n_init : int or "auto", default="auto"
         Number of restarts.  They share every pass over the data, and the one with the largest
         objective (Eq. 13) is kept.  With ``init="auto"`` the kinds of initial centers alternate.
-        ``"auto"`` is 8 with ``init="auto"``, 4 with ``"k-means||"``, ``"k-means++"`` and ``"random"``,
-        else 1; after 2 rounds only the best two are iterated.  Equal initial centers are iterated
-        once.
+        ``"auto"`` is 8 with ``init="auto"`` (4 without must-links and labels), 4 with
+        ``"k-means||"``, ``"k-means++"`` and ``"random"``, else 1; after 2 rounds only the best two
+        are iterated.  Equal initial centers are iterated once.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 

@@ -275,3 +275,10 @@ def test_pairs_by_index_labels() -> None:
     ):
         with pytest.raises(ConstraintError, match=message):
             PCKMeans(2).fit(bad, must_link=pairs)
+
+
+def test_without_pairs_the_counterparts_are_the_same() -> None:
+    problem = random_problem(9, n=120)
+    for kind, free in ((PCSKMeans, SparseKMeans), (PCKMeans, COPKMeans)):
+        models = [each(3, random_state=1).fit(problem.X) for each in (kind, free)]
+        assert_same_model(*models, 0)

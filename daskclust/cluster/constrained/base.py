@@ -176,8 +176,9 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
         n_restarts = self._n_restarts()
-        if self._compares_kinds and (read.pair_is_must_link.any() or read.n_classes):
-            # Every other restart begins at the must-link neighborhoods.
+        has_neighborhoods = read.pair_is_must_link.any() or read.n_classes
+        if self._compares_kinds and (has_neighborhoods or self.n_init == "auto"):
+            # Every other restart begins at the must-link neighborhoods, if there are any.
             n_restarts = -(-n_restarts // 2)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
         # Which start is taken may depend on the labels; one row more costs nothing.
