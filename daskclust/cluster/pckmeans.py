@@ -141,7 +141,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     >>> model = daskclust.PCKMeans(2, init=[[0.0], [7.0]])
     >>> model.fit(X).labels_.tolist()
     [0, 0, 1, 1, 1]
-    >>> model.fit(X, must_link=[[1, 2], [0, 2]], must_link_weight=10.0).labels_.tolist()
+    >>> model.fit(X, must_link=[[1, 2], [0, 2]], must_link_weight=50.0).labels_.tolist()
     [0, 0, 0, 1, 1]
     """
 
