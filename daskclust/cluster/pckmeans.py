@@ -137,11 +137,11 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     Examples
     --------
     >>> import daskclust
-    >>> X = [[0.0], [1.0], [5.0], [6.0], [7.0]]
+    >>> X = [[0.0], [1.0], [4.0], [6.0], [7.0]]
     >>> model = daskclust.PCKMeans(2, init=[[0.0], [7.0]])
     >>> model.fit(X).labels_.tolist()
     [0, 0, 1, 1, 1]
-    >>> model.fit(X, must_link=[[1, 2], [0, 2]], must_link_weight=50.0).labels_.tolist()
+    >>> model.fit(X, must_link=[[1, 2], [0, 2]], must_link_weight=10.0).labels_.tolist()
     [0, 0, 0, 1, 1]
     """
 

@@ -72,7 +72,7 @@ _COVERING = {
     "ss-k-means++": "k-means++",
 }
 #: Ratio of within-cluster sums of squares, with and without constraints, from which a fit warns.
-_COSTLY = 1.5
+_COSTLY = 2.0
 #: Fraction of violated pairs from which a fit warns, and number of pairs that it names.
 _MANY_VIOLATED, _NAMED_PAIRS = 0.2, 10
 #: Random numbers apart from those of other uses of a seed.
@@ -350,8 +350,8 @@ def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
     if after > _COSTLY * before > 0:
         warn(
             f"The constraints raise the within-cluster sum of squares to {after / before:.2g} "
-            "times its value without them. Check the constraints, lower their weights, or use "
-            'PCKMeans(penalty="scaled").',
+            "times its value without them. Check the constraints, or use PCKMeans with "
+            'penalty="scaled" and weights of 1: it violates constraints that cost too much.',
             ConstraintWarning,
         )
 
