@@ -370,7 +370,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 "for a single feature."
             )
     given = X
-    if hasattr(X, "to_numpy") and not (hasattr(X, "columns") or hasattr(X, "iloc")):
+    if hasattr(X, "to_numpy") and not any(hasattr(X, n) for n in ("columns", "iloc", "dims")):
         X = X.to_numpy()  # a column of vectors, such as a polars Series of arrays
     data = unwrap(X)
     if np.ma.is_masked(data):

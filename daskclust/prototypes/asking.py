@@ -370,12 +370,18 @@ def find_cells(
     vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
     request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)
     table: CellTable = data.rows.reduce(CELLS, request)
+    if data.excluded is None:
+        _check_all_met(labeled, table.met)
+    return Cells(space, nodes, labeled, table)
+
+
+def _check_all_met(labeled: Floats, met: Bools) -> None:
+    """Refuse labeled rows that are not in X; excluded rows may be labeled, and are not met."""
     # Of several points in one place only one is met.
-    missed = squared_to_nearest(labeled[~table.met], labeled[table.met]) > 4 * SAME
+    missed = squared_to_nearest(labeled[~met], labeled[met]) > 4 * SAME
     if missed.any():
         raise ValueError(
-            f"{int(missed.sum())} of the {len(table.met)} labeled rows that model was fitted "
+            f"{int(missed.sum())} of the {len(met)} labeled rows that model was fitted "
             "with are not in X; expected the data of the fit. Pass the X that model was fitted "
             "on, or leave out model and give y."
         )
-    return Cells(space, nodes, labeled, table)

@@ -154,7 +154,7 @@ class CellRequest:
     """Ask for the cells of `nodes` (k, q) in a space.
 
     Rows that are `known` (ascending), or lie on `labeled` points (l, q), are not to be found, nor
-    are rows of weight 0; labeled points may be such rows.
+    are rows of weight 0.
     ``doubt(x)`` (n, n_doubts) in [0, 1] says first how doubtful rows are; without it all are alike.
     `n_anywhere` rows are drawn wherever they lie; places of the rows `vain` (ascending) are told.
     """
@@ -248,7 +248,7 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
     met = np.zeros(len(state.labeled), np.int8)
     if len(state.labeled) and n:
         at, apart = nearest_several(z, state.labeled, 1)
-        on = apart[:, 0] <= SAME
+        on = (apart[:, 0] <= SAME) & (weight > 0)
         met[at[on, 0]] = 1
         free &= ~on
     vain = np.zeros((2, len(state.vain), state.nodes.shape[1]))

@@ -23,7 +23,6 @@ from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, open_rows, side_by_side
-from daskclust.estimator.fitting import best_restart
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
@@ -106,6 +105,12 @@ def _principal(x: Array, weight: Floats, n: int, seed: int) -> tuple[Floats, Flo
             basis, _ = np.linalg.qr(z.T @ (z @ basis))
         _, _, directions = np.linalg.svd(z @ basis, full_matrices=False)
     return mean, basis @ directions[:n].T
+
+
+def _best_first(costs: list[float]) -> NDArray[np.intp]:
+    """Order sets by cost; the first of equal ones up to the rounding of single precision."""
+    relative = np.asarray(costs) / max(min(costs), _TINY)
+    return np.argsort(np.round(relative, 5), kind="stable")
 
 
 def _greedy_sets(
@@ -195,11 +200,11 @@ def draw_tries(
     )
     allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
     n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
-    order = np.argsort([cost for _, cost in tried], kind="stable")[:n_improved].tolist()
+    order = _best_first([cost for _, cost in tried])[:n_improved].tolist()
     improved = side_by_side(
         [partial(improve_by_swaps, inside, tried[t][0], allowed // n_improved) for t in order]
     )
-    best, _ = improved[best_restart([cost for _, cost in improved])]
+    best, _ = improved[_best_first([cost for _, cost in improved])[0]]
     if not narrow:
         return [best]
     labels, _ = nearest(points, best, shift=inside.shift)

@@ -27,9 +27,9 @@ WEIGHT = np.random.default_rng(1).integers(0, 4, N).astype(float)
 
 
 def fitted(data, **options) -> KMeans:
-    return KMeans(K, max_iter=12, tol=0.0, random_state=0, **options).fit(
-        data, sample_weight=WEIGHT
-    )
+    # Random rows: initial centers from a sample of all rows would leave few iterations.
+    model = KMeans(K, init="random", n_init=1, max_iter=12, tol=0.0, random_state=0, **options)
+    return model.fit(data, sample_weight=WEIGHT)
 
 
 def same(model: KMeans, other: KMeans) -> None:
@@ -54,7 +54,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_it_is_the_model_without_bounds(metric, monkeypatch, passes) -> None:
     model = fitted(X, metric=metric)
-    assert passes.count(("assign-kept", True)) > 1
+    assert passes.count(("assign-kept", True)) > 5
     assert passes.count(("assign-kept", False)) == 1
     monkeypatch.setattr(lloyd, "CAN_KEEP", False)
     same(fitted(X, metric=metric), model)

@@ -20,9 +20,21 @@ X = rng.normal(size=(200, 3))
 PAIRS = {"must_link": [[0, 1], [2, 9]], "cannot_link": [[0, 2], [5, 6]]}
 
 FITS = {
-    "loop": (lambda path: daskclust.KMeans(3, n_init=2, random_state=0, checkpoint=path), {}, 10),
-    "start": (lambda path: daskclust.KMeans(4, random_state=0, checkpoint=path), {}, 5),
-    "constrained": (lambda path: daskclust.PCSKMeans(3, random_state=0, checkpoint=path), PAIRS, 9),
+    "loop": (
+        lambda path: daskclust.KMeans(3, init="random", n_init=2, random_state=0, checkpoint=path),
+        {},
+        5,
+    ),
+    "start": (
+        lambda path: daskclust.KMeans(4, init="maximin", random_state=0, checkpoint=path),
+        {},
+        4,
+    ),
+    "constrained": (
+        lambda path: daskclust.PCSKMeans(3, init="random", random_state=0, checkpoint=path),
+        PAIRS,
+        5,
+    ),
     "mixture": (
         lambda path: daskclust.GaussianMixture(
             2, init_params="random_from_data", max_iter=8, random_state=0, checkpoint=path
@@ -33,7 +45,7 @@ FITS = {
     "loop in a start": (
         lambda path: daskclust.GaussianMixture(3, max_iter=5, random_state=0, checkpoint=path),
         {},
-        10,
+        3,
     ),
     "two parts": (
         lambda path: daskclust.PCKID(

@@ -629,7 +629,14 @@ def test_in_memory_blocks_are_not_copied_into_tasks():
 
 
 @pytest.mark.parametrize("container", [held, lazy, "graph"])
-@pytest.mark.parametrize("options", [{}, {"init": "random", "n_init": 3}, {"metric": "cosine"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"init": "maximin"},
+        {"init": "random", "n_init": 3},
+        {"init": "random", "n_init": 1, "metric": "cosine"},
+    ],
+)
 def test_each_pass_is_one_call_of_the_scheduler(container, options):
     data = big_pieces() if container == "graph" else container()
     scheduler = CountingScheduler()
@@ -638,7 +645,7 @@ def test_each_pass_is_one_call_of_the_scheduler(container, options):
     assert len(model.history_) == 3
     # The centers still moved: one more pass makes labels, centers and inertia agree.
     assert scheduler.calls == model.history_[-1]["passes"] + 1
-    start = {"random": 0}.get(options.get("init"), 6)
+    start = {"random": 0, "maximin": model.n_clusters}[options["init"]]
     assert scheduler.calls == 1 + start + 3 + 1
 
 
@@ -686,7 +693,7 @@ def test_keys_on_a_cluster_are_readable(client):
     persisted = {str(key) for key in data.__dask_graph__()}
     assert {key for key in others if str(key) not in persisted} == set()
     names = {key_split(key) for key in keys}
-    assert {"daskclust-survey", "daskclust-candidates", "daskclust-assign"} <= names
+    assert {"daskclust-survey", "daskclust-take", "daskclust-assign"} <= names
     assert all(name.replace("-", "").isalpha() for name in names), names
 
 
@@ -730,13 +737,15 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
 
     def noting_reduce(self, reduction, state, carry=None):
         n_groups = len(self._executor.groups)
-        # Records of arrays: some hundred bytes of Python objects each.
-        allowed.append(n_groups * (reduction.nbytes(state) + 2000))
+        # Records of arrays: some hundred bytes of Python objects each, also for the totals by which
+        # a block is known again.
+        n_blocks = n // 2000
+        allowed.append(n_groups * (reduction.nbytes(state) + 2000) + 1000 * n_blocks)
         return reduce(self, reduction, state, carry)
 
     monkeypatch.setattr(Client, "gather", counting_gather)
     monkeypatch.setattr(OpenRows, "reduce", noting_reduce)
-    model = KMeans(3, algorithm="lloyd", random_state=0, max_iter=3).fit(data)
+    model = KMeans(3, init="random", n_init=1, random_state=0, max_iter=3).fit(data)
     # Before the passes, each worker tells how much memory it has left.
     measured, *gathered = gathered
     assert measured < 1000
@@ -792,7 +801,7 @@ def test_killing_a_worker_between_passes_does_not_change_a_bit(
     killed = []
 
     def kill_once(at: int) -> None:
-        if not killed and at == 3:
+        if not killed and at == (1 if moment == "iteration" else 2):
             killed.append(at)
             kill_a_worker(mortal_client)
 

@@ -100,9 +100,8 @@ def test_passes_are_those_of_the_longest_fit_and_equal_requests_are_computed_onc
         jobs = [sharing(SparseKMeans(3, sparsity=s, random_state=0), lazy) for s in (1.2, 1.6, 2.2)]
         run_together(rows, jobs)
     assert rows.passes == counting.calls - before == longest
-    # The look at the data, the start and the first round have no sparsity in them.
-    first_round = sum(record["round"] == 1 for record in expected[0].history_)
-    assert made[: 1 + 6 + first_round] == [1] * (1 + 6 + first_round)
+    # The first pass and the first assignment have no sparsity in them.
+    assert made[:2] == [1, 1]
     assert max(made) > 1
 
 

@@ -449,7 +449,7 @@ def test_infinity_is_not_missing(container, bad):
 def test_columns_or_data_without_any_value_are_refused():
     data = GAPS.copy()
     data[:, [1, 3]] = np.nan
-    with pytest.raises(ValueError, match=r"Column 1 of X has no value.*Drop the columns \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"Column 1 of X has no value.*Drop the columns 1, 3"):
         GaussianMixture(K).fit(data)
     with pytest.raises(ValueError, match="no value at all"):
         GaussianMixture(1).fit(np.full((5, 2), np.nan))
