@@ -124,9 +124,8 @@ def test_all_labels() -> None:
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.where(Y < 0, np.nan, Y), r"dtype float64 and the value nan; expected integers"),
-        (Y + 0.5, r"y has dtype float64 and the value 0\.5; expected integers or text"),
-        (Y.astype(object) + 0.5, r"y holds labels of the types float"),
+        (Y + 0.5, r"y holds the value 0\.5; expected integers or text"),
+        (Y.astype(object) + 0.5, r"y holds the value 0\.5; expected integers or text"),
         ([1, "b", *[None] * 38], r"y holds labels of the types int, str"),
         (np.where(Y == 2, 1e300, Y), r"y holds 1e\+300; expected values below 2\*\*63"),
         (Y == 0, r"y has dtype bool, which cannot say which rows are unlabeled"),
@@ -139,10 +138,9 @@ def test_all_labels() -> None:
         (([5, 5], [1, 1]), r"Row 5 is labeled more than once \(1, 1\)"),
         (([5, 5], [0, 1]), r"Row 5 is labeled more than once \(0, 1\)"),
         (da.from_array(Y[:-1], chunks=7), r"y has shape \(39,\); X has 40 rows"),
-        (da.from_array(Y + 0.5, chunks=7), r"y has dtype float64 and the value -?\d\.5"),
+        (da.from_array(Y + 0.5, chunks=7), r"y holds the value -?\d\.5"),
         (da.from_array(np.where(Y == 2, -1e300, Y), chunks=7), r"y holds -1e\+300"),
         (da.from_array(Y == 0, chunks=7), r"y has dtype bool"),
-        (da.from_array(np.where(Y < 0, np.nan, Y), chunks=7), r"-1, not NaN"),
         (da.from_array(np.where(Y < 0, -2, Y), chunks=7), r"label of row 1 is -2"),
         (da.from_array(np.stack([Y, Y], axis=1), chunks=7), r"y has shape \(40, 2\)"),
     ],

@@ -82,8 +82,8 @@ def test_fits_together_are_the_fits_alone(make):
     found = run_together(rows, jobs)
     for one, two in zip(found, expected, strict=True):
         assert_same(one, two)
-    # One for each pass of the longest fit; DPMeans' own, and one to settle, are apart.
-    assert rows.passes <= max(lengths) + expected[-1].history_[-1]["passes"] + 2
+    # Most passes are shared. Rows that initializations fetch, and those of DPMeans, are apart.
+    assert rows.passes <= sum(lengths) / 2
 
 
 def test_passes_are_those_of_the_longest_fit_and_equal_requests_are_computed_once():
