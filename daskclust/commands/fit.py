@@ -252,7 +252,7 @@ class CubeJob(Job):
         """Return a map that was just written as a lazy image; of labels -1 for none."""
         if not isinstance(written, Path):
             return as_dask(written[name])
-        opened = self.cube.open_map("the map written", written)
+        opened = self.cube.open_image("the map written", written)
         if name == "values":
             return da.asarray(opened.values)
         values = opened.values.astype("int64")

@@ -433,7 +433,7 @@ class Cube:
         class_column: str | None = None,
         resample: bool = False,
     ) -> Image:
-        """Open an image of the size of the cube, such as a label map; nothing is computed.
+        """Open a label map of the size of the cube; nothing is computed.
 
         `name` is that of the argument, for messages. Floats become integers, and NaN is nodata.
         With `resample` an image of integers or booleans on another grid is brought to that of the
@@ -445,7 +445,17 @@ class Cube:
             if not same or self.georeference.differences(found.place):
                 found = resampled(name, found, self.pixel_grid, self.chunks)
             image, variable = found, None
-        opened = open_image(
+        return with_codes(name, self.open_image(name, image, variable, class_column))
+
+    def open_image(
+        self,
+        name: str,
+        image: Any,
+        variable: str | None = None,
+        class_column: str | None = None,
+    ) -> Image:
+        """Open an image of any values, of the size of the cube; nothing is computed."""
+        return open_image(
             name,
             image,
             self.blocks.shape,
@@ -454,7 +464,6 @@ class Cube:
             chunks=self.chunks,
             class_column=class_column,
         )
-        return with_codes(name, opened)
 
     def open_exclusion(self, name: str, image: Any, *, variable: str | None = None) -> Any:
         """Open an image of pixels that must not be asked about: (y, x), bool; nothing is computed.
@@ -465,7 +474,7 @@ class Cube:
         if are_features(image) and kind_of(image) == "vector":
             codes, _ = rasterize_file(image, self.pixel_grid, self.chunks, covers=True)
             return codes >= 0
-        return _blocks.as_mask(name, self.open_map(name, image, variable=variable))
+        return _blocks.as_mask(name, self.open_image(name, image, variable))
 
     def rows_where(self, mask: Any) -> da.Array:
         """Return the values of a boolean image at the rows: lazy, (n_valid,)."""

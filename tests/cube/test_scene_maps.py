@@ -243,6 +243,7 @@ def test_text_labels_become_codes_with_names(scene: Path, tmp_path: Path) -> Non
 # Coordinate systems
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_systems_are_compared_by_what_they_are(scene: Path, tmp_path: Path) -> None:
     cube = open_cube(scene)
     image = np.zeros(SHAPE, "int16")

@@ -121,6 +121,7 @@ def test_a_scene_gets_the_same_map_however_it_is_cut(height: int, width: int) ->
     assert (expected[valid] == truth[valid]).mean() > 0.95
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 @pytest.mark.parametrize("masked", [False, True])
 def test_more_labels_than_nodes_give_the_same_map_however_it_is_cut(masked: bool) -> None:
     values, truth = scene()
@@ -348,6 +349,7 @@ def test_missing_values_are_named_and_a_failed_fit_changes_nothing() -> None:
     assert vars(model) == before
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_a_loaded_model_predicts_the_same(tmp_path: Path) -> None:
     values, truth = scene()
     cube = opened(values, (9, 9))
@@ -384,6 +386,7 @@ def test_a_checkpoint_is_continued_and_guarded(tmp_path: Path) -> None:
     ids=lambda model: type(model).__name__,
 )
 @pytest.mark.filterwarnings("ignore:No label reaches")
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_of_a_cube_a_label_map_is_y(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -313,6 +313,7 @@ def test_a_lazy_mask_takes_one_pass_of_its_own() -> None:
         assert scheduler.calls == 5
 
 
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
 def test_what_is_excluded_from_a_cube(tmp_path) -> None:
     pytest.importorskip("pyogrio")
     rng = np.random.default_rng(0)
