@@ -54,6 +54,10 @@ def fit_kmeans(data):
     return daskclust.KMeans(3, random_state=0, max_iter=4, tol=0).fit(data)
 
 
+def fit_iterations(data):
+    return daskclust.KMeans(3, init=X[:3], max_iter=5, tol=0).fit(data)
+
+
 def fit_constrained(data):
     pairs = {"must_link": [(0, 1), (5, 9)], "cannot_link": [(0, 2)]}
     return daskclust.PCSKMeans(3, random_state=0, max_iter=2, max_outer_iter=2).fit(data, **pairs)
@@ -95,19 +99,19 @@ def _patiently():
         yield
 
 
-SEEDING, ITERATING = 3, 9
+SEEDING, ITERATING = 3, 6
 
 
 @pytest.mark.parametrize(
-    ("n_workers", "deed", "at", "persist"),
+    ("fit", "n_workers", "deed", "at", "persist"),
     [
-        pytest.param(1, sigkill_all, SEEDING, False, marks=pytest.mark.slow),
-        (2, sigkill_all, ITERATING, True),
-        pytest.param(1, retire_all, ITERATING, False, marks=pytest.mark.slow),
+        pytest.param(fit_kmeans, 1, sigkill_all, SEEDING, False, marks=pytest.mark.slow),
+        (fit_iterations, 2, sigkill_all, ITERATING, True),
+        pytest.param(fit_iterations, 1, retire_all, ITERATING, False, marks=pytest.mark.slow),
     ],
     ids=["one worker, seeding, streamed", "both, iterating, kept", "retired, iterating"],
 )
-def test_a_fit_outlives_all_workers(n_workers, deed, at, persist, monkeypatch, tmp_path):
+def test_a_fit_outlives_all_workers(fit, n_workers, deed, at, persist, monkeypatch, tmp_path):
     now = tmp_path / "now"
     with (
         started(n_workers) as cluster,
@@ -115,13 +119,14 @@ def test_a_fit_outlives_all_workers(n_workers, deed, at, persist, monkeypatch, t
         dask.config.set({"daskclust.persist": persist}),
     ):
         disaster = Disaster(monkeypatch, client, cluster, deed, at, now)
-        found = finished(fit_kmeans, slow(now))
+        found = finished(fit, slow(now))
         assert disaster.struck_in_time()
-    assert_same(found, alone(fit_kmeans))
+    assert_same(found, alone(fit))
 
 
 FITS = [
     fit_kmeans,
+    fit_iterations,
     fit_maximin,
     fit_semi_supervised,
     fit_constrained,
