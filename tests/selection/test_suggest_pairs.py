@@ -101,6 +101,7 @@ def test_nothing_is_asked_whose_answer_is_known() -> None:
             assert frozenset((parent[a], parent[b])) not in apart
 
 
+@pytest.mark.filterwarnings("ignore:.* pairs are violated")
 def test_asked_pairs_are_worth_more_than_random_ones() -> None:
     gains = {kind: [] for kind in (PCKMeans, PCSKMeans, SpectralClustering)}
     for seed in range(2):
