@@ -50,7 +50,7 @@ SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
 APART = {"tutorials/scene-to-change.md": "--hold-out"}
 #: What pages say beside their code, and the expressions whose values it is.
 TOLD = {
-    "how-to/explain.md": [(r'# "(.*;) \.\.\."', "found.describe(0)")],
+    "how-to/explain.md": [(r'# "(.*;) \.\.\."', "found.describe(1)")],
     "tutorials/few-labels.md": [(r"label (\d+) pixels", "len(y[0])")],
     "tutorials/table.md": [
         (r"features (\d+) to \d+ have weights", "np.flatnonzero(sparse.feature_weights_)[0]"),
