@@ -148,9 +148,11 @@ callable, default="auto"
 
     Notes
     -----
-    *Passes*: 1 to look at the data and sum the classes; those of the start, for s centers that no
-    class provides: ``init_rounds + 1``, s (``"ss-k-means++"``; s - 1 without labels) or 0, and
-    none if s = 0; the rest as for :class:`KMeans`.  *Memory* of a worker thread and *to the
+    *Passes*: 1 to check the data and sum the classes, those of the initialization, and the rest as
+    for :class:`KMeans`.  The initialization takes as many passes as ``"k-means||"`` of
+    :class:`KMeans`; with ``"ss-k-means++"`` one for each center that no class provides, at most 2
+    more without labels; with ``"seeded-random"`` none.  It takes none if the classes provide all
+    centers and there is no second kind of restart.  *Memory* of a worker thread and *to the
     client*: as for :class:`KMeans`, and 12 bytes a labeled row.
 
     ``clusters_per_class = m > 1`` brings the L labeled rows to the client in one more pass over

@@ -279,8 +279,8 @@ def test_starts_from_pairs_are_compared(
 
 
 def test_seeding_is_measured_at_toy_size() -> None:
-    found = seeding.measure(Problem(3000, 10, 12), 1.0, repeats=1)
-    assert found["passes, plain"] == found["passes, labeled"] == 6
+    found = seeding.measure(Problem(9000, 10, 12), 1.0, repeats=1)
+    assert found["passes, plain"] == found["passes, labeled"] == 7
     assert min(found.values()) > 0
 
 
