@@ -55,8 +55,8 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         "--wavelengths",
         type=_wavelengths,
         metavar="FILE|FROM-TO",
-        help="band centers in nm: a text file with one number a stored band, or those of the first "
-        "and the last, as in 400-2500 (default: as the file says)",
+        help="band centers in nm: a text file with one number per stored band, or first and last, "
+        "as in 400-2500 (default: as the file says)",
     )
     group.add_argument(
         "--incomplete",

@@ -47,8 +47,8 @@ def add_hold_out_arguments(group: Any) -> None:
         "--hold-out",
         type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
         metavar="SHARE",
-        help="keep this share of the labels apart, as whole fields (touching pixels of a class) or "
-        "--groups, and tell the accuracy on them",
+        help="fraction of the labels that only tests the accuracy, as whole fields (touching "
+        "pixels) or --groups",
     )
     group.add_argument(
         "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"

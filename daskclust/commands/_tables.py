@@ -50,8 +50,8 @@ def add_table_arguments(
         "--keep",
         type=as_names,
         metavar="A,B,...",
-        help="columns of the table that outputs hold, and that reports show for the rows nearest "
-        "to each cluster (default: outputs all, reports of vectors up to three of text)",
+        help="columns for outputs (default: all), and for the nearest rows in reports (default: "
+        "texts, of vectors)",
     )
     if label_column:
         group.add_argument(

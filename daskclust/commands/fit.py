@@ -87,8 +87,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--labels",
         metavar="STORE[::NAME],...",
-        help="partial labels (raster, polygons, CSV, answered questions; several are joined): for "
-        "the estimators that take labels, compared for all",
+        help="partial labels: raster, polygons, CSV, or answered questions; several are joined",
     )
     _cubes.add_known_classes(group, "--labels and --truth")
     add_hold_out_arguments(group)
