@@ -5,12 +5,14 @@
 over the counterpart without pairs, and the largest loss on any set.  ``--quick`` takes some of the
 sets and one draw.  ``--labels`` gives labels of some rows instead of pairs, ``--only`` selects
 estimators, and ``--settings`` evaluates alternatives to the defaults.  ``--hard`` compares the
-objective of COPKMeans with the best known one.
+objective of COPKMeans with the best known one.  The results that the documentation shows are in
+``pairs.json``, which ``--results`` writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -221,6 +223,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="*", help="estimators to fit")
     parser.add_argument("--draws", type=int, help="draws of pairs for each set (default: 3)")
     parser.add_argument("--verbose", action="store_true", help="gains of each set")
+    parser.add_argument("--results", type=Path, help="JSON file of the table, for the pages")
     parser.add_argument("--data", type=Path, required=True, help="folder with data/*.npz")
     options = parser.parse_args()
     options.draws = options.draws or (1 if options.quick else 3)
@@ -228,4 +231,9 @@ if __name__ == "__main__":
         print_table(["set", "pairs", "from", "excess %", "worst"], list(excess(options)))
         raise SystemExit
     header = ["estimator", "pairs", "wrong", "index", "gain", "worst", "set", "cpu s"]
-    print_table(header, list(evaluate(options)))
+    table = list(evaluate(options))
+    print_table(header, table)
+    if options.results is not None:
+        gains = [dict(zip(header, row, strict=True)) for row in table if row[1]]
+        content = {"version": daskclust.__version__, "gains": gains}
+        options.results.write_text(json.dumps(content, indent=1) + "\n")

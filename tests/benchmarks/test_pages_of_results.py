@@ -295,6 +295,22 @@ def test_cuts_of_trees() -> None:
     assert not measured
 
 
+def test_gains_by_pairs() -> None:
+    gains = {
+        (run["estimator"], run["pairs"], run["wrong"]): float(run["gain"])
+        for run in results("pairs")["gains"]
+    }
+    head, *lines = [row for row in rows("docs/which-estimator.md") if len(row) == 5][:4]
+    names = [cell.strip("`") for cell in head[1:]]
+    assert head[0] == "pairs"
+    assert [line[0] for line in lines] == ["20", "100", "400"]
+    for count, *cells in lines:
+        for name, cell in zip(names, cells, strict=True):
+            keys = [(name, count, wrong) for wrong in ("0.0", "0.1")]
+            check(cell, [gains.pop(key) for key in keys if key in gains])
+    assert not gains
+
+
 def test_sentences_about_labels() -> None:
     labels = results("labels")["results"]
     (plain,) = {
@@ -310,8 +326,6 @@ def test_sentences_about_labels() -> None:
         )
         for name in ("forest", "vehicle", "letter")
     }
-    auc = [labels[name]["AUC, 1 %"]["mean"] for name in ("salinas", "jasper")]
-    check_sentences("docs/how-to/uncertainty.md", {r"ROC curve is (.*?) \(": auc})
     wine = r"spreading reaches ([\d.]+), k-means\s+without labels ([\d.]+)\."
     letter = r"reaches ([\d.]+) with 1 % of labels, on UCI letter the best ([\d.]+)"
     check_sentences("docs/gallery.md", {wine: [labels["wine"]["1 %"]["mean"], plain]})
@@ -500,13 +514,12 @@ OTHERS = {
         ("README.md", "the classes of 1 %"),
         ("docs/gallery.md", "1 % of (the|them|labels)|wine, 1 %"),
         ("docs/how-to/embeddings.md", "workers of 1.5 GB"),
-        ("docs/how-to/uncertainty.md", "with 1 % of"),
         ("docs/missing-values.md", "Sentinel-2 1 %|classes with 40 %"),
         (
             "docs/when-labels-help.md",
             "10?( |\\n)%,? ?(\\*?of|a|and|the|`wine|\\. \\*S)|\\n1 % of|n = 1e[68]",
         ),
-        ("docs/which-estimator.md", "of 1e6 rows|is 1 % of"),
+        ("docs/which-estimator.md", "of 1e6 rows|is 1 % of|pairs of which 10 % are wrong"),
     ],
     "numbers of equations, and marks of formulas": [
         ("docs/explanation/departures.md", "Eq. 15|Algorithm 3|Definition 2.2|15 bisections"),
@@ -519,19 +532,28 @@ OTHERS = {
         ("docs/asking.md", "contain 80 %"),
         ("docs/benchmarks.md", "at most 0.1 % higher"),
         ("docs/deployment.md", "about 90 % of"),
-        ("docs/explanation/algorithms.md", "256 MiB|2.5 a cluster|are 0.1 of|below 0.001"),
-        ("docs/explanation/departures.md", "`: 1 |at most 10 000|below 1e-3|than 0.001"),
+        (
+            "docs/explanation/algorithms.md",
+            "256 MiB|2.5 per cluster|are 0.1 of|below 0.001|The strength t is 0, 0.1",
+        ),
+        ("docs/explanation/departures.md", "`: 1[; ]|at most 10 000|below 1e-3|than 0.001"),
         ("docs/explanation/memory.md", "12 bytes|20 bytes|65 536 rows"),
+        ("docs/how-to/choosing.md", "With 20 pairs its standard error is about 0.1,"),
         ("docs/how-to/explain.md", "0.5 says nothing"),
         ("docs/how-to/memory.md", "10 to 200 MB|\\(0.3\\)"),
         ("docs/how-to/progress.md", "since 30 s"),
         ("docs/how-to/scenes.md", "10 m and 20 m|10 to 200 MB"),
+        ("docs/how-to/tables.md", "up to 32 MiB|a column with 99 %"),
         ("docs/how-to/uncertainty.md", "0.5 is chance"),
         ("docs/how-to/workers.md", "within 15 s|at 90 %"),
         ("docs/reference/configuration.md", "up to 30 s"),
-        ("docs/tutorials/in-the-browser.md", "a 95 % interval"),
+        ("docs/tutorials/table.md", "With 1.8, features"),
         ("docs/when-labels-help.md", "differences of 0.02 .*? differences of 0.1"),
         ("docs/which-estimator.md", "ones get 0|0.03 (below|of)|born at 1.08|before 1.3"),
+    ],
+    "numbers of publications": [
+        ("docs/missing-values.md", "arXiv 2410.00546"),
+        ("docs/related.md", "version 0.7.0, 2026"),
     ],
     "a plan on paper, computed there": [
         ("docs/when-labels-help.md", r"A plan on paper.*?(?=\*Measured)"),
