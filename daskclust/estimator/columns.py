@@ -75,7 +75,8 @@ def column_at_fault(X: Any) -> str | None:
     for name, column in _columns_of(X):
         try:
             values = np.asarray(column)
-            if values.astype(np.float64).ndim == 1:
+            # A single column of vectors of numbers is a matrix.
+            if values.astype(np.float64).ndim == 1 or column is X:
                 continue
         except (TypeError, ValueError):
             pass

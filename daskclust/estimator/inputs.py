@@ -369,10 +369,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 f"X must have rows and features, got the Dask Series {X.name!r}. Use X.to_frame() "
                 "for a single feature."
             )
-    given = X
-    if hasattr(X, "to_numpy") and not any(hasattr(X, n) for n in ("columns", "iloc", "dims")):
-        X = X.to_numpy()  # a column of vectors, such as a polars Series of arrays
-    data = unwrap(X)
+    data = table = unwrap(X)
+    if hasattr(table, "to_numpy") and not (hasattr(table, "columns") or hasattr(table, "iloc")):
+        data = table.to_numpy()  # a column of vectors, such as a polars Series of arrays
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.
         if get_tags(estimator).input_tags.allow_nan and data.dtype.kind in "fiub":
@@ -404,7 +403,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             estimator, data, reset=reset, dtype=_KEPT, order="C", ensure_all_finite=False
         )
     except (TypeError, ValueError) as error:
-        fault = column_at_fault(given)
+        fault = column_at_fault(table)
         if fault is None:
             raise
         raise ValueError(fault) from error

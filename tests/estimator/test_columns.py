@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -9,6 +12,8 @@ import daskclust
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
+
+xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
 
 from dask.dataframe import from_pandas  # noqa: E402
 
@@ -80,6 +85,50 @@ def test_the_remedies_for_vectors_work() -> None:
     table = arrow.table({"b": VECTORS.tolist()})
     for X in (np.array(list(frame["b"])), np.array(table["b"].to_pylist())):
         np.testing.assert_array_equal(fit(X).labels_, labels)
+
+
+class _Vectors:
+    """A column of vectors, as a polars Series of arrays is one."""
+
+    name = "b"
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.shape = (len(values),)
+        self.ndim = 1
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values)
+
+    def to_numpy(self) -> np.ndarray:
+        return self.values
+
+
+@pytest.mark.parametrize("container", [_Vectors, xarray.DataArray])
+def test_a_matrix_in_a_container_is_no_column_of_lists(container: Any) -> None:
+    model = fit(container(VECTORS))
+    np.testing.assert_array_equal(model.labels_, fit(VECTORS).labels_)
+    with pytest.raises(ValueError, match="X has 1 features, but KMeans is expecting 2"):
+        model.predict(container(VECTORS[:, :1]))
+
+
+def test_a_lazy_data_array_stays_lazy() -> None:
+    read = []
+
+    def block(block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
+        read.append(block_id)
+        return VECTORS[block_id[0] * 6 :][:6]
+
+    chunks = ((6, 6), (2,))
+    array = da.map_blocks(block, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
+    model = fit(VECTORS)
+    labels = model.predict(xarray.DataArray(array))
+    assert not read
+    assert labels.chunks == chunks[:1]
+    np.testing.assert_array_equal(labels.compute(), model.labels_)
 
 
 def test_columns_of_objects_and_nullable_types_that_are_numbers_are_taken() -> None:
