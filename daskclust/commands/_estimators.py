@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from sklearn.utils import get_tags
+
 from daskclust.commands.console import Parser, did_you_mean, one_of, seed
 from daskclust.persistence.models import registry
 
@@ -163,9 +165,8 @@ def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
 
 
 def needs_labels(model: Any) -> bool:
-    """Whether ``fit`` cannot do without partial labels."""
-    parameters = inspect.signature(model.fit).parameters
-    return "y" in parameters and parameters["y"].default is inspect.Parameter.empty
+    """Return True if ``fit`` requires partial labels."""
+    return bool(get_tags(model).target_tags.required)
 
 
 def takes_labels(model: Any) -> bool:

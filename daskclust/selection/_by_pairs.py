@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import get_tags
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
@@ -249,12 +250,7 @@ def _check_candidate(model: Any, number: int) -> None:
             f"candidates[{number}] must be an estimator of daskclust with a method predict, "
             f"got {name}."
         )
-    needed = [
-        arg.name
-        for arg in inspect.signature(model.fit).parameters.values()
-        if arg.default is arg.empty and arg.kind is arg.POSITIONAL_OR_KEYWORD and arg.name != "X"
-    ]
-    if needed:
+    if get_tags(model).target_tags.required:
         raise ValueError(
             f"candidates[{number}] must be an estimator that is fitted without labels, got {name}."
         )
