@@ -423,7 +423,8 @@ class PairwiseFit:
             Weights of the pairs, 1 by default, 0 for none; a single number
             holds for the pairs that labels imply, too.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
+            Weights of the rows: an integer weight equals repetition, 0 absence.  Pairs keep their
+            own weights, also those that labels imply.
 
         Returns
         -------
