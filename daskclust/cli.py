@@ -79,8 +79,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             f"{did_you_mean(arguments[0], _COMMANDS)}"
         )
     named = next((word for word in arguments if word in _COMMANDS), None)
-    problem = contradiction(arguments) if named == next(iter(arguments), None) else None
-    if named is not None and problem is not None:
+    if named is not None and named == arguments[0] and (problem := contradiction(arguments)):
         commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
     for name, text in _COMMANDS.items():
         if name == named:
