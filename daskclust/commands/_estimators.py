@@ -172,7 +172,8 @@ def needs_labels(model: Any) -> bool:
 def takes_labels(model: Any) -> bool:
     parameters = inspect.signature(model.fit).parameters
     optional = "must_link" in parameters or getattr(model, "_uses_labels", False)
-    return needs_labels(model) or optional
+    # A choice among estimators has no tags.
+    return optional or needs_labels(model)
 
 
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)

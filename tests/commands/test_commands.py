@@ -483,8 +483,8 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert code == 0
     plan = json.loads(out)
     assert plan["passes"]["iterations_at_most"] == 20
-    # Survey, start (which a scene of more pixels would take 2 passes more for), iterations, labels.
-    assert plan["passes_at_most"] == 1 + 1 + (6 + 2) + 20 + 1 + 1
+    # Survey, start (5 rounds, a sample, and the rows far from it), iterations, labels.
+    assert plan["passes_at_most"] == 1 + 1 + (5 + 2) + 20 + 1 + 1
     assert plan["blocks"] == 4
     assert plan["bytes_a_pass"] == 40 * 50 * 12 * 4
     assert plan["fits"] is True
