@@ -285,6 +285,16 @@ def begin_pass(name: str, record: Any) -> None:
 
 
 @contextmanager
+def without_passes() -> Iterator[None]:
+    """Show no passes over rows that are only a part of the data."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
 def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
     """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
 

@@ -1,6 +1,6 @@
 """The only part of the package that runs Dask."""
 
-from daskclust._progress import on_iteration
+from daskclust._progress import on_iteration, without_passes
 from daskclust.engine.binding import (
     forecast,
     is_dask,

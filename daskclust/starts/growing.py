@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, open_rows, side_by_side
+from daskclust.engine import Rows, open_rows, side_by_side, without_passes
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
@@ -279,7 +279,8 @@ def grow(level: SampledKMeans, tries: Floats, sample: Sample) -> Floats:
     for size in reversed(sizes):
         x, weight, spread = sample.part(size)
         rows = open_rows(x, weight, n_clusters=k)
-        settled, inertia = _settle(level, rows, tries.reshape(-1, k, p), spread, r)
+        with without_passes():
+            settled, inertia = _settle(level, rows, tries.reshape(-1, k, p), spread, r)
         last = size == sample.n_drawn
         better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
         tries = settled[better]

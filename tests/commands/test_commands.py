@@ -818,6 +818,7 @@ def test_every_pass_of_a_fit_is_announced(monkeypatch: pytest.MonkeyPatch) -> No
     with progress.task("KMeans"):
         model = daskclust.KMeans(3, random_state=0).fit(np.random.default_rng(0).random((500, 4)))
     assert len(passes) >= model.history_[-1]["passes"] > 2
+    # Iterations on the sample of the start are no passes.
     assert [number for _, number in passes] == list(range(1, len(passes) + 1))
     assert passes[0] == ("survey", 1)
 
