@@ -307,6 +307,7 @@ BESIDE: dict[str, tuple[np.ndarray, Callable[[Any], float]]] = {
 
 
 @pytest.mark.parametrize("use", BESIDE)
+@pytest.mark.filterwarnings("ignore:.* pairs are violated")
 def test_what_lies_beside_the_rows(half_blind: Client, place: Path, use: str) -> None:
     """Only rows were compared: half of a label map, of weights, of labels to write were 0."""
     values, made = BESIDE[use]
