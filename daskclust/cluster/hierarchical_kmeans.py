@@ -637,7 +637,7 @@ class HierarchicalKMeans(BaseClusterer):
     >>> X = np.array([[0.0], [1.0], [10.0], [12.0], [50.0], [55.0]], np.float16)
     >>> model = daskclust.HierarchicalKMeans((2, 2), random_state=0).fit(X)
     >>> model.parents_.tolist(), sorted(model.cluster_centers_.ravel().tolist())
-    ([0, 1, 1, 1], [0.5, 10.0, 12.0, 52.5])
+    ([0, 0, 0, 1], [0.5, 10.0, 12.0, 52.5])
     """
 
     _saved_state: ClassVar[Mapping[str, Any]] = {

@@ -754,7 +754,7 @@ def rows_of(
     >>> from daskclust import open_cube
     >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
     >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-    >>> rows, labels = cube.rows_of(np.array([[0, 1], [-1, 2]]))
+    >>> rows, labels = cube.rows_of(np.array([[0, -1], [-1, 2]]))
     >>> rows.tolist(), labels.tolist()
     ([0, 2], [0, 2])
     """
