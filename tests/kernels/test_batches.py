@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from daskclust.kernels.starts import draws
-from daskclust.kernels.starts.draws import draw_in_batches
+from daskclust.kernels.starts.draws import (
+    draw_greedy,
+    draw_in_batches,
+    in_tiles,
+    in_wide_tiles,
+)
 
 
 def in_turn(calls):
@@ -14,8 +19,9 @@ def in_turn(calls):
         call()
 
 
-def draw(points, mass, k, n_draws, seed=0, run=in_turn):
-    return draw_in_batches(points, mass, k, n_draws, np.random.default_rng(seed), run)
+def draw(points, mass, k, n_draws, seed=0, run=in_turn, n_first=0):
+    tiles = in_wide_tiles(points, mass)
+    return draw_in_batches(tiles, k, n_draws, np.random.default_rng(seed), run, n_first)
 
 
 def left(points, mass, places):
@@ -87,3 +93,18 @@ def test_a_batch_is_no_more_than_its_share(monkeypatch) -> None:
     assert sizes[0] == 1
     assert max(sizes[:20]) <= 4
     assert 32 < max(sizes) <= draws._BATCH
+
+
+@pytest.mark.parametrize("kind", ["batches", "one by one"])
+def test_the_first_points_count_as_drawn(kind) -> None:
+    # The known points cover two of three groups, so the third draw is from the third group.
+    points = np.array([[0.0], [10.0], *[[0.0]] * 20, *[[10.0]] * 20, *[[50.0]] * 3])
+    mass = np.ones(len(points))
+    for seed in range(20):
+        if kind == "batches":
+            places = draw(points, mass, 3, 2, seed=seed, n_first=2)
+        else:
+            uniforms = np.random.default_rng(seed).random((3, 2))
+            places = draw_greedy(in_tiles(points, mass), 3, uniforms, 2)
+        assert places[:2].tolist() == [0, 1]
+        assert points[places[2], 0] == 50.0
