@@ -91,20 +91,19 @@ class SampledKMeans:
     missing: bool = False
 
 
-def _principal(x: Array, weight: Floats, n: int, seed: int) -> tuple[Floats, Floats]:
-    """Return the mean (p,) of weighted rows and about their `n` first principal directions, (p, n).
+def _principal(z: Floats, weight: Floats, n: int, seed: int) -> Floats:
+    """Return the `n` first principal directions of weighted rows (m, p) about 0, (p, n).
 
     Randomized subspace iteration (Halko, Martinsson and Tropp 2011); cost ``O(m p n)``.
     """
-    mean = weight @ x / weight.sum()
-    z = (x - mean) * np.sqrt(weight / weight.max())[:, None]
+    mass = (weight / weight.max())[:, None]
     rng = np.random.default_rng([seed, _OF_DIRECTIONS])
     with one_blas_thread():
-        basis = rng.standard_normal((x.shape[1], n + _OVERSAMPLED))
+        basis = rng.standard_normal((z.shape[1], n + _OVERSAMPLED))
         for _ in range(_SUBSPACE_ITERATIONS):
-            basis, _ = np.linalg.qr(z.T @ (z @ basis))
-        _, _, directions = np.linalg.svd(z @ basis, full_matrices=False)
-    return mean, basis @ directions[:n].T
+            basis, _ = np.linalg.qr(z.T @ (mass * (z @ basis)))
+        _, _, directions = np.linalg.svd(np.sqrt(mass) * (z @ basis), full_matrices=False)
+    return np.asarray(basis @ directions[:n].T)
 
 
 def _best_first(costs: list[float]) -> NDArray[np.intp]:
@@ -185,10 +184,12 @@ def draw_tries(
         return [rows[places].astype(np.float64) for places in sets]
     n_directions = 2 * k + _SPARE_DIRECTIONS
     narrow = p > _MUCH_WIDER * n_directions
-    points = rows
-    if narrow:
-        origin, directions = _principal(rows, weight, n_directions, seed)
-        points = (rows - origin) @ directions
+    # About the mean and of size 1, single precision has digits and range enough.
+    origin = (weight / weight.sum()) @ rows
+    z = rows - origin
+    extent = float(np.abs(z).max(initial=0.0)) or 1.0
+    z /= extent
+    points = z @ _principal(z, weight, n_directions, seed) if narrow else z
     points = np.ascontiguousarray(points, dtype=np.float32)
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
     drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
@@ -206,7 +207,7 @@ def draw_tries(
     )
     best, _ = improved[_best_first([cost for _, cost in improved])[0]]
     if not narrow:
-        return [best]
+        return [best * extent + origin]
     labels, _ = nearest(points, best, shift=inside.shift)
     sums, counts = label_sums(rows, weight, labels.astype(np.int64), k)
     (places,) = _greedy_sets(rows, weight, k, seed, 1, draws)
