@@ -360,7 +360,8 @@ def test_only_the_page_itself_is_answered(served):
     assert served.get("", Host=f"localhost:{parts.port}")[0] == 200
     # A token that is wrong, missing, or longer.
     other = _Served(served.page, f"{here}/")
-    for path in ("", "x/", f"{token[:-1]}x/state", "/state", f"{token}x/", f"{token}%00/state"):
+    wrong = token[:-1] + ("y" if token[-1] == "x" else "x")
+    for path in ("", "x/", f"{wrong}/state", "/state", f"{token}x/", f"{token}%00/state"):
         assert other.get(path)[0] == 404, path
     assert other.get(token)[0] == 404
     # A foreign origin or host, and a foreign page in the browser.
