@@ -51,8 +51,10 @@ def test_the_sizes_by_hand() -> None:
     few = open_rows(np.zeros((8192, P), np.float32))
     assert is_complete(few, 5)
     assert sample_size(few, 5) == 8192
-    # 2 ** 28 bytes.
-    assert sample_size(open_rows(np.zeros((20_000, 1)).repeat(100_000, axis=1)[:1]), 5) == 1
+    # At most 2 ** 28 bytes.
+    wide_rows = open_rows(np.zeros((1, 100_000)))
+    wide_rows.n_rows = 20_000
+    assert sample_size(wide_rows, 5) == 2**28 // 800_000
 
 
 def test_many_centers_are_better_than_random_rows() -> None:
