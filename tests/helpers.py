@@ -25,7 +25,6 @@ from daskclust.datasets import make_hyperspectral_cube
 from daskclust.engine import on_notice
 
 __all__ = [
-    "Writer",
     "chunks_of",
     "counts_of",
     "moons",
@@ -168,66 +167,3 @@ def counts_of(program: Path, *arguments: Any, seconds: float) -> dict[str, int]:
     assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
     counts: dict[str, int] = json.loads(lines[-1])
     return counts
-
-
-_WRITER = """
-import sys
-import zarr
-from daskclust.storage import claims
-from daskclust.storage.outputs import new_group
-
-target, value, overwrite = sys.argv[1], float(sys.argv[2]), sys.argv[3] == "True"
-claims._MOMENT = 0.2
-if target.startswith("/"):
-    import obstore.store
-    target = zarr.storage.ObjectStore(obstore.store.LocalStore(target))
-
-def step(word):
-    print(word, flush=True)
-    sys.stdin.readline()
-
-step("started")
-try:
-    with new_group(target, kind="label map", overwrite=overwrite) as group:
-        labels = group.create_array("labels", shape=(8,), chunks=(1,), dtype="f8", fill_value=-1)
-        labels[:4] = value
-        step("half")
-        labels[4:] = value
-except OSError as error:
-    print(type(error).__name__, error, flush=True)
-else:
-    print("whole", flush=True)
-"""
-
-
-class Writer:
-    """A process that writes eight chunks of one value: four, and when it is told the others."""
-
-    def __init__(self, target: object, value: float, *, overwrite: bool = False) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(target), str(value), str(overwrite)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        self.started = False
-
-    def said(self) -> str:
-        """Wait for its next word: ``half``, ``whole`` or an error."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def go_on(self) -> Writer:
-        """Let it do the next step, the first when it has started."""
-        assert self.process.stdin is not None
-        self.started = self.started or self.said() == "started"
-        assert self.started
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self
-
-    def kill(self) -> None:
-        """End it as the system would."""
-        self.process.kill()
-        self.process.communicate()

@@ -28,7 +28,6 @@ from zarr.core.sync import sync
 from daskclust._warnings import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 from daskclust.persistence.schema import Arrays, from_json, saved_entries, to_json
-from daskclust.storage.claims import holder
 from daskclust.storage.outputs import new_group, resolve
 from daskclust.storage.stores import INCOMPLETE, local_path
 from daskclust.storage.urls import redact, redact_all
@@ -330,10 +329,7 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     except Exception as error:
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
     if incomplete:
-        held = holder(group.store, group.path)
-        if held is not None and not held.is_gone:
-            raise ModelFormatError(f"it is being written by {held.claim}; wait for it.")
-        raise ModelFormatError("its writer stopped before the end.")
+        raise ModelFormatError("it is incomplete: its writer is still running or was stopped.")
     if not isinstance(meta, dict):
         raise ModelFormatError("it is a Zarr group, but holds no model.")
     version = meta.get("format")

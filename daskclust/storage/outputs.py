@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,13 +17,6 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import new_place, remove_stale, reserved
-from daskclust.storage.claims import (
-    CLAIM,
-    LostClaimError,
-    being_written,
-    claimed,
-    holder,
-)
 from daskclust.storage.seen import stored_chunks
 from daskclust.storage.stores import (
     INCOMPLETE,
@@ -206,14 +199,12 @@ class Group(Output):
                 "Write a folder (for example .zarr) and zip it afterwards."
             )
 
-    def check(self) -> None:
-        """Refuse, too, a place that somebody else writes to; what is left of one is nothing."""
-        self.check_place()
-        held = None if self.path is not None else holder(*resolve(self.place))
-        if held is not None and not (self.overwrite or held.is_gone):
-            raise being_written(self.place, held)
-        if held is None or not held.has_begun:
-            self.check_content()
+    def check_content(self) -> None:
+        """Check what lies there; an incomplete group may always be replaced."""
+        # A group of version 2 has two files: one of them alone is where a crash was.
+        is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
+        if not is_part and INCOMPLETE not in self._attributes():
+            super().check_content()
 
     def exists(self) -> bool:
         return super().exists() if self.path is not None else bool(self.names())
@@ -222,11 +213,6 @@ class Group(Output):
         if self.path is not None:
             return super().names()
         return set(sync(_names(*resolve(self.place))))
-
-    def problem(self) -> str | None:
-        # Left by a writer without a claim.
-        left = self.path is None and self._attributes().keys() & {INCOMPLETE, _WRITTEN}
-        return None if left == {INCOMPLETE} else super().problem()
 
     def _attributes(self) -> dict[str, Any]:
         """Return the attributes of the group that lies there; none of anything else."""
@@ -239,15 +225,14 @@ class Group(Output):
 
     def written(self) -> Written | None:
         attributes = self._attributes()
-        mark = attributes.get(_WRITTEN)
+        mark = None if INCOMPLETE in attributes else attributes.get(_WRITTEN)
         if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
             return None
         return Written(str(mark.get("kind")), attributes, (*_METADATA, *mark["members"]))
 
 
 async def _names(store: Store, inner: str) -> list[str]:
-    names = [name.rstrip("/") async for name in store.list_dir(inner)]
-    return sorted(name for name in names if not name.startswith(CLAIM))
+    return sorted([name.rstrip("/") async for name in store.list_dir(inner)])
 
 
 def resolve(target: Any) -> tuple[Store, str]:
@@ -277,27 +262,21 @@ def new_group(
 ) -> Iterator[zarr.Group]:
     """Create a Zarr group that is whole or absent.
 
-    A local group is a :func:`new_place`. Other stores cannot rename: there an attribute marks the
-    group as incomplete until the end, which :func:`~daskclust.storage.stores.open_store` refuses;
-    after an exception it is removed, after a crash by the next writer, and of two writers one is
-    refused (:mod:`daskclust.storage.claims`). A store that can hold version 3 of Zarr alone gets
-    that, and keeps metadata in its own way.
+    A local group is a :func:`new_place`. Other stores cannot rename. There an attribute marks the
+    group as incomplete until the end, and :func:`~daskclust.storage.stores.open_store` refuses
+    such a group. An exception removes it. After a crash the next writer replaces it, without
+    `overwrite`. Two writers of one place at the same time are not supported: their chunks may mix.
+    A store that can hold only version 3 of Zarr gets version 3, and keeps metadata in its own way.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
         output.check()
         store, inner = resolve(target)
-        held: AbstractContextManager[Store] = nullcontext(store)
-        if holds_version_2(store, inner):
-            held = claimed(store, inner, target, overwrite=overwrite, check=output.check_content)
-        elif zarr_format == 2:
+        if zarr_format == 2 and not holds_version_2(store, inner):
             zarr_format, consolidated = 3, False
-        with (
-            held as store,
-            _marked_group(
-                store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
-            ) as group,
-        ):
+        with _marked_group(
+            store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
+        ) as group:
             yield group
         return
     with output.new() as partial:
@@ -323,17 +302,26 @@ def _marked_group(
         if consolidated:
             _consolidate(store, inner, zarr_format)
     except BaseException:
-        # What another has taken over is the other's.
-        with suppress(LostClaimError):
-            _remove_all(store, inner)
+        _remove_all(store, inner)
         raise
 
 
 def _remove_all(store: Store, inner: str) -> None:
-    """Remove all but claims: ours, as was checked."""
-    for name in sync(_names(store, inner)):
-        key = f"{inner}/{name}".lstrip("/")
-        sync(store.delete(key) if name in _METADATA else store.delete_dir(key))
+    """Remove a group; what a crash leaves of it is marked as incomplete."""
+    names = sync(_names(store, inner))
+    if ".zmetadata" in names:
+        # This copy of the attributes would hide the mark.
+        sync(store.delete(f"{inner}/.zmetadata".lstrip("/")))
+    if not {"zarr.json", ".zgroup"}.isdisjoint(names):
+        group = zarr.open_group(store, path=inner, mode="r+", use_consolidated=False)
+        group.attrs[INCOMPLETE] = True
+    names = sync(_names(store, inner))
+    for name in names:
+        if name not in _METADATA:
+            sync(store.delete_dir(f"{inner}/{name}".lstrip("/")))
+    for name in _METADATA:
+        if name in names:
+            sync(store.delete(f"{inner}/{name}".lstrip("/")))
 
 
 def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:

@@ -423,8 +423,8 @@ class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
 
     Costs a read of metadata in each process, and for each block that is written or holds fill
-    values alone; a block written where a writer holds a claim three.  An array in a local folder
-    that travels costs a list of its files and a look into 16, in each process, too.  A chunk that
+    values alone.  An array in a local folder that
+    travels costs a list of its files and a look into 16, in each process, too.  A chunk that
     is newer than the opening is another one; its time is asked of the open file.
     """
 

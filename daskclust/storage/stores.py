@@ -29,7 +29,6 @@ from zipfile import BadZipFile
 import numpy as np
 import zarr
 from dask.utils import format_time
-from fsspec import AbstractFileSystem
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.sync import sync
@@ -38,7 +37,6 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, Zip
 from daskclust.exceptions import ReadError
 from daskclust.storage.reads import Retries, Tries, unwritten
 from daskclust.storage.seen import StoredArray
-from daskclust.storage.surface import create, creates
 from daskclust.storage.urls import redact
 
 T = TypeVar("T")
@@ -160,7 +158,7 @@ class RetryingStore(WrapperStore[Store]):
         await self._write(lambda: self._store.set(key, value), key, "written")
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        await self._write(lambda: _create(self._store, key, value), key, "written")
+        await self._write(lambda: self._store.set_if_not_exists(key, value), key, "written")
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
         await asyncio.gather(*(self.set(key, value) for key, value in values))
@@ -194,27 +192,6 @@ def holds_version_2(store: Store, inner: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def creates_alone(store: Store) -> bool:
-    """Whether of several requests for one new object only the first writes it."""
-    store = underlying(store)
-    if not isinstance(store, FsspecStore):
-        return type(store).set_if_not_exists is not Store.set_if_not_exists
-    files = getattr(store.fs, "sync_fs", None)
-    if files is not None:
-        return type(files).pipe_file is not AbstractFileSystem.pipe_file
-    return creates(store.fs)
-
-
-async def _create(store: Store, key: str, value: Buffer) -> None:
-    if not isinstance(store, FsspecStore) or not creates_alone(store):
-        await store.set_if_not_exists(key, value)
-        return
-    # Zarr looks first, and then writes.
-    with contextlib.suppress(FileExistsError):
-        place = f"{store.path.rstrip('/')}/{key}"
-        await create(store.fs, place, value.to_bytes())
 
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
@@ -299,8 +276,8 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
         _check_attributes(node)
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
-            f"{redact(store)!r} is incomplete: its writer stopped before the end. "
-            "Write it again with overwrite=True."
+            f"{redact(store)!r} is incomplete: its writer is still running or was stopped. Wait "
+            "for the writer, or write it again."
         )
     return node
 

@@ -7,7 +7,6 @@ One function for each reach, and one test for each in ``tests/storage/test_surfa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import signature
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -34,13 +33,3 @@ def walks(files: Any) -> bool:
     # Those that are asynchronous have `find` from `_find`, in each object.
     own = getattr(kind, "_find", AsyncFileSystem._find) is not AsyncFileSystem._find
     return kind.find is AbstractFileSystem.find and not own
-
-
-def creates(files: Any) -> bool:
-    """Whether an asynchronous file system can write a file only where there is none."""
-    return "mode" in signature(files._pipe_file).parameters
-
-
-async def create(files: Any, path: str, content: bytes) -> None:
-    """Write a file by an asynchronous file system; FileExistsError where there is one."""
-    await files._pipe_file(path, content, mode="create")

@@ -25,7 +25,7 @@ from daskclust import cli
 from daskclust.datasets import make_hyperspectral_cube
 from daskclust.exceptions import DaskclustError
 from daskclust.report import write_report
-from tests.helpers import Writer
+from daskclust.storage.outputs import new_group
 
 moto = pytest.importorskip("moto", reason="needs the extra `deploy`")
 s3fs = pytest.importorskip("s3fs", reason="needs the extra `deploy`")
@@ -297,49 +297,16 @@ def test_doctor_asks_workers_for_the_scene_and_the_place_of_the_map(run: Any, st
     no_secrets(store, out, err)
 
 
-@pytest.mark.parametrize("end", ["refused", "second first", "first first", "killed"])
-def test_two_processes_write_one_place(store: Store, end: str) -> None:
-    """One of them is whole; the other is told, at the start or at its next chunk."""
-    place = f"s3://bucket/two/{end.replace(' ', '-')}.zarr"
-    first, second = Writer(place, 1), Writer(place, 2, overwrite=end.endswith("first"))
-    try:
-        assert first.go_on().said() == "half"
-        with pytest.raises(ValueError, match="incomplete"):
-            daskclust.open_cube(place)
-        if end == "killed":
-            first.kill()
-        found = second.go_on().said()
-        if end == "refused":
-            assert found.startswith(f"FileExistsError '{place}' is being written by process")
-            assert first.go_on().said() == "whole"
-        else:
-            assert found == "half"
-        if end == "first first":
-            assert first.go_on().said().startswith("LostClaimError")
-        if end != "refused":
-            assert second.go_on().said() == "whole"
-        if end == "second first":
-            assert first.go_on().said().startswith("LostClaimError")
-    finally:
-        first.kill()
-        second.kill()
-    np.testing.assert_array_equal(labels(place), np.full(8, 1 if end == "refused" else 2))
-    assert not [name for name in store.everything() if ".daskclust-writer" in name]
-
-
-def test_processes_that_start_together(store: Store) -> None:
-    """S3 creates an object for the first of several requests only."""
-    place = "s3://bucket/together.zarr"
-    jobs = [Writer(place, value) for value in (1, 2, 3)]
-    try:
-        for job in jobs:
-            job.go_on()
-        told = [job.said() for job in jobs]
-        kinds = sorted(word.split()[0] for word in told)
-        assert kinds == ["FileExistsError", "FileExistsError", "half"]
-        winner = told.index("half")
-        assert jobs[winner].go_on().said() == "whole"
-    finally:
-        for job in jobs:
-            job.kill()
-    np.testing.assert_array_equal(labels(place), np.full(8, winner + 1))
+def test_what_a_killed_process_left_is_replaced(store: Store) -> None:
+    place = "s3://bucket/killed.zarr"
+    program = (
+        "import os; from daskclust.storage.outputs import new_group; "
+        f"new_group({place!r}, kind='label map').__enter__()"
+        ".create_array('labels', shape=(8,), chunks=(1,), dtype='f8')[:4] = 1; os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    with pytest.raises(ValueError, match="incomplete"):
+        daskclust.open_cube(place)
+    with new_group(place, kind="label map") as group:
+        group.create_array("labels", data=np.full(8, 2.0), chunks=(1,))
+    np.testing.assert_array_equal(labels(place), np.full(8, 2))

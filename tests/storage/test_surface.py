@@ -6,16 +6,13 @@ that has to follow.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem
-from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFileSystem
 
 from daskclust.storage import surface
 from daskclust.storage.reads import files_in
@@ -61,21 +58,3 @@ def test_file_systems_that_walk_through_folders() -> None:
     assert surface.walks(LocalFileSystem()), "find: walks()"
     assert surface.walks(AsyncFileSystem()), "_find: walks()"
     assert not surface.walks(Lists(skip_instance_cache=True)), "_find: walks()"
-
-
-def test_a_file_that_is_created_once() -> None:
-    asyncio.run(created_once())
-
-
-async def created_once() -> None:
-    files = AsyncFileSystemWrapper(MemoryFileSystem(), asynchronous=True)
-    assert not surface.creates(Wordless()), "_pipe_file: creates()"
-    assert surface.creates(files), "_pipe_file: creates()"
-    await surface.create(files, "/once/a", b"1")
-    with pytest.raises(FileExistsError):
-        await surface.create(files, "/once/a", b"2")
-
-
-class Wordless(AsyncFileSystem):
-    async def _pipe_file(self, path: str, value: bytes) -> None:
-        """Write it, whatever is there."""

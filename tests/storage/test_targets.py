@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import dask
 import fsspec
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from fsspec import AbstractFileSystem
 
 import daskclust
 from daskclust.cube import area_table
+from daskclust.exceptions import ModelFormatError
 from daskclust.storage.atomic import hidden_sibling, new_place, put_in_place, remove_stale
 from daskclust.storage.outputs import Group, new_group
-from daskclust.storage.stores import underlying
+from daskclust.storage.stores import INCOMPLETE, open_store, underlying
 
 DIMS = ("y", "x", "band")
 
@@ -132,6 +134,102 @@ def test_a_failure_leaves_nothing(place: Any) -> None:
         write()
     assert digest(place("x.zarr")) == {}
     Group(place("x.zarr"), "label map").check()
+
+
+class Dying(zarr.storage.MemoryStore):
+    """A store whose client dies: from some request on, nothing is written or removed."""
+
+    left = sys.maxsize
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionAbortedError
+
+    async def set(self, key: str, value: Any, byte_range: Any = None) -> None:
+        self._count()
+        await super().set(key, value)
+
+    async def set_if_not_exists(self, key: str, value: Any) -> None:
+        self._count()
+        await super().set_if_not_exists(key, value)
+
+    async def delete(self, key: str) -> None:
+        self._count()
+        await super().delete(key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._count()
+        await super().delete_dir(prefix)
+
+
+def write(store: Any, value: float, *, overwrite: bool = False, zarr_format: Any = 3) -> None:
+    with new_group(
+        store, kind="label map", overwrite=overwrite, consolidated=True, zarr_format=zarr_format
+    ) as group:
+        group.create_array("labels", data=np.full(4, value), chunks=(2,))
+        group.create_array("y", data=np.full(3, value))
+
+
+def kept(store: Any) -> set[float]:
+    group = open_store(store)
+    return {*group["labels"][:], *group["y"][:]}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_writer_that_dies_leaves_the_old_group_or_an_incomplete_one(zarr_format: Any) -> None:
+    """After any number of requests the place is as it was, or the next writer may replace it."""
+    outcomes = set()
+    with dask.config.set({"daskclust.read-retries": 0}):
+        for count in range(99):
+            store = Dying()
+            write(store, 1, zarr_format=zarr_format)
+            store.left = count
+            try:
+                write(store, 2, overwrite=True, zarr_format=zarr_format)
+            except ConnectionAbortedError:
+                store.left = sys.maxsize
+            else:
+                break
+            try:
+                outcomes.add(*kept(store))
+                with pytest.raises(FileExistsError, match="exists already"):
+                    write(store, 3)
+                write(store, 3, overwrite=True)
+            except (FileNotFoundError, KeyError, ValueError):
+                # It is absent or incomplete: a requeued job runs.
+                write(store, 3)
+            assert kept(store) == {3}
+    # The old group, or the new one without consolidated metadata.
+    assert outcomes == {1, 2}
+
+
+@pytest.mark.filterwarnings("ignore:Object at:zarr.errors.ZarrUserWarning")  # an empty folder
+@pytest.mark.parametrize("kind", ["memory", "files"])
+def test_incomplete_groups_of_obstore_are_replaced(kind: str, tmp_path: Path) -> None:
+    module = pytest.importorskip("obstore.store", reason="obstore is not installed")
+    inner = module.MemoryStore() if kind == "memory" else module.LocalStore(tmp_path)
+    store = zarr.storage.ObjectStore(inner)
+    zarr.create_group(store, attributes={INCOMPLETE: True}).create_array("old", data=np.ones(3))
+    with pytest.raises(ValueError, match="is incomplete"):
+        open_store(store)
+    write(store, 2)
+    assert kept(store) == {2}
+    assert sorted(open_store(store)) == ["labels", "y"]
+    with pytest.raises(FileExistsError, match="exists already"):
+        write(store, 3)
+    write(store, 3, overwrite=True)
+    assert kept(store) == {3}
+
+
+def test_an_incomplete_model_is_not_loaded_and_is_replaced() -> None:
+    store = zarr.storage.MemoryStore()
+    zarr.create_group(store, attributes={INCOMPLETE: True})
+    with pytest.raises(ModelFormatError, match="its writer is still running or was stopped"):
+        daskclust.load(store)
+    model = daskclust.KMeans(2, random_state=0).fit([[0.0], [1.0], [5.0]])
+    model.save(store)
+    assert daskclust.load(store).cluster_centers_.tolist() == model.cluster_centers_.tolist()
 
 
 def test_what_killed_writers_left_goes_with_the_next(
