@@ -23,7 +23,6 @@ from daskclust.cube.left_out import Taken, counted, text_of
 from daskclust.engine import compute, seen_alike
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.kernels.projection import project_rows
-from daskclust.kernels.scratch import spare
 from daskclust.storage.seen import StoredArray
 
 
@@ -129,9 +128,7 @@ class CubeSource:
             rows, cols = self.grid.region(number)
             selection = [slice(0, self.n_stored)] * 3
             selection[self.order[0]], selection[self.order[1]] = rows, cols
-            shape = tuple(part.stop - part.start for part in selection)
-            room = spare(shape, self.array.dtype)
-            values = self.array.read(tuple(selection), room).transpose(self.order)
+            values = self.array.read(tuple(selection)).transpose(self.order)
             values = values.reshape(-1, values.shape[2])
         if self.meaning.dtype is None or not np.ma.isMaskedArray(values):
             return self.meaning.view(values)
@@ -267,7 +264,7 @@ class CubeSource:
         if not scaling.is_by_value:
             values = self._in_rows(stored)
             return scaling(self._decoded(values if n == len(valid) else values[valid]))
-        out = spare((n, self.n_bands), scaling.dtype)
+        out = np.empty((n, self.n_bands), scaling.dtype)
         done = 0
         for tile in _tiles(stored):
             values, chosen = self._kept(stored[tile]), valid[tile]

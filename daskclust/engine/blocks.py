@@ -21,7 +21,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine.unchanged import Tally, joined
 from daskclust.exceptions import ChunkError, ClusterError
 from daskclust.kernels.nearest.assign import SEGMENT
-from daskclust.kernels.scratch import converted, recycle
+from daskclust.kernels.scratch import converted
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.reduction.views import in_space
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
@@ -322,9 +322,7 @@ class Group:
                 yield from read.tiles(prepare)
                 block.note(read, totals)
             return
-        # Blocks come and go: their memory is used again, in place of pages that the operating
-        # system would have to clear.
-        with ThreadPoolExecutor(1, "daskclust-read-ahead", initializer=recycle) as reader:
+        with ThreadPoolExecutor(1, "daskclust-read-ahead") as reader:
             coming = [reader.submit(self.blocks[0].fetch, prepare)]
             for at, block in enumerate(self.blocks):
                 read = coming.pop().result()

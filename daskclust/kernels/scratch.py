@@ -1,15 +1,11 @@
-"""Arrays whose memory is used again, for one tile or block of rows after another."""
+"""Arrays whose memory is used again for each tile of rows, and rows in another type."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections import deque
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust._types import Array
 from daskclust.kernels.compiling import compiled
@@ -31,64 +27,6 @@ class Scratch:
         if held is None or held.size < size or held.dtype != dtype:
             held = self._held[name] = np.empty(size, dtype)
         return held[:size].reshape(shape)
-
-
-#: Smaller arrays are not taken from the operating system.
-_SMALL = 2**17
-#: Arrays that wait to be used again, of each thread.
-_WAITING = 6
-
-
-class _Recycler:
-    """Memory of arrays that are gone, with all their views, for the next ones."""
-
-    def __init__(self) -> None:
-        # Given back by finalizers, at any moment in any thread: a deque needs no lock.
-        self._free: deque[NDArray[np.uint8]] = deque(maxlen=_WAITING)
-
-    def empty(self, size: int) -> NDArray[np.uint8]:
-        held: NDArray[np.uint8] | None = None
-        for _ in range(len(self._free)):
-            try:
-                found = self._free.pop()
-            except IndexError:
-                break
-            if not size <= len(found) <= 2 * size or (held is not None and len(held) <= len(found)):
-                self._free.appendleft(found)
-                continue
-            # The smallest that will do: a larger one may be wanted next.
-            if held is not None:
-                self._free.appendleft(held)
-            held = found
-        if held is None:
-            if len(self._free):
-                # Unused buffers are freed first: waiting memory does not grow with odd sizes.
-                self._free.popleft()
-            held = np.empty(size, np.uint8)
-        # By way of the buffer protocol: views of an array refer to the one at the bottom, and
-        # that has to be this one.
-        lent = np.frombuffer(held.data, np.uint8, size)
-        weakref.finalize(lent, self._free.append, held).atexit = False
-        return lent
-
-
-_own = threading.local()
-
-
-def recycle() -> None:
-    """Let :func:`spare` use memory again, in this thread, until it ends."""
-    _own.recycler = _Recycler()
-
-
-def spare(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an uninitialized C-contiguous array, after :func:`recycle` where earlier ones lay."""
-    dtype = np.dtype(dtype)
-    size = prod(shape) * dtype.itemsize
-    recycler = getattr(_own, "recycler", None)
-    if recycler is None or size < _SMALL:
-        return np.empty(shape, dtype)
-    found: Array = recycler.empty(size).view(dtype).reshape(shape)
-    return found
 
 
 #: From the exponent of half precision to that of single precision.
@@ -114,12 +52,12 @@ def _from_half(halves, out, bits):
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a copy in another type, C-contiguous, in memory of :func:`spare`.
+    """Return a C-contiguous copy in another type.
 
     >>> converted(np.array([0.1, np.inf], np.float16), np.dtype(np.float32)).tolist()
     [0.0999755859375, inf]
     """
-    out = spare(x.shape, dtype)
+    out = np.empty(x.shape, dtype)
     if x.dtype == np.float16 and dtype == np.float32 and x.flags.c_contiguous:
         # NumPy's own conversion takes as long as a hundred centers.
         flat = out.reshape(-1)

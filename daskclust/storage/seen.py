@@ -5,11 +5,6 @@ a worker, before its first read and every write, the metadata of an array must b
 client saw; where a chunk has no file, the client must have seen none either; some files must hold
 the same bytes, which those of an older copy do not; and no file that is read may be newer than the
 opening.  Stores that are no local folders do not tell how old a chunk is but for another request.
-
-Chunks in local folders are decoded in the thread that wants them, straight into their place, in
-memory that is used again (:func:`daskclust.kernels.scratch.spare`): Zarr takes fresh memory three
-times, and clearing those pages takes as long as a sum over the values.  Whatever is unusual is
-left to Zarr.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import pickle
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from itertools import product
@@ -31,65 +26,22 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import dask.array as da
-import numcodecs
 import numpy as np
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
-from daskclust.kernels.scratch import spare
 from daskclust.storage.reads import Retries, persistently, this_process, unseen, unwritten
 from daskclust.storage.surface import inside_xarray
 from daskclust.storage.urls import redact
 
-Bytes = NDArray[np.uint8]
 #: Chunks of an array up to which the client takes down which of them there are.
 _MOST_LISTED = 2**20
-#: Bytes in whose multiples memory for encoded chunks is taken.
-_STEP = 2**20
-
-
-def _zstd_size(data: Bytes) -> int | None:
-    """Return the bytes that a Zstandard frame says it decodes to (RFC 8878, 3.1.1.1)."""
-    if len(data) < 18 or data[:4].tobytes() != b"\x28\xb5\x2f\xfd":
-        return None
-    head = int(data[4])
-    single, flag = head >> 5 & 1, head >> 6
-    at = 5 + (1 - single) + (0, 1, 2, 4)[head & 3]
-    width = (single, 2, 4, 8)[flag]
-    if not width:
-        return None
-    size = int.from_bytes(data[at : at + width].tobytes(), "little")
-    return size + 256 if width == 2 else size
-
-
-def _blosc_size(data: Bytes) -> int | None:
-    """Return the bytes that a Blosc buffer says it decodes to; None where more follows it.
-
-    Its decoder trusts the length that it is told, and would read on behind the end.
-    """
-    wanted = int.from_bytes(data[12:16].tobytes(), "little") if len(data) >= 16 else 16
-    if len(data) < wanted:
-        raise EOFError(f"it has {len(data)} bytes and needs {wanted}")
-    return int.from_bytes(data[4:8].tobytes(), "little") if len(data) == wanted else None
-
-
-#: Of each compressor that is known here: what a chunk says of its length, and the decoder.
-#: A decoder given more room than it needs would leave what lay there before.
-_Decoder = tuple[Callable[[Bytes], int | None], Any]
-_ZSTD: _Decoder = (_zstd_size, numcodecs.Zstd())
-_BLOSC: _Decoder = (_blosc_size, numcodecs.Blosc())
-_DECODERS: dict[type, _Decoder] = {
-    ZstdCodec: _ZSTD,
-    numcodecs.Zstd: _ZSTD,
-    BloscCodec: _BLOSC,
-    numcodecs.Blosc: _BLOSC,
-}
+#: Bytes of the header of a chunk in Blosc, which ends with the length of the chunk.
+_BLOSC_HEADER = 16
 
 
 def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
@@ -111,28 +63,28 @@ def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | N
     return os.path.join(root, array.path), sizes, counts
 
 
-def _layout(array: zarr.Array) -> tuple[str, tuple[int, ...], _Decoder | None] | None:
-    """Return the folder, the chunks and the decoder; None where anything is unusual."""
-    grid = _grid(array)
-    # Pipelines of others have their own way to be fast.
-    if not str(zarr.config.get("codec_pipeline.path", "")).startswith("zarr."):
-        return None
-    if grid is None or array.dtype.kind not in "iuf" or not array.ndim:
-        return None
-    if array.order != "C" or not array.dtype.isnative or array.filters:
-        return None
-    if array.metadata.zarr_format == 3:
-        # Not of shards: those are a serializer of their own.
-        serializer = array.serializer
-        if type(serializer) is not BytesCodec:
-            return None
-        endian = getattr(serializer.endian, "value", serializer.endian)
-        if array.dtype.itemsize > 1 and endian != sys.byteorder:
-            return None
-    compressors = array.compressors
-    if len(compressors) > 1 or any(type(one) not in _DECODERS for one in compressors):
-        return None
-    return *grid[:2], _DECODERS[type(compressors[0])] if compressors else None
+def _check_not_cut(array: zarr.Array, name: str) -> None:
+    """Raise where a chunk in Blosc is shorter than it says.
+
+    Its decoder trusts that length, reads behind the end, and answers what lies there.
+    """
+    try:
+        with open(name, "rb", buffering=0) as file:
+            head, size = file.read(_BLOSC_HEADER), os.fstat(file.fileno()).st_size
+    except OSError:  # Zarr knows what that means, or says it.
+        return
+    wanted = int.from_bytes(head[12:16], "little") if len(head) == _BLOSC_HEADER else _BLOSC_HEADER
+    if size < wanted:
+        raise StoreError(
+            f"The chunk {name!r} of {redact(array.store)!r} is cut off: it has {size} bytes and "
+            f"needs {wanted}. Write the store again, or delete this file if its values may be the "
+            "fill value."
+        )
+
+
+def _is_blosc(array: zarr.Array) -> bool:
+    codecs = array.compressors
+    return array.shards is None and "Blosc" in "".join(type(one).__name__ for one in codecs)
 
 
 def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
@@ -197,101 +149,11 @@ def _time_of(file: str) -> int | None:
         return None
 
 
-def _read_file(name: str, latest: int) -> Bytes:
-    with open(name, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        # Rounded up: files differ in length a little, and their memory is to be used again.
-        room = size if size < _STEP else -(-size // _STEP) * _STEP
-        data = spare((room,), np.uint8)[:size]
-        _fill(file, data, latest)
-        return data
-
-
-def _fill(file: Any, out: Bytes, latest: int) -> None:
-    done = 0
-    while done < len(out):
-        count = file.readinto(out[done:])
-        if not count:
-            raise EOFError("the file is shorter than it was")
-        done += count
-    # After the read: it may be written meanwhile.
-    if os.fstat(file.fileno()).st_mtime_ns > latest:
-        raise _replaced(file.name)
-
-
 def _replaced(name: str) -> StoreError:
     return StoreError(
         f"{name!r} is another file than the one that was opened, or has changed; expected one that "
         "stays as it is, and that workers see as the client does. Open it again."
     )
-
-
-def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None, latest: int) -> bool:
-    """Read one chunk into a C-contiguous array; False where it is of another length."""
-    room = out.reshape(-1).view(np.uint8)
-    if decoder is None:
-        if os.stat(name).st_size != room.nbytes:
-            return False
-        with open(name, "rb", buffering=0) as file:
-            _fill(file, room, latest)
-        return True
-    data = _read_file(name, latest)
-    size, codec = decoder
-    try:
-        promised = size(data)
-    except EOFError as error:
-        raise StoreError(
-            f"The chunk {name!r} is cut off: {error}. Write the store again, or delete this file "
-            "if its values may be the fill value."
-        ) from error
-    if promised != room.nbytes:
-        return False
-    codec.decode(data, out=room)
-    return True
-
-
-def read_chunks(
-    array: zarr.Array,
-    selection: Any,
-    out: NDArray[Any] | None = None,
-    latest: int = sys.maxsize,
-) -> NDArray[Any] | None:
-    """Read a part of a Zarr array as ``array[selection]`` does, in this thread, into `out`.
-
-    None where Zarr has to read it. A chunk in Blosc that is cut off, which Zarr would answer with
-    other values, and a file newer than `latest` (ns) are a StoreError. Holds one encoded chunk
-    beside the result, and one decoded where the selection cuts it.
-    """
-    layout, wanted = _layout(array), _ranges(selection, array.shape)
-    if layout is None or wanted is None:
-        return None
-    folder, chunks, decoder = layout
-    shape = tuple(len(one) for one in wanted)
-    if out is None:
-        out = spare(shape, array.dtype)
-    try:
-        for place in _touched(wanted, chunks):
-            name = os.path.join(folder, array.metadata.encode_chunk_key(place))
-            inside, target = [], []
-            for number, size, one in zip(place, chunks, wanted, strict=True):
-                low, high = max(one.start, number * size), min(one.stop, (number + 1) * size)
-                inside.append(slice(low - number * size, high - number * size))
-                target.append(slice(low - one.start, high - one.start))
-            here = out[tuple(target)]
-            whole = here.shape == chunks and here.flags.c_contiguous
-            room = here if whole else spare(chunks, array.dtype)
-            if not _decode(name, room, decoder, latest):
-                return None
-            if not whole:
-                here[...] = room[tuple(inside)]
-            # Before memory for the next is taken.
-            del room
-    except StoreError:
-        raise
-    except (OSError, EOFError, ValueError, RuntimeError, MemoryError):
-        # Zarr knows what that means, or says it.
-        return None
-    return out
 
 
 #: Arrays whose store this process has seen, and how new their files may be.
@@ -556,10 +418,9 @@ class StoredArray:
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
 
-    def read(self, selection: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Read a part, into `out` (of its shape and dtype, C-contiguous) where that is given."""
+    def read(self, selection: Any) -> NDArray[Any]:
         return persistently(
-            lambda: self._read(selection, out), lambda: self._part(selection), self.retries
+            lambda: self._read(selection), lambda: self._part(selection), self.retries
         )
 
     def _part(self, selection: Any) -> str:
@@ -572,20 +433,16 @@ class StoredArray:
         )
         return f"{self.name!r} at [{', '.join(shown)}]"
 
-    def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
-        latest = self.check()
+    def _read(self, selection: Any) -> NDArray[Any]:
+        self.check()
         # What is absent may be so for the client.
         if self._files is not None:
             self._files.check(whole=False)
+        if _is_blosc(self.array):
+            for _, file in self._files_of(selection):
+                _check_not_cut(self.array, file)
         try:
-            found = read_chunks(self.array, selection, out, latest)
-            if found is not None:
-                values = found
-            elif out is None:
-                values = np.asarray(self.array[selection])
-            else:
-                self.array.get_basic_selection(selection, out=NDBuffer.from_numpy_array(out))
-                values = out
+            values = np.asarray(self.array[selection])
         except MemoryError as error:
             raise MemoryPlanError(
                 f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "
@@ -598,8 +455,7 @@ class StoredArray:
                 f"{redact(error)}): its data or metadata are damaged, or of a format that this "
                 "version of Zarr does not know. Copy or write them again."
             ) from error
-        if found is None:
-            self.check_chunks(selection)
+        self.check_chunks(selection)
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         is_fill = np.isnan if fill != fill else partial(eq, fill)
@@ -609,6 +465,17 @@ class StoredArray:
             self.check(again=True)
         return values
 
+    def _files_of(self, selection: Any) -> Iterator[tuple[int, str]]:
+        """Yield numbers and local files of the chunks of a selection; of all, if it is unusual."""
+        grid = _grid(self.array)
+        if grid is None:
+            return
+        folder, sizes, counts = grid
+        wanted = _ranges(selection, self.shape) or [range(size) for size in self.shape]
+        for place in _touched(wanted, sizes):
+            number = int(np.ravel_multi_index(place, counts)) if place else 0
+            yield number, os.path.join(folder, self.array.metadata.encode_chunk_key(place))
+
     def check_chunks(self, selection: Any) -> None:
         """Raise where Zarr has read other chunks than the client opened, or filled absent ones."""
         latest = self.check()
@@ -616,17 +483,12 @@ class StoredArray:
             if (_time_of(self._first_file) or 0) > latest:
                 raise _replaced(self._first_file)
             return
-        grid, wanted = _grid(self.array), _ranges(selection, self.shape)
-        if grid is None or wanted is None:
-            return
-        folder, sizes, counts = grid
         seen: NDArray[np.uint8] | None = None
-        for place in _touched(wanted, sizes):
-            file = os.path.join(folder, self.array.metadata.encode_chunk_key(place))
+        for number, file in self._files_of(selection):
             changed = _time_of(file)
             if changed is None:
                 seen = self._seen_chunks() if seen is None else seen
-                if seen is not None and seen[np.ravel_multi_index(place, counts) if place else 0]:
+                if seen is not None and seen[number]:
                     raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
                 # It may have been there: then its folder has changed since.
                 file = str(next(one for one in Path(file).parents if one.exists()))

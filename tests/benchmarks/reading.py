@@ -32,7 +32,6 @@ from distributed import Client, LocalCluster
 import daskclust
 from daskclust.engine.blocks import as_matrix
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, no_statistics
-from daskclust.kernels.scratch import recycle
 from daskclust.storage.seen import StoredArray
 
 MIB = 2**20
@@ -212,7 +211,7 @@ def pieces(path: Path, k: int, count: int = 30) -> dict[str, float]:
         timed("kernel", lambda: accumulate(rows, centers, segments=ends, into=into))
         return int(x.nbytes)
 
-    with ThreadPoolExecutor(1, initializer=recycle) as reader:
+    with ThreadPoolExecutor(1) as reader:
         into = no_statistics(*centers.shape)
         reader.submit(chunk, 0, into).result()
         spent.update(dict.fromkeys(PIECES, 0.0))

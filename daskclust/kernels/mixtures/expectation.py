@@ -28,7 +28,7 @@ from daskclust.kernels.mixtures.densities import (
     tile_rows,
     with_holes,
 )
-from daskclust.kernels.scratch import Scratch, spare
+from daskclust.kernels.scratch import Scratch
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
@@ -346,7 +346,7 @@ class RepeatedRows:
         n, p = self._x.shape
         if 3 * n * p > _KEPT_VALUES:
             return None
-        made = spare((n, 3 * p), np.float64)
+        made = np.empty((n, 3 * p))
         deviations(self._x, self._shift, made)
         return made, with_holes(self._x)
 
