@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,7 +60,7 @@ from daskclust.engine.tasks import (
 )
 from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.exceptions import ChunkError, PerformanceWarning
-from daskclust.storage.reads import Retries, is_passing
+from daskclust.storage.reads import Retries
 
 #: Groups a thread, for input that is read on the way: evens out slow reads.
 _LAZY_GROUPS = 2
@@ -344,17 +342,19 @@ def _bind_cluster(
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:
-    """Wait until a cluster holds some chunks; those of the user that failed are tried again."""
-    retries = Retries.configured()
-    for number in itertools.count(1):
-        failed = arrive(client, "the reading of the data", futures)
-        if not failed:
-            return
-        pause = retries.pause(number)
-        if pause is None or not is_passing(failed[0].exception()):
+    """Wait until a cluster holds some chunks; chunks of the user that failed are retried."""
+    failed: list[Any] = []
+
+    def wait() -> None:
+        if failed:
+            retry(client, failed)
+        failed[:] = arrive(client, "the reading of the data", futures)
+        if failed:
             failed[0].result()
-        time.sleep(pause or 0.0)
-        retry(client, failed)
+
+    # The limit of the time is one for each request, not for all of the data.
+    retries = replace(Retries.configured(), timeout=None)
+    retries.attempts(lambda state: state.outcome.result())(wait)
 
 
 def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,25 +10,11 @@ from typing import Any, TypeVar
 from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.reads import Retries, persistently, unwritten
-from daskclust.storage.stores import check_protocol, local_path, opening_errors
+from daskclust.storage.stores import check_protocol, local_path, opening_errors, url_options
 from daskclust.storage.surface import walks
 from daskclust.storage.urls import redact
 
 T = TypeVar("T")
-
-
-def url_options(place: str) -> dict[str, Any]:
-    """Return the options by which fsspec gives up HTTP servers that do not answer."""
-    protocols = {"http", "https"}.intersection(re.split("::|://", place))
-    if not protocols:
-        return {}
-    try:
-        from aiohttp import ClientTimeout
-    except ImportError:
-        # Told where the URL is opened.
-        return {}
-    limit = ClientTimeout(total=Retries.configured().timeout)
-    return {protocol: {"client_kwargs": {"timeout": limit}} for protocol in protocols}
 
 
 def unanswered(error: BaseException) -> bool:

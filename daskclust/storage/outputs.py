@@ -20,11 +20,12 @@ from daskclust.storage.atomic import new_place, remove_stale, reserved
 from daskclust.storage.seen import stored_chunks
 from daskclust.storage.stores import (
     INCOMPLETE,
+    at_url,
     check_protocol,
+    forget_listings,
     holds_version_2,
     local_path,
     opening_errors,
-    retrying,
 )
 from daskclust.storage.urls import redact
 
@@ -232,20 +233,21 @@ class Group(Output):
 
 
 async def _names(store: Store, inner: str) -> list[str]:
+    forget_listings(store)
     return sorted([name.rstrip("/") async for name in store.list_dir(inner)])
 
 
 def resolve(target: Any) -> tuple[Store, str]:
     """Return the store, and the path inside it, that a target which is no folder means."""
     if isinstance(target, Store):
-        return retrying(target), ""
+        return target, ""
     if isinstance(target, zarr.storage.StorePath):
-        return retrying(target.store), target.path
+        return target.store, target.path
     if isinstance(target, dict):
         return zarr.storage.MemoryStore(target), ""
     if isinstance(target, str):
         with opening_errors(target):
-            return retrying(zarr.storage.FsspecStore.from_url(target)), ""
+            return at_url(target), ""
     raise TypeError(
         f"store is a {type(target).__name__}; a new group needs a path, a URL or a zarr store."
     )
@@ -339,6 +341,7 @@ def _sign(group: zarr.Group, kind: str) -> None:
 
 def check_written(array: zarr.Array) -> None:
     """Raise where chunks that tasks wrote, empty ones included, are not in the store; lists it."""
+    forget_listings(array.store)
     written = array.nchunks_initialized
     if written == array.nchunks:
         return

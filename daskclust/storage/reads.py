@@ -1,4 +1,4 @@
-"""Reads and writes that fail now and then: tried again, and named where they fail for good."""
+"""Retries of reads of blocks and writes of chunks, and errors that name what failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,14 @@ from typing import Any, TypeVar, cast
 
 import dask
 from dask.utils import parse_timedelta
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential,
+)
 
 from daskclust.config import check_settings
 from daskclust.exceptions import ClusterError, DaskclustError, ReadError, StoreError
@@ -100,18 +107,20 @@ _LASTING_NUMBERS = {
 }
 #: Answers of HTTP that ask for another try, among those that say the request is wrong.
 _TRY_AGAIN = (408, 425, 429)
-#: Share of the time limit after which an error counts as no answer: clocks differ.
-_ABOUT = 0.9
-#: Longest pause between two tries, in seconds.
+#: Longest pause between two attempts, in seconds.
 _LONGEST = 30.0
+#: Retries of a request by GDAL itself, and seconds between them.
+_GDAL_RETRIES, _GDAL_DELAY = 2, 1
 
 
-def is_passing(error: Exception) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Whether an error may be gone when a read is tried again.
 
     Libraries that read from networks have errors of their own, many derived from ``Exception``
     alone: whatever is not known to last is passing.
     """
+    if not isinstance(error, Exception):
+        return False
     if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
         return False
     status = getattr(error, "status", None)
@@ -122,9 +131,10 @@ def is_passing(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class Retries:
-    """Number of further tries of a failed read, and the seconds before the first of them.
+    """Number of retries of a read or write, and the seconds before the first of them.
 
-    They double from one to the next, up to 30. After `timeout` seconds a store does not answer.
+    The pause doubles from one retry to the next, up to 30 seconds. A store that has not answered
+    for twice the `timeout` is given up.
     """
 
     count: int = 0
@@ -141,11 +151,15 @@ class Retries:
         timeout = None if patience is None else float(parse_timedelta(patience))
         return cls(count, backoff, timeout)
 
-    def pause(self, number: int) -> float | None:
-        """Return the seconds before a further try, counted from 1; None where there is none."""
-        if number > self.count:
-            return None
-        return min(_LONGEST, self.backoff * 2.0 ** (number - 1))
+    def attempts(self, give_up: Callable[[RetryCallState], Any]) -> Retrying:
+        """Return a caller of functions, which calls `give_up` after the last attempt."""
+        stop: Any = stop_after_attempt(self.count + 1)
+        return Retrying(
+            retry=retry_if_exception(is_passing),
+            stop=stop if self.timeout is None else stop | stop_after_delay(2 * self.timeout),
+            wait=wait_exponential(multiplier=self.backoff, max=_LONGEST),
+            retry_error_callback=give_up,
+        )
 
 
 #: For what is no read, or is tried again elsewhere.
@@ -213,44 +227,6 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-class Tries:
-    """Decides after a failed call: another try, or an error made by ``failed(message, cause)``."""
-
-    def __init__(
-        self,
-        retries: Retries,
-        what: Callable[[], str],
-        failed: Callable[[str, Exception], Exception] = ReadError,
-        done: str = "read",
-    ) -> None:
-        self._retries, self._what, self._failed, self._done = retries, what, failed, done
-        self._began = self._tried = time.monotonic()
-        self._count = self._unanswered = 0
-
-    def pause_after(self, error: Exception) -> float:
-        """Return the seconds to wait before the next try, or raise the final error.
-
-        A store that did not answer is asked only once more: it takes that long each time.
-        """
-        if not is_passing(error) or not self._retries.count:
-            raise error
-        now = time.monotonic()
-        self._count += 1
-        limit = self._retries.timeout
-        self._unanswered += limit is not None and now - self._tried > _ABOUT * limit
-        pause = self._retries.pause(self._count)
-        if pause is not None and self._unanswered < 2:
-            self._tried = now + pause
-            return pause
-        who = f" by the {this_process()}" if on_worker() else ""
-        raise self._failed(
-            f"{self._what()} could not be {self._done} in {self._count} tries over "
-            f"{now - self._began:.1f} s{who}: {reason_of(error)}. Check the store, or raise "
-            "daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
-            error,
-        ) from error
-
-
 def persistently(
     call: Callable[[], T],
     what: Callable[[], str],
@@ -258,15 +234,22 @@ def persistently(
     failed: Callable[[str, Exception], Exception] = ReadError,
     done: str = "read",
 ) -> T:
-    """Call a function, and again where it fails in a way that may pass; see :class:`Tries`."""
-    tries = Tries(retries, what, failed, done)
-    while True:
-        try:
-            with patience_of_gdal(retries.timeout):
-                return call()
-        except Exception as error:
-            pause = tries.pause_after(error)
-        time.sleep(pause)
+    """Call a function, and again after an error that may pass; raise ``failed(message, cause)``."""
+
+    def give_up(state: RetryCallState) -> T:
+        error = cast("Exception", cast("Any", state.outcome).exception())
+        if not retries.count:
+            raise error
+        who = f" by the {this_process()}" if on_worker() else ""
+        raise failed(
+            f"{what()} could not be {done} in {state.attempt_number} tries over "
+            f"{state.seconds_since_start or 0:.1f} s{who}: {reason_of(error)}. Check the store, or "
+            "raise daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
+            error,
+        ) from error
+
+    with patience_of_gdal(retries.timeout):
+        return cast("T", retries.attempts(give_up)(call))
 
 
 def unwritten(message: str, cause: Exception) -> StoreError:
@@ -275,7 +258,7 @@ def unwritten(message: str, cause: Exception) -> StoreError:
 
 
 def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
-    """Let GDAL, if it is imported, give up servers that send nothing for some seconds."""
+    """Let GDAL, if it is imported, retry requests, and give up servers that send nothing."""
     rasterio = sys.modules.get("rasterio")
     if rasterio is None or timeout is None:
         return nullcontext()
@@ -287,6 +270,8 @@ def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
             GDAL_HTTP_CONNECTTIMEOUT=seconds,
             GDAL_HTTP_LOW_SPEED_TIME=seconds,
             GDAL_HTTP_LOW_SPEED_LIMIT=1,
+            GDAL_HTTP_MAX_RETRY=_GDAL_RETRIES,
+            GDAL_HTTP_RETRY_DELAY=_GDAL_DELAY,
         ),
     )
 

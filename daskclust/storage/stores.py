@@ -1,21 +1,17 @@
-"""Zarr stores: opening them, persistent requests, and what attributes say about values."""
+"""Zarr stores: opening them, and what attributes say about values."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import contextlib
 import hashlib
 import os
+import re
 import struct
 import zlib
 from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
     Callable,
-    Iterable,
     Iterator,
     Sequence,
 )
@@ -28,14 +24,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 import zarr
-from dask.utils import format_time
-from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.abc.store import Store
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
-from daskclust.exceptions import ReadError
-from daskclust.storage.reads import Retries, Tries, unwritten
+from daskclust.storage.reads import Retries, persistently
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.urls import redact
 
@@ -45,144 +38,10 @@ T = TypeVar("T")
 _AT_HAND = (LocalStore, MemoryStore, ZipStore)
 
 
-def retrying(store: Store) -> Store:
-    """Return the store, its requests made again where it may be out of reach for a while."""
-    if type(store) in _AT_HAND or isinstance(store, RetryingStore):
-        return store
-    return RetryingStore(store)
-
-
-def underlying(store: Any) -> Any:
-    return store._store if isinstance(store, RetryingStore) else store
-
-
-class RetryingStore(WrapperStore[Store]):
-    """A store of which every request is made again if need be: all have the same effect then."""
-
-    def __init__(self, store: Store, retries: Retries | None = None) -> None:
-        super().__init__(store)
-        self.retries = Retries.configured() if retries is None else retries
-
-    def _with_store(self, store: Store) -> RetryingStore:
-        return type(self)(store, self.retries)
-
-    def with_read_only(self, read_only: bool = False) -> RetryingStore:
-        return self._with_store(self._store.with_read_only(read_only))
-
-    def __str__(self) -> str:
-        return str(self._store)
-
-    def __repr__(self) -> str:
-        return repr(self._store)
-
-    async def _again(
-        self,
-        request: Callable[[], Awaitable[T]],
-        key: str,
-        failed: Callable[[str, Exception], Exception] = ReadError,
-        done: str = "read",
-        *,
-        timed: bool = True,
-    ) -> T:
-        tries = Tries(self.retries, lambda: self._name(key), failed, done)
-        while True:
-            try:
-                return await self._in_time(request()) if timed else await request()
-            except Exception as error:
-                pause = tries.pause_after(error)
-            await asyncio.sleep(pause)
-
-    def _name(self, key: str) -> str:
-        place: Any = self._store
-        if isinstance(place, FsspecStore):
-            place = place.fs.unstrip_protocol(place.path)
-        return f"{key!r} of {redact(place)!r}" if key else repr(redact(place))
-
-    async def _in_time(self, request: Awaitable[T]) -> T:
-        try:
-            return await asyncio.wait_for(request, self.retries.timeout)
-        except TimeoutError as error:
-            if str(error) or self.retries.timeout is None:
-                raise
-            raise TimeoutError(f"no answer within {format_time(self.retries.timeout)}") from None
-
-    async def _write(self, request: Callable[[], Awaitable[T]], key: str, done: str) -> T:
-        if done == "removed":
-            self._forget_listings()
-        # A whole folder may be removed: as many requests as there are objects.
-        return await self._again(request, key, unwritten, done, timed=done == "written")
-
-    async def _all(self, names: Callable[[], AsyncIterator[str]], prefix: str = "") -> list[str]:
-        async def found() -> list[str]:
-            return [name async for name in names()]
-
-        self._forget_listings()
-        # A long listing is many requests; libraries have time limits for each.
-        return await self._again(found, prefix, done="listed", timed=False)
-
-    def _forget_listings(self) -> None:
-        """Let file systems list anew: others may have written since."""
-        if isinstance(self._store, FsspecStore):
-            self._store.fs.invalidate_cache()
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        return await self._again(lambda: self._store.get(key, prototype, byte_range), key)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        wanted = list(key_ranges)
-        name = wanted[0][0] if wanted else ""
-        return await self._again(lambda: self._store.get_partial_values(prototype, wanted), name)
-
-    async def _get_many(
-        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
-    ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
-        for key, prototype, byte_range in requests:
-            yield key, await self.get(key, prototype, byte_range)
-
-    async def getsize(self, key: str) -> int:
-        return await self._again(lambda: self._store.getsize(key), key)
-
-    async def exists(self, key: str) -> bool:
-        return await self._again(lambda: self._store.exists(key), key)
-
-    async def is_empty(self, prefix: str) -> bool:
-        return await self._again(
-            lambda: self._store.is_empty(prefix), prefix, done="listed", timed=False
-        )
-
-    async def set(self, key: str, value: Buffer) -> None:
-        await self._write(lambda: self._store.set(key, value), key, "written")
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        await self._write(lambda: self._store.set_if_not_exists(key, value), key, "written")
-
-    async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
-        await asyncio.gather(*(self.set(key, value) for key, value in values))
-
-    async def delete(self, key: str) -> None:
-        await self._write(lambda: self._store.delete(key), key, "removed")
-
-    async def delete_dir(self, prefix: str) -> None:
-        await self._write(lambda: self._store.delete_dir(prefix), prefix, "removed")
-
-    async def clear(self) -> None:
-        await self._write(self._store.clear, "", "removed")
-
-    async def list(self) -> AsyncIterator[str]:
-        for name in await self._all(self._store.list):
-            yield name
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        for name in await self._all(lambda: self._store.list_prefix(prefix), prefix):
-            yield name
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        for name in await self._all(lambda: self._store.list_dir(prefix), prefix):
-            yield name
+def forget_listings(store: Store) -> None:
+    """Let a file system list again: other processes may have written since."""
+    if isinstance(store, FsspecStore):
+        store.fs.invalidate_cache()
 
 
 def holds_version_2(store: Store, inner: str) -> bool:
@@ -206,7 +65,6 @@ _PLAIN_STORES = (*_AT_HAND, FsspecStore)
 
 
 def local_path(store: object) -> Path | None:
-    store = underlying(store)
     if isinstance(store, zarr.storage.LocalStore):
         return Path(store.root).absolute()
     if isinstance(store, os.PathLike):
@@ -228,7 +86,6 @@ def check_protocol(place: object) -> None:
     """
     if isinstance(place, zarr.storage.StorePath):
         place = place.store
-    place = underlying(place)
     if isinstance(place, str):
         # Protocols may be chained, as in simplecache::https://...
         protocols = {link.partition("://")[0] for link in place.split("::") if "://" in link}
@@ -251,7 +108,7 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
         node: zarr.Group | zarr.Array = store
     elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
         # A store of the user's own class: its additions to reading files must not be lost.
-        node = zarr.open(retrying(store), mode="r" if store.read_only else "r+")
+        node = _open(store, "r" if store.read_only else "r+")
     else:
         path = local_path(store)
         if path is not None and not path.exists():
@@ -268,10 +125,8 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
             target = zarr.storage.ZipStore(path, mode="r")
         with opening_errors(store):
             if path is None and isinstance(store, str):
-                target = zarr.storage.FsspecStore.from_url(store, read_only=True)
-            if isinstance(target, Store):
-                target = retrying(target)
-            node = zarr.open(target, mode="r")
+                target = at_url(store, read_only=True)
+            node = _open(target, "r")
     with opening_errors(store):
         _check_attributes(node)
     if node.attrs.get(INCOMPLETE):
@@ -280,6 +135,35 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
             "for the writer, or write it again."
         )
     return node
+
+
+def _open(target: Any, mode: Any) -> zarr.Group | zarr.Array:
+    name = str(target.root) if isinstance(target, LocalStore) else redact(target)
+    return _read(lambda: zarr.open(target, mode=mode), repr(name))
+
+
+def _read(call: Callable[[], T], name: str) -> T:
+    """Read metadata persistently."""
+    return persistently(call, lambda: f"The metadata of {name}", Retries.configured())
+
+
+def at_url(url: str, *, read_only: bool = False) -> FsspecStore:
+    """Return the store at a URL; a web server that does not answer in time is an error."""
+    return FsspecStore.from_url(url, storage_options=url_options(url), read_only=read_only)
+
+
+def url_options(place: str) -> dict[str, Any]:
+    """Return the options by which fsspec gives up HTTP servers that do not answer."""
+    protocols = {"http", "https"}.intersection(re.split("::|://", place))
+    if not protocols:
+        return {}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:
+        # Told where the URL is opened.
+        return {}
+    limit = ClientTimeout(total=Retries.configured().timeout)
+    return {protocol: {"client_kwargs": {"timeout": limit}} for protocol in protocols}
 
 
 @contextmanager
@@ -330,7 +214,7 @@ def _damaged(store: Any, error: Exception) -> ValueError:
 def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
     """Open all arrays of a group; damaged metadata are an error that names the store."""
     with opening_errors(group.store):
-        found = dict(group.arrays())
+        found = _read(lambda: dict(group.arrays()), repr(redact(group.store)))
         for array in found.values():
             _check_attributes(array)
         return found
@@ -339,7 +223,7 @@ def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
 def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
     """Open one array of a group, or return None; errors are those of :func:`arrays_of`."""
     with opening_errors(group.store):
-        found = group.get(name)
+        found = _read(lambda: group.get(name), repr(redact(group.store)))
         if not isinstance(found, zarr.Array):
             return None
         _check_attributes(found)
@@ -359,7 +243,7 @@ def stamp(files: StoredArray | Sequence[Path]) -> str | None:
     None without any.  The cost is one look at each file, about 100 000 a second.
     """
     if isinstance(files, StoredArray):
-        store = underlying(files.store)
+        store = files.store
         if isinstance(store, zarr.storage.LocalStore):
             walked = os.walk(Path(store.root) / files.path)
             files = sorted(Path(top) / name for top, _, names in walked for name in names)

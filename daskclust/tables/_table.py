@@ -22,12 +22,12 @@ from daskclust._types import Ints
 from daskclust._warnings import warn
 from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import DaskclustWarning, ReadError
-from daskclust.storage.files import matching, unanswered, url_options
+from daskclust.storage.files import matching, unanswered
 from daskclust.storage.npy import NewNpy, NpyOutput
 from daskclust.storage.outputs import Group, Output, check_written, finite, json_text, new_group
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
 from daskclust.storage.seen import SeenFiles, StoredArray
-from daskclust.storage.stores import local_path, open_store
+from daskclust.storage.stores import local_path, open_store, url_options
 from daskclust.storage.urls import redact, redact_all
 from daskclust.tables._arrays import SHOWN, as_lists, stored_vectors
 from daskclust.tables._csv import HEAD_BYTES, Head, HeadError

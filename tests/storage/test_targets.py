@@ -21,7 +21,7 @@ from daskclust.cube import area_table
 from daskclust.exceptions import ModelFormatError
 from daskclust.storage.atomic import hidden_sibling, new_place, put_in_place, remove_stale
 from daskclust.storage.outputs import Group, new_group
-from daskclust.storage.stores import INCOMPLETE, open_store, underlying
+from daskclust.storage.stores import INCOMPLETE, open_store
 
 DIMS = ("y", "x", "band")
 
@@ -300,11 +300,11 @@ def test_a_store_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
     for read_only in (False, True):
         Noted.reads.clear()
         opened = daskclust.open_cube(Noted(tmp_path / "scene.zarr", read_only=read_only))
-        assert type(underlying(opened.stored.array.store)) is Noted
+        assert type(opened.stored.array.store) is Noted
         assert opened.samples.compute().shape == (16, 2)
         assert "cube/c/0/0/0" in Noted.reads
     written = opened.write_labels(np.zeros(16, int), Noted(tmp_path / "l.zarr"))
-    assert type(underlying(written.store)) is Noted
+    assert type(written.store) is Noted
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/a", "simplecache::https://127.0.0.1:9/a"])

@@ -14,9 +14,10 @@ import numpy as np
 from daskclust.cube._georeference import Described
 from daskclust.cube.formats.found import OF_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
-from daskclust.storage.files import unanswered, url_options
+from daskclust.storage.files import unanswered
 from daskclust.storage.npy import NpyFile
 from daskclust.storage.seen import SeenFiles
+from daskclust.storage.stores import url_options
 from daskclust.storage.urls import redact
 
 
