@@ -38,8 +38,6 @@ from daskclust.storage.reads import NEVER_AGAIN, Retries, files_in
 from daskclust.storage.seen import (
     Seen,
     SeenFiles,
-    SeenStore,
-    SlicedByOthers,
     StoredArray,
     arrays_in,
 )
@@ -117,17 +115,12 @@ def graph_behind(array: Any) -> ArrayGraph:
     for key, node in graph.items():
         for array in arrays_in(node):
             if id(array) not in looked:
-                looked[id(array)] = SeenStore(array)
+                looked[id(array)] = StoredArray(array)
             seen.setdefault(key, []).append(looked[id(array)])
         for file in files_in({key: node}):
             if file not in looked:
                 looked[file] = SeenFiles([file])
             seen.setdefault(key, []).append(looked[file])
-    for key in _only_sliced(graph, inputs, leaves.intersection(seen)):
-        value = _held(graph[key])
-        around = [*arrays_in(value)]
-        if len(around) == 1 and value is not around[0] and hasattr(value, "shape"):
-            graph[key] = SlicedByOthers(value, around[0])
     return ArrayGraph(keys, graph, inputs, leaves, seen, values)
 
 

@@ -1,10 +1,10 @@
-"""Zarr arrays in tasks: every process must see the store that the client opened.
+"""Zarr arrays and files in tasks: every process must see what the client opened.
 
-Zarr answers with fill values where files are absent, and creates folders where it writes.  So in
-a worker, before its first read and every write, the metadata of an array must be those that the
-client saw; where a chunk has no file, the client must have seen none either; some files must hold
-the same bytes, which those of an older copy do not; and no file that is read may be newer than the
-opening.  Stores that are no local folders do not tell how old a chunk is but for another request.
+Zarr returns fill values for chunks without a file, and creates folders when it writes.  So each
+process compares every Zarr array once with what the client saw, before it reads: the metadata, and
+for a local folder which chunks have a file, and bytes of some of them.  Local files are compared by
+size and sampled bytes.  A process also compares the metadata again before each write, and if a
+read returns only fill values.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import sys
-import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import prod
@@ -34,7 +31,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
-from daskclust.storage.reads import Retries, persistently, this_process, unseen, unwritten
+from daskclust.storage.reads import Retries, persistently, unseen, unwritten
 from daskclust.storage.surface import inside_xarray
 from daskclust.storage.urls import redact
 
@@ -126,38 +123,19 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
     return np.fromiter((key(place) in found for place in places), bool, int(np.prod(counts)))
 
 
-def _some_files(array: zarr.Array, among: NDArray[np.intp] | None = None) -> list[str]:
-    """Return some files of chunks (or shards): of these, or all, by their numbers in grid order.
-
-    Local ones only; the first and the last are among them.
-    """
+def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
+    """Return local files of some chunks (or shards) of these numbers, with the first and last."""
     grid = _grid(array)
     if grid is None:
         return []
     folder, _, counts = grid
-    n = prod(counts) if among is None else len(among)
-    numbers = np.linspace(0, n - 1, min(n, _SAMPLED)).astype(np.intp)
-    numbers = numbers if among is None else among[numbers]
-    places = (tuple(map(int, np.unravel_index(at, counts))) if counts else () for at in numbers)
-    return [os.path.join(folder, array.metadata.encode_chunk_key(place)) for place in places]
+    some = np.linspace(0, len(numbers) - 1, min(len(numbers), _SAMPLED)).astype(np.intp)
+    places = (map(int, np.unravel_index(at, counts) if counts else ()) for at in numbers[some])
+    return [os.path.join(folder, array.metadata.encode_chunk_key(tuple(at))) for at in places]
 
 
-def _time_of(file: str) -> int | None:
-    try:
-        return os.stat(file).st_mtime_ns
-    except OSError:
-        return None
-
-
-def _replaced(name: str) -> StoreError:
-    return StoreError(
-        f"{name!r} is another file than the one that was opened, or has changed; expected one that "
-        "stays as it is, and that workers see as the client does. Open it again."
-    )
-
-
-#: Arrays whose store this process has seen, and how new their files may be.
-_seen: dict[Any, int] = {}
+#: Keys and chunks of the arrays that this process has compared.
+_seen: set[tuple[str, bytes | None]] = set()
 #: Bytes of a list of chunks that travels with an array; where it is longer, none does.
 _MOST_PACKED = 2**16
 #: Bytes of metadata that are believed to be metadata.
@@ -202,15 +180,15 @@ def metadata_digest(array: zarr.Array) -> str | None:
     return hashlib.sha256(content).hexdigest()
 
 
-#: Size and time of the files that were compared in this process, by keys of :class:`SeenFiles`.
-_stamps: dict[str, dict[str, tuple[int, int]]] = {}
+def _unpacked(listed: bytes) -> NDArray[np.uint8]:
+    return np.unpackbits(np.frombuffer(zlib.decompress(listed), np.uint8))
 
 
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
-    Sizes and some bytes are compared, once in each process; times are not: copies have their own.
-    A file whose size or time changes in a process after that is another one.
+    Sizes and sampled bytes are compared, but not times: copies have their own.  A process reads
+    the bytes again only if the size or time of a file has changed.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -219,45 +197,23 @@ class SeenFiles:
             for path in sorted(map(str, paths))
             if os.path.isabs(path) and os.path.isfile(path)
         }
-        stamped = self._stamped()
-        # What was written anew, and opened again, is another one for workers, too.
-        self._key = hashlib.sha256(repr((self._found, stamped)).encode()).hexdigest()
-        _stamps[self._key] = stamped
 
-    def _stamped(self) -> dict[str, tuple[int, int]]:
-        stamped = {}
-        for path in self._found:
-            with suppress(OSError):
-                found = os.stat(path)
-                stamped[path] = found.st_size, found.st_mtime_ns
-        return stamped
-
-    def check(self, *, whole: bool = True) -> None:
-        """Raise where this process sees other files; without `whole`, it may lack some."""
-        if self._key in _stamps:
-            if not whole:  # Chunks of a store, which may be written anew.
-                return
-            before = _stamps[self._key]
-            # What is gone is told by who reads it; an open file can still be read.
-            changed = [path for path, now in self._stamped().items() if before.get(path) != now]
-            if changed:
-                raise _replaced(changed[0])
-            return
+    def check(self) -> None:
+        """Raise if this process sees other files."""
         for path, (size, content) in self._found.items():
-            if not whole and not os.path.exists(path):
-                continue
-            here = os.stat(path).st_size
+            here, now = _look(path)
             if here != size:
                 raise unseen(
                     repr(path),
                     verb=f"sees {here} bytes at",
-                    who=f"of which the client opened {size}",
+                    who=f"of which the client opened {size} (if it was changed, open it again)",
                 )
-            if _look(path)[1] != content:
+            if now != content:
                 raise unseen(
-                    repr(path), verb="sees other values in", who="than the client when it opened it"
+                    repr(path),
+                    verb="sees other values in",
+                    who="than the client at its opening (if it was changed, open it again)",
                 )
-        _stamps[self._key] = self._stamped()
 
     def having_read(self, block: Any) -> Any:
         """Return a block that was read of the files, after :meth:`check`."""
@@ -271,7 +227,7 @@ def _look(path: str) -> tuple[int, str]:
     return found.st_size, _content(path, found.st_size, found.st_mtime_ns)
 
 
-@lru_cache(maxsize=2**12)
+@lru_cache(maxsize=2**16)
 def _content(path: str, size: int, changed: int) -> str:
     sha = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
@@ -282,12 +238,11 @@ def _content(path: str, size: int, changed: int) -> str:
 
 
 class StoredArray:
-    """A Zarr array, for tasks: reads and writes of another store are errors.
+    """A Zarr array in tasks, its own or those of others: another store is an error.
 
-    Costs a read of metadata in each process, and for each block that is written or holds fill
-    values alone.  An array in a local folder that
-    travels costs a list of its files and a look into 16, in each process, too.  A chunk that
-    is newer than the opening is another one; its time is asked of the open file.
+    Each process reads the metadata once, and again for each block that is written or holds only
+    fill values.  A process to which an array in a local folder travels also lists its files and
+    reads bytes of 16 of them, once.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
@@ -304,29 +259,24 @@ class StoredArray:
         self.retries = Retries.configured() if retries is None else retries
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
-        self._opened = time.time_ns()
-        if any((_time_of(file) or 0) > self._opened for file in _some_files(array)):
-            # The clock of the file system is ahead: its times say nothing.
-            self._opened = sys.maxsize
         self._pickled: bytes
         #: In a process that it travelled to: which chunks the client saw, packed.
         self._listed: bytes | None = None
-        self._files: SeenFiles | None = None
-        if type(array.store) is zarr.storage.ZipStore:
-            self._files = SeenFiles([array.store.path])
+        self._some: SeenFiles | None = None
+        is_zip = type(array.store) is zarr.storage.ZipStore
+        self._archive = SeenFiles([array.store.path] if is_zip else ())
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"array", "_list", "_sample"}
         state = {name: value for name, value in self.__dict__.items() if name not in own}
         # Where the archive or a package is missing, a worker that was sent the array would end.
         state.setdefault("_pickled", cloudpickle.dumps(self.array))
-        return {**state, "_listed": self._list, "_files": self._sample}
+        return {**state, "_listed": self._list, "_some": self._sample}
 
     @cached_property
     def array(self) -> zarr.Array:
         """The array, opened by the first task of a process that asks for it."""
-        if self._files is not None:
-            self._files.check(whole=False)
+        self._archive.check()
         found: zarr.Array = pickle.loads(self._pickled)
         return found
 
@@ -347,32 +297,28 @@ class StoredArray:
 
     @cached_property
     def _sample(self) -> SeenFiles | None:
-        """Some files of the chunks, as the client sees them, or the archive; None elsewhere."""
+        """Some files of the chunks, as the client sees them; None for another store."""
         if self._list is None or self._listed is not None:
-            return self._files
-        found = np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(self._list), np.uint8)))
-        return SeenFiles(_some_files(self.array, found))
+            return self._some
+        return SeenFiles(_some_files(self.array, np.flatnonzero(_unpacked(self._list))))
 
-    def _seen_chunks(self) -> NDArray[np.uint8] | None:
-        if self._listed is None:
-            return None
-        return np.unpackbits(np.frombuffer(zlib.decompress(self._listed), np.uint8))
-
-    def compare_chunks(self) -> str | None:
-        """Say which chunks this process lacks of those that the client has; a list of files."""
-        if self._files is not None:
-            self._files.check(whole=False)
-        theirs = self._seen_chunks()
-        mine = None if theirs is None else stored_chunks(self.array)
-        if mine is None or theirs is None:
-            return None
-        lacking = theirs[: len(mine)].astype(bool) & ~mine
-        if not lacking.any():
-            return None
-        return (
-            f"it lacks {lacking.sum()} of the {theirs.sum()} stored chunks of {self.name!r}, and "
-            "would read fill values there: copy the store again, or use a shared file system"
-        )
+    def compare(self) -> None:
+        """Raise if this process sees another array, or lacks chunks that the client has."""
+        self._archive.check()
+        self._check_metadata()
+        mine = None if self._listed is None else stored_chunks(self.array)
+        if mine is None or self._listed is None:
+            return
+        theirs = _unpacked(self._listed)[: len(mine)].astype(bool)
+        lacking = np.flatnonzero(theirs & ~mine)
+        if len(lacking):
+            raise unseen(
+                f"{len(lacking)} of the {theirs.sum()} stored chunks of {self.name!r}, such as "
+                f"{_some_files(self.array, lacking)[0]!r}",
+                who="which the client has, and would read fill values; copy the store again",
+            )
+        if self._some is not None:
+            self._some.check()
 
     def __repr__(self) -> str:
         # Dask logs the arguments of tasks that fail.
@@ -387,33 +333,25 @@ class StoredArray:
         store = redact(self.array.store)
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
-    def check(self, *, again: bool = False) -> int:
-        """Raise where this process sees another array; return how new (ns) its files may be."""
-        mark = self.key, self._opened
-        if self.digest is None or (not again and mark in _seen):
-            return _seen.get(mark, sys.maxsize)
+    def _check_metadata(self) -> None:
+        if self.digest is None:
+            return
         try:
             found = metadata_digest(self.array)
         except FileNotFoundError:
             found = None
-        if found == self.digest:
-            if mark not in _seen:
-                # A copy that was made for a worker since is as new as that.
-                travelled = "_pickled" in self.__dict__
-                is_new = travelled and (_time_of(self._first_file) or 0) > self._opened
-                _seen[mark] = time.time_ns() if is_new else self._opened
-            return _seen[mark]
-        _seen.pop(mark, None)
-        verb = "does not see" if found is None else "sees another array at"
-        raise unseen(repr(self.name), verb=verb)
+        if found != self.digest:
+            _seen.discard((self.key, self._listed))
+            verb = "does not see" if found is None else "sees another array at"
+            raise unseen(repr(self.name), verb=verb)
 
-    @property
-    def _first_file(self) -> str:
-        """The archive, or the file of the metadata in a local folder."""
-        if type(self.store) is zarr.storage.ZipStore:
-            return str(self.store.path)
-        folder = (_grid(self.array) or ("",))[0]
-        return os.path.join(folder, _METADATA[self.array.metadata.zarr_format])
+    def check(self) -> None:
+        """Compare once in each process; an archive each time."""
+        self._archive.check()
+        mark = self.key, self._listed
+        if mark not in _seen:
+            self.compare()
+            _seen.add(mark)
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
@@ -435,11 +373,8 @@ class StoredArray:
 
     def _read(self, selection: Any) -> NDArray[Any]:
         self.check()
-        # What is absent may be so for the client.
-        if self._files is not None:
-            self._files.check(whole=False)
         if _is_blosc(self.array):
-            for _, file in self._files_of(selection):
+            for file in self._files_of(selection):
                 _check_not_cut(self.array, file)
         try:
             values = np.asarray(self.array[selection])
@@ -455,47 +390,24 @@ class StoredArray:
                 f"{redact(error)}): its data or metadata are damaged, or of a format that this "
                 "version of Zarr does not know. Copy or write them again."
             ) from error
-        self.check_chunks(selection)
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         is_fill = np.isnan if fill != fill else partial(eq, fill)
         # The first value alone spares most reads a look at all.
         if values.size and is_fill(values.flat[0]) and is_fill(values).all():
             # The answer of a store that is gone since.
-            self.check(again=True)
+            self._check_metadata()
         return values
 
-    def _files_of(self, selection: Any) -> Iterator[tuple[int, str]]:
-        """Yield numbers and local files of the chunks of a selection; of all, if it is unusual."""
+    def _files_of(self, selection: Any) -> Iterator[str]:
+        """Yield the local files of the chunks of a selection; of all, if it is unusual."""
         grid = _grid(self.array)
         if grid is None:
             return
-        folder, sizes, counts = grid
+        folder, sizes, _ = grid
         wanted = _ranges(selection, self.shape) or [range(size) for size in self.shape]
         for place in _touched(wanted, sizes):
-            number = int(np.ravel_multi_index(place, counts)) if place else 0
-            yield number, os.path.join(folder, self.array.metadata.encode_chunk_key(place))
-
-    def check_chunks(self, selection: Any) -> None:
-        """Raise where Zarr has read other chunks than the client opened, or filled absent ones."""
-        latest = self.check()
-        if type(self.store) is zarr.storage.ZipStore:
-            if (_time_of(self._first_file) or 0) > latest:
-                raise _replaced(self._first_file)
-            return
-        seen: NDArray[np.uint8] | None = None
-        for number, file in self._files_of(selection):
-            changed = _time_of(file)
-            if changed is None:
-                seen = self._seen_chunks() if seen is None else seen
-                if seen is not None and seen[number]:
-                    raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
-                # It may have been there: then its folder has changed since.
-                file = str(next(one for one in Path(file).parents if one.exists()))
-                changed = _time_of(file)
-            if changed is not None and changed > latest:
-                self.check(again=True)
-                raise _replaced(file)
+            yield os.path.join(folder, self.array.metadata.encode_chunk_key(place))
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         persistently(
@@ -507,43 +419,12 @@ class StoredArray:
         )
 
     def _write(self, selection: Any, values: NDArray[Any]) -> None:
-        self.check(again=True)
+        self._check_metadata()
         self.array[selection] = values
 
 
-class SeenStore:
-    """A Zarr array that tasks of others read in ways of their own, as xarray's do."""
-
-    def __init__(self, array: zarr.Array) -> None:
-        self._stored = StoredArray(array)
-
-    def check(self) -> None:
-        key = f"{self._stored.key} and its chunks"
-        if key in _seen:
-            return
-        self._stored.check()
-        if lacking := self._stored.compare_chunks():
-            raise StoreError(f"The {this_process()} does not see the whole store: {lacking}.")
-        _seen[key] = 0
-
-
-class SlicedByOthers:
-    """What lies around a Zarr array, as of xarray, of which tasks take slices of that array."""
-
-    def __init__(self, value: Any, array: zarr.Array) -> None:
-        self.value, self._stored = value, StoredArray(array)
-        self.shape, self.dtype, self.ndim = value.shape, value.dtype, value.ndim
-
-    def __getitem__(self, selection: Any) -> NDArray[Any]:
-        found = np.asarray(self.value[selection])
-        # Of which chunks is known where the layers around neither choose nor turn.
-        if self.shape == self._stored.shape:
-            self._stored.check_chunks(selection)
-        return found
-
-
 #: What a task reads, as the client sees it: to be checked in each process.
-Seen = SeenFiles | SeenStore
+Seen = SeenFiles | StoredArray
 
 
 def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:

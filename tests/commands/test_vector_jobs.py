@@ -174,7 +174,7 @@ def test_a_file_that_changes_is_an_error(tmp_path: Path) -> None:
     np.save(path, vectors())
     table = open_table(path)
     np.save(path, vectors("int16"))
-    with pytest.raises(OSError, match="is another file than the one that was opened"):
+    with pytest.raises(OSError, match="if it was changed, open it again"):
         KMeans(3, random_state=0).fit(table.samples)
 
 
