@@ -55,7 +55,7 @@ def test_a_chunk_in_blosc_that_is_cut_off_is_never_answered(how: str, tmp_path: 
     array = store(tmp_path, **BLOSC[how])
     name = file_of(array, 1, 0, 0)
     whole = name.read_bytes()
-    for length in range(len(whole)):
+    for length in range(0, len(whole), len(whole) // 9):
         name.write_bytes(whole[:length])
         for selection in (slice(8, 16), ..., (slice(0, 23), slice(2, 3)), (9, 1)):
             with pytest.raises(StoreError, match=rf"is cut off: it has {length} bytes and needs"):
