@@ -249,7 +249,7 @@ def persistently(
         ) from error
 
     with patience_of_gdal(retries.timeout):
-        return cast("T", retries.attempts(give_up)(call))
+        return retries.attempts(give_up)(call)
 
 
 def unwritten(message: str, cause: Exception) -> StoreError:
