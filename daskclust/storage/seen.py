@@ -263,8 +263,9 @@ class StoredArray:
         #: In a process that it travelled to: which chunks the client saw, packed.
         self._listed: bytes | None = None
         self._some: SeenFiles | None = None
-        is_zip = type(array.store) is zarr.storage.ZipStore
-        self._archive = SeenFiles([array.store.path] if is_zip else ())
+        store = array.store
+        archive = [store.path] if isinstance(store, zarr.storage.ZipStore) else []
+        self._archive = SeenFiles(archive)
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"array", "_list", "_sample"}
