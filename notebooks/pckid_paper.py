@@ -385,7 +385,8 @@ def main(argv: list[str] | None = None) -> None:
         found = run(name, arguments, results)
         results[key] = {method: round(score, 4) for method, score in found.items()}
         scratch = options.results.with_suffix(".tmp")
-        scratch.write_text(json.dumps(results, indent=0, sort_keys=True) + "\n")
+        runs = (f"{json.dumps(key)}: {json.dumps(results[key])}" for key in sorted(results))
+        scratch.write_text("{\n" + ",\n".join(runs) + "\n}\n")
         scratch.replace(options.results)
         print(key, results[key], flush=True)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _results import dumps
 from _timing import print_table
 from labels import Data
 from numpy.typing import NDArray
@@ -168,7 +169,7 @@ def main() -> None:
         head = ["set", "labels", "asked", "random", f"random x {WORTH}", "target", ""]
         print_table(head, found)
         lines += found
-        text = json.dumps({"version": daskclust.__version__, "sets": results}, indent=1)
+        text = dumps({"version": daskclust.__version__, "sets": results})
         options.output.write_text(text + "\n")
     missed = [line for line in lines if line[-1] == "MISSED"]
     print(f"daskclust {daskclust.__version__}: {len(missed)} of {len(lines)} lines missed")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from _results import dumps
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
@@ -224,7 +225,7 @@ def main(argv: list[str] | None = None) -> None:
                 flush=True,
             )
             scratch = path.with_suffix(".tmp")
-            scratch.write_text(json.dumps(results, indent=0, sort_keys=True) + "\n")
+            scratch.write_text(dumps(dict(sorted(results.items()))) + "\n")
             scratch.replace(path)
 
 

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from _machine import circumstances, hardware, versions
+from _results import dumps
 from _timing import THREADS, middle, peak_memory, print_table, run_alone
 from whole_fits import inertia
 
@@ -384,7 +385,7 @@ def keep(name: str, found: Any, path: Path) -> None:
     known = json.loads(path.read_text()) if path.is_file() else {}
     measured_on = {**hardware(), **versions(), **circumstances()}
     known[name] = {"measured on": measured_on, "results": found}
-    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    path.write_text(dumps(dict(sorted(known.items()))) + "\n")
 
 
 def installed() -> list[str]:

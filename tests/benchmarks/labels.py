@@ -28,6 +28,7 @@ from unittest.mock import patch
 
 import dask.array as da
 import numpy as np
+from _results import dumps
 from _timing import peak_memory, print_table
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
@@ -328,7 +329,7 @@ def keep(path: Path, name: str, found: dict[str, Any]) -> None:
         "daskclust": daskclust.__version__,
         "results": dict(sorted(results.items())),
     }
-    path.write_text(json.dumps(about, indent=1) + "\n")
+    path.write_text(dumps(about) + "\n")
 
 
 def summary(scores: dict[str, list[float]]) -> dict[str, Any]:

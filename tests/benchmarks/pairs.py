@@ -12,7 +12,6 @@ objective of COPKMeans with the best known one.  The results that the documentat
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _results import dumps
 from _timing import print_table
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs
@@ -236,4 +236,4 @@ if __name__ == "__main__":
     if options.results is not None:
         gains = [dict(zip(header, row, strict=True)) for row in table if row[1]]
         content = {"version": daskclust.__version__, "gains": gains}
-        options.results.write_text(json.dumps(content, indent=1) + "\n")
+        options.results.write_text(dumps(content) + "\n")

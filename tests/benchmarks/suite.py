@@ -4,9 +4,8 @@
 run that was cut off goes on; ``--parts fits,growth`` measures these anew.  FOLDER then holds of
 each part a table (``fits.md``), its numbers with the versions and the time (``fits.json``) and a
 picture (``fits.png``), of all parts ``suite.md``, and ``machine.json``: measurements of another
-machine need another folder.  ``--page docs/benchmarks.md`` measures nothing: it writes the tables
-of the page anew, from the numbers that FOLDER has.  Those of the page lie in ``suite`` beside this
-file.
+machine need another folder.  ``page_tables.py`` writes the tables of the documentation from the
+folder ``suite``.
 
 Parts: ``fits`` (whole fits of k-means, ``whole_fits.py``), ``iterations`` and ``growth`` (an
 iteration, and its growth with n, p and k, ``lloyd.py``), ``starts`` (inertia over twenty seeds,
@@ -23,7 +22,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import re
 import sys
 import time
 from argparse import Namespace
@@ -43,6 +41,7 @@ import pckid
 import pcskm
 import whole_fits
 from _pictures import Line, draw_bars, draw_growth
+from _results import dumps
 from _timing import PROBLEMS, TOY, Problem, print_figures, run_alone
 
 import daskclust
@@ -233,7 +232,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _table(path: Path) -> str:
+def table_of(path: Path) -> str:
     """Return the table of the numbers of a part."""
     name, notes = path.stem, json.loads(path.read_text())
     found, options = notes["results"], notes["options"]
@@ -245,15 +244,6 @@ def _table(path: Path) -> str:
         toy = options["toy"] == "True"
         PARTS[name].report(found, Namespace(toy=toy, problems=options["problems"]))
     return table.getvalue()
-
-
-def on_page(page: str, folder: Path) -> str:
-    """Return a page with tables of the folder between marks: ``<!-- table: fits -->``."""
-
-    def written(mark: re.Match[str]) -> str:
-        return f"{mark[1]}\n{_table(folder / f'{mark[2]}.json')}{mark[3]}"
-
-    return re.sub(r"(<!-- table: (\w+) -->).*?(<!-- end -->)", written, page, flags=re.DOTALL)
 
 
 def _claim(folder: Path, toy: bool) -> dict[str, Any]:
@@ -285,7 +275,7 @@ def run_part(name: str, options: Namespace) -> None:
         part.draw(found, folder / f"{name}.png", options)
     (folder / f"{name}.md").write_text(table.getvalue())
     # Last: a part that has its numbers is complete.
-    numbers = json.dumps({**notes, "results": _plain(found)}, indent=1)
+    numbers = dumps({**notes, "results": _plain(found)})
     (folder / f"{name}.json").write_text(numbers + "\n")
 
 
@@ -301,7 +291,7 @@ def _gather(folder: Path, machine: dict[str, Any]) -> str:
         page += [
             f"## {part.title}",
             # Of stored results there may be the numbers alone.
-            (table.read_text() if table.exists() else _table(path)).strip(),
+            (table.read_text() if table.exists() else table_of(path)).strip(),
             f"{notes['began']}, commit {notes['commit'] or 'unknown'}, {notes['seconds']} s, load "
             f"before {notes['load before']}; "
             + ", ".join(f"{library} {version}" for library, version in versions.items()),
@@ -319,7 +309,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--parts", help=f"of {','.join(PARTS)}; default: those FOLDER lacks")
-    parser.add_argument("--page", type=Path, help="whose tables are written from FOLDER")
     parser.add_argument("--toy", action="store_true", help="small problems, to try the command")
     parser.add_argument("--problems", default="abcd")
     parser.add_argument("--peers", default=",".join(known))
@@ -327,9 +316,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of whole fits")
     parser.add_argument("--repeats", type=int, default=3, help="of iterations")
     options = parser.parse_args(arguments)
-    if options.page:
-        options.page.write_text(on_page(options.page.read_text(), options.output))
-        return
     for name, allowed in (("parts", PARTS), ("peers", known)):
         asked = (getattr(options, name) or "").split(",")
         if unknown := [item for item in asked if item and item not in allowed]:

@@ -1,4 +1,4 @@
-"""The benchmarks of labels run, and the page shows what they found."""
+"""The benchmarks of labels run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from labels import RIVALS, Data, calibration_error, keep, summary, supervised
-from when_labels_help import METHODS, PAGE, RESULTS, SETS, add, kept_results, measure, with_tables
+from when_labels_help import METHODS, RESULTS, SETS, add, measure
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="the source distribution has no docs")
-def test_page_shows_what_was_measured() -> None:
-    page = PAGE.read_text()
-    assert page == with_tables(page, *kept_results())
-    marks = ("<!-- table: ", "<!-- scores -->", "<!-- beside -->")
-    assert page.count("<!-- end -->") == sum(page.count(mark) for mark in marks)
-    # All tables but the last, where each line names the labels, too.
-    assert page.count("| salinas |") == page.count("<!-- end -->") - 1
-    assert page.count("| salinas, 1 % |") == 1
-    changed = [dict(record, ari=0.0) for record in kept_results()[0]]
-    assert page != with_tables(page, changed, kept_results()[1])
 
 
 def test_results_are_those_of_known_sets_and_methods() -> None:

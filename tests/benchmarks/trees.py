@@ -35,6 +35,7 @@ import dask.array as da
 import numpy as np
 import sklearn.cluster
 import zarr
+from _results import dumps
 from _timing import peak_memory
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def keep(part: str, name: str, values: Any) -> None:
     """Add to the results."""
     found = kept()
     found.setdefault(part, {})[name] = values
-    KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    KEPT.write_text(dumps(dict(sorted(found.items()))) + "\n")
 
 
 def planted(

@@ -2,9 +2,8 @@
 
 ``python tests/benchmarks/when_labels_help.py`` fits every method with fixed settings at 2, 5
 and 10 labels a class and at 1 %, without and with noise bands, adds what it finds to
-``when_labels_help.json`` beside it (found figures are replaced, others stay), and writes the
-tables of ``docs/when-labels-help.md`` between their marks.  Name sets or methods to run only
-these; ``--tables`` only writes the tables.
+``when_labels_help.json`` (existing figures are replaced).  Name sets or methods to run only these.
+``page_tables.py`` writes the tables of ``docs/when-labels-help.md``.
 
 Figures are adjusted Rand indices of the rows whose class is known and not given.  Tables are
 scaled to standard deviations of 1, scenes taken as they are.  Noise bands: as many as there
@@ -17,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +44,6 @@ from daskclust import (
 )
 
 RESULTS = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "when-labels-help.md"
 
 SETS = (
     "salinas", "jasper", "pendigits", "landsat", "mnist", "letter", "shuttle", "segment",
@@ -279,46 +276,35 @@ def beside_table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_tables(page: str, results: list[dict[str, Any]], scores: Mapping[str, Any]) -> str:
-    """Return the page with the tables of these results between its marks."""
-    for mark, lines in (("scores", score_table(scores)), ("beside", beside_table(scores))):
-        pattern = re.compile(f"(<!-- {mark} -->).*?(<!-- end -->)", re.DOTALL)
-        page = pattern.sub(rf"\1\n{lines}\n\2", page)
-
-    def written(match: re.Match[str]) -> str:
-        bands, labels = match[2].split("; ")
-        return f"{match[1]}\n{table(results, bands, labels)}\n{match[3]}"
-
-    return re.sub(r"(<!-- table: (.*?) -->).*?(<!-- end -->)", written, page, flags=re.DOTALL)
-
-
-def kept_results(path: Path = RESULTS) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the results of this script and of ``labels.py``."""
-    found, scores = (json.loads(file.read_text())["results"] for file in (path, SCORE_RESULTS))
-    return found, scores
+def table_of(name: str) -> str:
+    """Return a table of the page by its name, such as "as they are; 5 a class"."""
+    results, scores = (json.loads(path.read_text())["results"] for path in (RESULTS, SCORE_RESULTS))
+    if name == "scores of labels":
+        return score_table(scores) + "\n"
+    if name == "other classifiers":
+        return beside_table(scores) + "\n"
+    bands, labels = name.split("; ")
+    return table(results, bands, labels) + "\n"
 
 
 def main() -> None:
-    """Measure, keep, and write the tables."""
+    """Measure, and add the scores to the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=list(SETS))
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--draws", type=int)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--tables", action="store_true", help="write the tables of the page only")
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
     options = parser.parse_args()
     # Small groups without a label, iterations that end: no news here.
     warnings.simplefilter("ignore")
-    if not options.tables:
-        for name in options.sets:
-            data = Data(name, options.data)
-            for record in measure(data, name, options.methods, options.draws):
-                add(options.output, [record])
-                print(json.dumps(record), flush=True)
-    PAGE.write_text(with_tables(PAGE.read_text(), *kept_results(options.output)))
+    for name in options.sets:
+        data = Data(name, options.data)
+        for record in measure(data, name, options.methods, options.draws):
+            add(options.output, [record])
+            print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

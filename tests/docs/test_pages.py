@@ -11,10 +11,12 @@ import sys
 import warnings
 from pathlib import Path
 
+import dask
 import pytest
 from files import write_all
 from helpers import nearly, spread_by_less
 
+import daskclust
 from daskclust import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,3 +205,33 @@ def test_figures_have_text_alternatives() -> None:
             assert match[1].strip(), f"{path.name}: a picture without a text"
         for block in re.findall(r"```\{(?:figure|image)\}.*?```", text, re.DOTALL):
             assert ":alt:" in block, f"{path.name}: a picture without a text"
+
+
+def test_the_page_of_the_configuration_has_all_keys() -> None:
+    page = (DOCS / "reference" / "configuration.md").read_text()
+    told = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    shown = {None: "null", True: "true", False: "false"}
+    defaults = dask.config.get("daskclust").items()
+    assert told == {key: shown.get(value, str(value)) for key, value in defaults}
+
+
+def test_the_page_of_resuming_has_all_parameters_that_may_differ() -> None:
+    page = (DOCS / "how-to" / "resume.md").read_text()
+    told: dict[str, set[str]] = {}
+    for names, parameters in re.findall(r"^\| (`[^|]*) \| (`[^|]*) \|$", page, re.MULTILINE):
+        told |= {key: set(re.findall(r"\w+", parameters)) for key in re.findall(r"\w+", names)}
+    kinds = {name: getattr(daskclust, name) for name in daskclust.__all__}
+    resumed = {name: set(getattr(kind, "_resumes_with", ())) for name, kind in kinds.items()}
+    assert told == {name: names for name, names in resumed.items() if names}
+
+
+@pytest.mark.parametrize("page", ["missing-values.md", "which-estimator.md"])
+def test_pages_that_compare_estimators_name_all(page: str) -> None:
+    lines = (DOCS / page).read_text().splitlines()
+    tables = "\n".join(line for line in lines if line.startswith("|"))
+    kinds = {name: getattr(daskclust, name) for name in daskclust.__all__}
+    names = [n for n, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "fit")]
+        name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "fit")
+    ]
+    assert len(names) > 12
+    assert not [name for name in names if not re.search(rf"\b{name}\b", tables)]
