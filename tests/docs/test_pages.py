@@ -231,7 +231,5 @@ def test_pages_that_compare_estimators_name_all(page: str) -> None:
     tables = "\n".join(line for line in lines if line.startswith("|"))
     kinds = {name: getattr(daskclust, name) for name in daskclust.__all__}
     names = [n for n, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "fit")]
-        name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "fit")
-    ]
     assert len(names) > 12
     assert not [name for name in names if not re.search(rf"\b{name}\b", tables)]
