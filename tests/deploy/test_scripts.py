@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -46,10 +44,6 @@ def run(
     )
 
 
-def test_there_are_scripts():
-    assert {path.name for path in SCRIPTS} >= {"daskclust.sbatch", "daskclust.sh", "daskclust.pbs"}
-
-
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(path):
     shellcheck = shutil.which("shellcheck", path=environment()["PATH"])
@@ -59,168 +53,11 @@ def test_shellcheck_finds_nothing(path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_what_is_missing_is_told(path):
-    if path.name in ("entrypoint.sh", "make-certificates.sh"):
-        pytest.skip("needs no settings")
-    bare = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", str(path)], env=bare, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "set it to a folder" in done.stderr
-
-
 @pytest.mark.parametrize("name", ["jobqueue.py", "runner.py"])
-def test_help_needs_no_package(name, tmp_path):
-    script = DEPLOY / "slurm" / name
-    # As where dask-jobqueue is not installed.
-    (tmp_path / "dask_jobqueue.py").write_text("raise ImportError('no dask-jobqueue')")
-    done = run(sys.executable, script, "--help", PYTHONPATH=str(tmp_path))
+def test_help_of_programs(name):
+    done = run(sys.executable, DEPLOY / "slurm" / name, "--help")
     assert done.returncode == 0, done.stderr
     assert "--n-clusters" in done.stdout
-    done = run(
-        sys.executable, script, "s.zarr", "m.zarr", "--n-clusters", "3", PYTHONPATH=str(tmp_path)
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "pip install dask-jobqueue" in done.stderr
-
-
-#: In place of the programs: what the script makes of their ends is looked at, not the fit.
-PROGRAMS = {
-    "dask": """
-[ "$1" = scheduler ] || exec sleep 600
-while [ $# -gt 1 ]; do [ "$1" = --scheduler-file ] && file=$2; shift; done
-echo there >"$file"
-exec sleep 600
-""",
-    "daskclust": """
-[ "$1" = warmup ] && exit 0
-echo "$@" >>"$DASKCLUST_RUN/called"
-for word in "$@"; do
-    [ "$before" = --output ] && mkdir -p "$word"
-    case $word in --model=*) mkdir -p "${word#*=}" ;; esac
-    before=$word
-done
-while [ -e "$DASKCLUST_RUN/wait" ]; do sleep 0.1; done
-exit "${CODE:-0}"
-""",
-    "srun": """
-while [ "${1#--}" != "$1" ]; do shift; done
-exec "$@"
-""",
-}
-TEMPLATES = ["ssh/daskclust.sh", "slurm/daskclust.sbatch"]
-
-
-@pytest.fixture
-def template(request, tmp_path):
-    """Return a call of a script whose programs are those above."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, text in PROGRAMS.items():
-        (programs / name).write_text(f"#!/bin/bash\n{text}")
-        (programs / name).chmod(0o755)
-    settings = {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "DASKCLUST_RUN": str(tmp_path / "run"),
-        "DASKCLUST_HOST": "127.0.0.1",
-        "DASKCLUST_SCRATCH": str(tmp_path),
-        "SLURM_JOB_ID": "7",
-        "SLURM_PROCID": "0",
-        "TMPDIR": str(tmp_path),
-    }
-
-    def call(*words: object, **more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["bash", str(DEPLOY / request.param), *map(str, words)],
-            env={**settings, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return call
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    said, wrong = process.communicate(timeout=120)
-    return process.returncode, said, wrong
-
-
-@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
-def test_a_finished_folder_answers_the_same_command_only(template, tmp_path):
-    """Another fit in a finished folder was "done", with code 0 and without a map."""
-    run_folder = tmp_path / "run"
-    words = ["fit", tmp_path / "a scene.zarr", "--n-clusters", 9, "--output", tmp_path / "map.zarr"]
-    words.append(f"--model={tmp_path / 'm.zarr'}")
-    assert ended(template(*words))[0] == 0
-    called = (run_folder / "called").read_text()
-    code, said, _ = ended(template(*words))
-    assert (code, "Finished before" in said) == (0, True)
-    other = [*words[:3], 4, *words[4:]]
-    code, _, wrong = ended(template(*other))
-    assert code == 2
-    assert "with other arguments" in wrong
-    assert "--n-clusters 9" in wrong
-    assert "--n-clusters 4" in wrong
-    assert (run_folder / "called").read_text() == called
-    # A map or a model that is gone is made again.
-    for times, name in enumerate(("map.zarr", "m.zarr"), start=2):
-        (tmp_path / name).rmdir()
-        assert ended(template(*words))[0] == 0
-        assert (run_folder / "called").read_text().count("\n") == times
-        assert (tmp_path / name).is_dir()
-    # What fails is not finished.
-    (run_folder / "finished").unlink()
-    assert ended(template(*other, CODE="1"))[0] == 1
-    assert not (run_folder / "finished").exists()
-
-
-@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
-def test_twins_learn_of_each_other_at_once(template, tmp_path):
-    """The second computed everything, and then found the map of the first."""
-    if shutil.which("flock") is None:
-        pytest.skip("no flock here")
-    run_folder = tmp_path / "run"
-    run_folder.mkdir()
-    (run_folder / "wait").touch()
-    words = ["fit", tmp_path / "scene.zarr", "--output", tmp_path / "map.zarr"]
-    first = template(*words)
-    while not (run_folder / "called").exists():
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.05)
-    code, _, wrong = ended(template(*words))
-    assert code == 2
-    assert "Under way" in wrong
-    assert os.uname().nodename in wrong
-    (run_folder / "wait").unlink()
-    assert ended(first)[0] == 0
-    assert (run_folder / "called").read_text().count("fit") == 1
-    # One that has finished, and only stops its cluster, is waited for.
-    with (run_folder / "lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        late = template(*words)
-        time.sleep(0.5)
-    assert ended(late)[0] == 0
-    # Whoever was killed holds nothing.
-    assert ended(template(*words))[0] == 0
-
-
-@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
-def test_a_job_that_is_told_to_end_leaves_no_scratch(template, tmp_path):
-    run_folder = tmp_path / "run"
-    run_folder.mkdir()
-    (run_folder / "wait").touch()
-    first = template("fit", tmp_path / "scene.zarr")
-    while not (run_folder / "called").exists():
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.05)
-    (run_folder / "wait").unlink()
-    first.terminate()
-    # Before the script waits for its command the signal ends the shell, which cleans up, too.
-    assert ended(first)[0] in (0, 143, -signal.SIGTERM)
-    assert not list(tmp_path.glob("daskclust-*"))
-    assert not list(run_folder.glob("scheduler-*.json"))
 
 
 @pytest.fixture(scope="module")
@@ -255,33 +92,6 @@ def test_processes_over_a_scheduler_file(work):
     again = run(*words, DASKCLUST_RUN=str(work / "over"))
     assert again.returncode == 0
     assert "Finished before" in again.stdout
-
-
-@pytest.mark.slow
-def test_a_stopped_run_goes_on(work):
-    where = work / "stopped"
-    words = [
-        DEPLOY / "ssh" / "daskclust.sh", "fit", work / "scene.zarr", "--estimator", "kmeans",
-        "--n-clusters", "30", "--tol", "0", "--max-iter", "3000", "--seed", "0",
-    ]  # fmt: skip
-    plain = run(
-        sys.executable, "-m", "daskclust", *words[1:], "--local", "1",
-        "--output", work / "long.zarr",
-    )  # fmt: skip
-    assert plain.returncode == 0, plain.stderr
-    words = [str(word) for word in (*words, "--output", work / "stopped.zarr")]
-    process = subprocess.Popen(
-        words, env=environment(DASKCLUST_RUN=str(where)), stderr=subprocess.PIPE, text=True
-    )
-    checkpoint = where / "checkpoint.npz"
-    while process.poll() is None and not checkpoint.exists():
-        time.sleep(0.05)
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=300)
-    done = run(*words, DASKCLUST_RUN=str(where))
-    assert done.returncode == 0, done.stdout + done.stderr
-    np.testing.assert_array_equal(labels(work / "stopped.zarr"), labels(work / "long.zarr"))
 
 
 @pytest.mark.slow

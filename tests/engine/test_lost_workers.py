@@ -124,22 +124,26 @@ def test_a_fit_outlives_all_workers(fit, n_workers, deed, at, persist, monkeypat
     assert_same(found, alone(fit))
 
 
+def fit_levels(data):
+    # Rows by parents in files, parts, a refinement and the division of leaves that are too large.
+    model = daskclust.HierarchicalKMeans(
+        (4, 5), max_iter=2, refine=2, max_cluster_size=60, random_state=0
+    )
+    return model.fit(data)
+
+
+#: One fit of iterations, one of an ensemble of tasks and one that groups rows in files.
+THREE = [fit_kmeans, fit_pckid, fit_levels]
 FITS = [
-    fit_kmeans,
     fit_iterations,
     fit_maximin,
     fit_semi_supervised,
     fit_constrained,
     fit_dpmeans,
     fit_mixture,
-    fit_pckid,
     fit_spreading,
     fit_spectral,
 ]
-
-
-#: Where in a fit it happens, as shares of the times that the client waits for the cluster.
-SHARES = [0.15, 0.5, 0.9]
 
 
 @pytest.fixture(scope="module")
@@ -148,22 +152,30 @@ def clusters() -> Iterator[Clusters]:
         yield kept
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("deed", DEEDS)
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
-@pytest.mark.parametrize("fit", FITS)
-def test_every_fit_outlives_every_disaster(
-    fit, persist, n_workers, share, deed, clusters, monkeypatch, tmp_path
-):
-    found = struck(fit, persist, n_workers, share, deed, clusters, monkeypatch, tmp_path / "now")
+def check(fit, deed, share, persist, clusters, monkeypatch, now):
+    found = struck(fit, persist, 1 + (share > 0.5), share, deed, clusters, monkeypatch, now)
     expected = alone(fit)
     if fit is fit_pckid:
-        # To rounding: matrix products of other block sizes.
+        # Up to rounding: the sizes of the blocks change the products of matrices.
         np.testing.assert_allclose(found["cluster_centers_"], expected["cluster_centers_"])
-        return
-    assert_same(found, expected)
+    else:
+        assert_same(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize(("share", "persist"), [(0.2, True), (0.8, False)])
+@pytest.mark.parametrize("fit", THREE)
+def test_three_fits_outlive_five_failures(
+    fit, share, persist, deed, clusters, monkeypatch, tmp_path
+):
+    check(fit, deed, share, persist, clusters, monkeypatch, tmp_path / "now")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fit", FITS)
+def test_every_fit_outlives_all_workers(fit, clusters, monkeypatch, tmp_path):
+    check(fit, sigkill_all, 0.6, False, clusters, monkeypatch, tmp_path / "now")
 
 
 @pytest.mark.slow

@@ -126,11 +126,15 @@ def test_a_label_map_outlives_all_workers(models, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("deed", DEEDS)
-@pytest.mark.parametrize("name", WORK)
-def test_labels_and_maps_outlive_every_disaster(name, deed, n_workers, models, tmp_path):
-    struck(name, deed, n_workers, models, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "deed"),
+    [
+        *((name, "sigkill_all") for name in WORK),
+        *(("write_labels", deed) for deed in DEEDS if deed != "sigkill_all"),
+    ],
+)
+def test_labels_and_maps_outlive_failures(name, deed, models, tmp_path):
+    struck(name, deed, 2, models, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["write_labels"])

@@ -1,13 +1,8 @@
-"""What befalls fits that run as batch software: each case, and the tests that show it.
-
-Cases that have no room of their own are tested here.
-"""
+"""Fits as batch software: processes that stop, start together, or may write nowhere."""
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -35,110 +30,6 @@ from daskclust import cli
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds after which a fit counts as one that never ends.
 ENDLESS = 300
-
-CASES = {
-    "SLURM from end to end": ["deploy/test_slurm.py::test_a_job_does_what_a_machine_does"],
-    "queued again before the time limit, in mid-fit": [
-        "deploy/test_slurm.py::test_the_time_limit_is_hit_and_the_job_goes_on_by_itself",
-        "deploy/test_slurm.py::test_a_fit_in_python_is_queued_again",
-    ],
-    "ended at the time limit, submitted again with another cluster": [
-        "deploy/test_slurm.py::test_a_job_that_slurm_ended_is_submitted_again_elsewhere",
-        "deploy/test_slurm.py::test_a_chain_of_jobs",
-        "commands/test_commands.py::test_a_job_is_the_same_however_it_is_run",
-    ],
-    "ended while it looks for starting centers": [
-        "engine/test_killed_fits.py::test_twenty_kills_in_all_phases_change_nothing"
-    ],
-    "workers as jobs that come and go": [
-        "deploy/test_slurm.py::test_workers_as_jobs_that_come_and_go"
-    ],
-    "the client is killed": [
-        "engine/test_killed_fits.py::test_twenty_kills_in_all_phases_change_nothing",
-        "commands/test_ending.py::test_a_killed_run_leaves_nothing_after_the_next",
-    ],
-    "TERM, HUP, INT; while it iterates, while labels are written": [
-        "commands/test_ending.py::test_a_signal_ends_a_fit_and_the_same_command_goes_on",
-        "commands/test_ending.py::test_a_signal_before_there_is_a_cluster",
-    ],
-    "one of two workers is killed, added, removed": [
-        "engine/test_lost_workers.py::test_every_fit_outlives_every_disaster",
-        "engine/test_lost_workers_of_maps.py::test_labels_and_maps_outlive_every_disaster",
-        "deploy/test_slurm.py::test_a_killed_worker_is_no_matter",
-    ],
-    "one of two workers stands still": [
-        "deploy/test_operations.py::test_a_worker_that_stands_still_for_a_while"
-    ],
-    "all workers die at once, and come back under other addresses": [
-        "engine/test_lost_workers.py::test_a_fit_outlives_all_workers",
-        "engine/test_lost_workers_of_maps.py::test_a_label_map_outlives_all_workers",
-    ],
-    "all workers die for good": [
-        "engine/test_lost_workers.py::test_without_workers_a_fit_says_so_and_names_its_checkpoint",
-        "engine/test_lost_workers_of_maps.py::test_without_workers_a_map_is_given_up_and_nothing_stays",
-        "deploy/test_operations.py::test_the_command_says_that_it_has_no_workers",
-    ],
-    "the scheduler is killed": [
-        "engine/test_lost_workers.py::test_a_lost_scheduler_ends_the_fit_at_once",
-        "commands/test_commands.py::test_a_scheduler_that_dies_is_one_line",
-    ],
-    "the scheduler is out of reach": [
-        "commands/test_commands.py::test_addresses_that_lead_nowhere_are_one_line"
-    ],
-    "two fits at once; a fit in a task": [
-        "deploy/test_operations.py::test_fits_at_once_and_in_a_task"
-    ],
-    "object store": [
-        "deploy/test_s3.py::test_scene_in_map_model_and_report_out_by_command",
-        "deploy/test_s3.py::test_scene_in_map_model_and_report_out_in_python",
-    ],
-    "a password in a URL": ["deploy/test_operations.py::test_a_password_in_a_url_goes_nowhere"],
-    "reads fail now and then": [
-        "deploy/test_s3.py::test_requests_that_fail_now_and_then_are_made_again",
-        "engine/test_reads.py::test_reads_that_fail_now_and_then_change_nothing",
-        "engine/test_reads.py::test_the_same_lazy_array_can_be_fitted_again_once_its_store_is_well",
-    ],
-    "TLS, and neither certificate nor encryption": [
-        "deploy/test_scripts.py::test_tls_by_the_recipe",
-        "commands/test_commands.py::test_addresses_that_lead_nowhere_are_one_line",
-        "deploy/test_operations.py::test_an_open_connection_where_encryption_is_required",
-    ],
-    "one of two workers does not see the store": [
-        "cube/test_workers_without_the_store.py::test_*",
-        "commands/test_commands.py::test_a_process_that_sees_other_files_is_told",
-    ],
-    "data larger than the workers": [
-        "benchmarks/test_benchmarks.py::test_memory_stays_under_the_limit_at_toy_size",
-        "benchmarks/test_benchmarks.py::test_a_cube_ten_times_larger_than_the_workers",
-    ],
-    "workers too small for a block": [
-        "engine/test_memory_plan.py::test_a_worker_with_too_little_memory_refuses_the_first_pass",
-        "engine/test_memory_plan.py::test_a_limit_that_the_process_alone_fills_is_refused_and_the_advice_fits",
-    ],
-    "no compiled kernels yet": ["commands/test_warmup.py::test_kernels_are_compiled_once"],
-    "six processes, no compiled kernels yet": [
-        "deploy/test_operations.py::test_processes_that_compile_at_once"
-    ],
-    "home and package are read-only": [
-        "deploy/test_operations.py::test_home_and_package_are_read_only",
-        "deploy/test_operations.py::test_kernels_are_kept_where_they_can_be",
-        "deploy/test_kubernetes.py::test_the_entry_command_runs_for_another_user_who_may_write_nowhere",
-        "deploy/test_image.py::test_the_steps_make_an_image_that_fits_as_a_pod_does",
-    ],
-    "a store of the user's own class": [
-        "storage/test_targets.py::test_a_store_of_ones_own_stays_what_it_is"
-    ],
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_each_case_has_its_tests(case: str) -> None:
-    for place in CASES[case]:
-        path, name = place.split("::")
-        tree = ast.parse((ROOT / "tests" / path).read_text())
-        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        assert any(re.fullmatch(name.replace("*", ".*"), found) for found in names), place
-
 
 X = np.random.default_rng(0).normal(size=(600, 4)) + np.arange(600)[:, None] % 3 * 3.0
 
