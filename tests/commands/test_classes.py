@@ -170,20 +170,6 @@ def test_prediction_is_judged_scored_and_reported(
     assert told["outputs"] == {}
 
 
-def test_clusters_are_numbers_and_told_by_classes(
-    run: Callable[..., Result], folder: Path, tmp_path: Path
-) -> None:
-    code, found, err = run(
-        *("fit", "--estimator", "pcskmeans", "--n-clusters", "3", "--output", "l.zarr"),
-        *("--labels", str(folder / "few.zarr"), "--report", "r.html"),
-    )
-    assert code == 0, err
-    assert [item["name"] for item in found["classes"]] == ["cluster_0", "cluster_1", "cluster_2"]
-    page = (tmp_path / "r.html").read_text()
-    assert "100% winter wheat" in page
-    assert found["agreement_with_labels"]["class_names"] == list(NAMES)
-
-
 def test_a_truth_that_was_told_is_no_test(
     run: Callable[..., Result], folder: Path, tmp_path: Path
 ) -> None:
@@ -354,17 +340,3 @@ def test_rows_of_noise_are_not_clustered() -> None:
     assert lines[0] == "Rows      60 clustered, 40 noise by 1 column"
     assert lines[1].endswith(" 3 iterations, 5 passes")
     assert "Columns   1 with weight" in lines
-
-
-def test_vectors_and_very_many_clusters_are_told_in_a_line() -> None:
-    sizes = list(range(1, 1002))
-    legend = Legend(tuple(range(1001)), tuple(f"cluster_{k}" for k in range(1001)), ("",) * 1001)
-    found = {
-        "estimator": "KMeans", "n_clusters": 1001, "seconds": 1.0, "outputs": {},
-        "rows": sum(sizes), "columns": ["embedding"], "features": 256,
-    }  # fmt: skip
-    add_classes(found, legend, sizes, "rows")
-    assert found["sizes"] == sizes
-    lines = fit_as_text(found)
-    assert lines[0] == "Rows      501501 clustered by 256 values of embedding"
-    assert "Sizes     1 to 1001 rows, median 501" in lines

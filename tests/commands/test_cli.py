@@ -99,14 +99,6 @@ def test_demo_ends_well_and_leaves_no_process(demo: Run) -> None:
     assert demo.left_behind() == []
 
 
-def test_demo_tells_progress_on_stderr_only(demo: Run) -> None:
-    lines = demo.err.splitlines()
-    # No terminal: each line tells when it was written.
-    assert any(re.fullmatch(rf"{TIME} Cluster: 2 worker processes.*", line) for line in lines)
-    assert any(re.match(rf"{TIME} PCSKMeans: ", line) for line in lines)
-    assert not any("Traceback" in line or "\033" in line or "distributed" in line for line in lines)
-
-
 def test_demo_reports_in_json(demo: Run, folder: Path) -> None:
     report = json.loads(demo.out)
     assert report == json.loads((folder / "out" / REPORT).read_text())
@@ -235,27 +227,6 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in run.err
     assert run.left_behind() == []
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["nonsense"],
-        ["demo", "--nonsense"],
-        ["demo", "--size", "12"],
-        ["demo", "--size", "4x4x4"],
-        ["demo", "--local", "0"],
-        ["demo", "--seed", "-1"],
-        ["demo", "--labels-per-class", "none"],
-        ["demo", "--local", "1", "--scheduler", "tcp://127.0.0.1:1"],
-    ],
-)
-def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("usage: daskclust")
-    assert not captured.out
 
 
 def test_ctrl_c_that_a_library_makes_another_error_of(

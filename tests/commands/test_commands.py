@@ -23,14 +23,12 @@ from numpy.testing import assert_array_equal
 from test_cli import Run
 
 import daskclust
-from daskclust import cli, engine
-from daskclust.commands import _job, _outputs, label
-from daskclust.commands._cubes import parse_bands, store_and_variable
+from daskclust import cli
+from daskclust.commands import label
 from daskclust.commands._plan import check_memory
 from daskclust.commands.console import Progress
 from daskclust.commands.doctor import (
     ask_workers,
-    control_group,
     diagnose,
     look_around,
     sees,
@@ -41,7 +39,6 @@ from daskclust.commands.doctor import (
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
 from daskclust.persistence.models import registry
-from daskclust.report.page import Report
 from daskclust.storage.atomic import reserved
 from daskclust.storage.seen import StoredArray
 
@@ -194,16 +191,6 @@ def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
     assert code == 0, err
 
 
-def test_job_files_with_a_mark_of_their_encoding_and_values_of_yaml(
-    run: Any, tmp_path: Path
-) -> None:
-    text = "n_components: 3\nreport: null\nsmooth: true\noutput: l.zarr\n"
-    (tmp_path / "job.yaml").write_text(text, encoding="utf-8-sig")
-    code, _, err = run("fit S --estimator gaussianmixture --config job.yaml")
-    assert code == 0, err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "l.zarr"]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -223,49 +210,6 @@ def test_job_files_that_are_wrong(
         (tmp_path / name).write_text(text)
     code, out, err = run(f"fit S --n-clusters 3 --config {name}")
     assert code == 2
-    assert message in err
-    assert not out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("fit", "no CUBE given"),
-        ("fit S --n-clusters 3 --estimator optics", "invalid choice"),
-        ("fit S --n-clusters 3 --sparsity 3", "KMeans has no parameter 'sparsity'"),
-        ("fit S --n-clusters 0", "n_clusters == 0, must be >= 1"),
-        ("fit S --n-clusters 3 --metric manhattan", "metric='manhattan'"),
-        ("fit S --n-clusters 3 --seed -1", "less than 0"),
-        ("fit S --n-clusters 3 --chunks 3", "ROWSxCOLUMNS"),
-        ("fit S --n-clusters 3 --bad-bands x", "no band"),
-        ("fit S --n-clusters 3 --bad-bands 7-3", "ends before it begins"),
-        ("fit S --n-clusters 3 --bad-bands 0-9999999999", "no cube has 1000000 bands"),
-        ("fit S --n-clusters 3 --unlabeled x", "list of integers"),
-        ("fit S --n-clusters 3 --memory-limit 5", "less than 128 MiB"),
-        ("fit S --n-clusters 3 --memory-limit much", "is no size"),
-        ("fit S --n-clusters 3 --memory-limit 1e400", "is no size"),
-        ("fit S --n-clusters 3 --must-link F", "KMeans takes no pairs, so no --must-link"),
-        ("fit S --choose-by-pairs --n-clusters 3", "needs pairs: give --must-link"),
-        ("fit S --choose-by-pairs --must-link F", "needs the number of clusters"),
-        ("fit S --choose-by-pairs --must-link F --n-clusters 0", "at least 1, got 0"),
-        ("fit S --choose-by-pairs --must-link F --n-clusters 3 --tol 1", "not support --tol"),
-        (
-            "fit S --choose-by-pairs --must-link F --n-clusters 3 --estimator pckmeans",
-            "not support --estimator",
-        ),
-        ("fit S --choose-by-pairs --must-link F --n-clusters 3 --labels F", "support --labels"),
-        (
-            "fit S --choose-by-pairs --must-link F --n-clusters 3 --checkpoint c.npz",
-            "not support --checkpoint",
-        ),
-        ("predict S --output l.zarr", "--model is needed"),
-        ("predict S --model l.zarr", "--output is needed"),
-        ("inspect", "no CUBE given"),
-    ],
-)
-def test_wrong_usage(run: Any, arguments: str, message: str) -> None:
-    code, out, err = run(arguments, cluster=not arguments.startswith("inspect"))
-    assert code == 2, err
     assert message in err
     assert not out
 
@@ -507,19 +451,6 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert "--chunks" in err
 
 
-def test_a_plan_for_another_cluster_says_nothing_of_this_machine(run: Any) -> None:
-    """Nobody is asked; of this machine, the workers are those that would start."""
-    plan = json.loads(run("fit S --n-clusters 3 --dry-run --json")[1])
-    for key in ("tasks_a_pass", "workers", "memory_a_worker", "fits"):
-        assert plan[key] is None, key
-    assert plan["kept_in_memory"] is False
-    text = run("fit S --n-clusters 3 --dry-run --scheduler tcp://nowhere:1", cluster=False)[1]
-    assert "2 a thread a pass" in text
-    assert "on this machine" not in text
-    one = "fit S --chunks 40x50 --n-clusters 3 --dry-run --json"
-    assert json.loads(run(one, cluster=False)[1])["workers"] == 1
-
-
 @pytest.mark.parametrize("dry", [True, False])
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -617,33 +548,6 @@ def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: P
     assert "--output" in err
     assert run(f"{words} --seed 1 --overwrite")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "m.zarr", "r.html"]
-
-
-def test_where_the_time_went(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "fit S --n-clusters 3 --output l.zarr --performance p.html"
-    code, out, err = run(words)
-    assert code == 0, err
-    assert "p.html" in out
-    page = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert "Dask Performance Report" in page
-    assert Report(tmp_path / "p.html").written() is not None
-    assert "cdn.bokeh.org" not in page
-    # The same job replaces its own, another one does not, and nothing replaces a foreign page.
-    (tmp_path / "foreign.html").write_text("<html><head></head></html>", encoding="utf-8")
-    assert run(words)[0] == 0
-    assert "--performance 'p.html'" in run(f"{words} --output m.zarr --seed 1")[2]
-    code, _, err = run(words.replace("p.html", "foreign.html") + " --overwrite")
-    assert code == 1
-    assert "was not written by daskclust" in err
-    assert "same place" in run(f"{words} --report p.html")[2]
-    monkeypatch.setattr(_job, "_has_bokeh", lambda: False)
-    code, _, err = run(words.replace("p.html", "q.html"))
-    assert code == 1
-    assert "--performance needs bokeh where the scheduler runs" in err
-    monkeypatch.setattr(_outputs, "_DRAWN_BY", [("performance", "no_such_module", "dashboard")])
-    assert "pip install 'daskclust[dashboard]'" in run(words)[2]
-    left = ["foreign.html", "l.zarr", "p.html"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -788,39 +692,6 @@ def test_live_progress_on_a_terminal_and_lines_elsewhere() -> None:
         assert ("\r\033[K" in text) == stream.isatty()
         stamped = re.findall(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} KMeans", text, re.MULTILINE)
         assert len(stamped) == (0 if stream.isatty() else text.count("\n"))
-
-
-def test_passes_are_signs_of_life_until_iterations_are() -> None:
-    """Passes before the first iteration may take hours; iterations on a sample make none."""
-    stream = io.StringIO()
-    progress = Progress(stream)
-    with progress.task("LabelSpreading", rows=1000):
-        for number, name in enumerate(["survey", "survey", "take"], start=1):
-            progress._last = 0.0
-            progress.begin_pass(name, number)
-        progress.begin_pass("assign", 4)
-        for iteration in (1, 2):
-            progress._last = 0.0
-            record = {"iteration": iteration, "objective": 1.0, "passes": 3, "seconds": 0.5}
-            progress.iteration(record)
-            progress.begin_pass("assign", 4)
-    text = stream.getvalue()
-    assert "LabelSpreading: pass 1 (survey)" in text
-    assert "LabelSpreading: pass 3 (take)" in text
-    assert "assign" not in text
-    assert "rows/s" not in text
-
-
-def test_every_pass_of_a_fit_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[tuple[str, int]] = []
-    progress = Progress(io.StringIO())
-    monkeypatch.setattr(progress, "begin_pass", lambda name, n: passes.append((name, n)))
-    with progress.task("KMeans"):
-        model = daskclust.KMeans(3, random_state=0).fit(np.random.default_rng(0).random((500, 4)))
-    assert len(passes) >= model.history_[-1]["passes"] > 2
-    # Iterations on the sample of the start are no passes.
-    assert [number for _, number in passes] == list(range(1, len(passes) + 1))
-    assert passes[0] == ("survey", 1)
 
 
 # Inspect, doctor, bench
@@ -971,31 +842,6 @@ def test_doctor_names_what_to_change() -> None:
     assert "lies in memory" in problem
 
 
-def test_the_tightest_control_group_is_found(tmp_path: Path) -> None:
-    mine, root = tmp_path / "cgroup", tmp_path / "fs"
-
-    def write(name: str, text: str) -> None:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-    assert control_group(mine, root) == (None, None)
-    mine.write_text("0::/slurm/job1/step0\n")
-    assert control_group(mine, root) == (None, None)
-    write("slurm/job1/step0/memory.max", "max\n")
-    write("slurm/job1/memory.max", "3000\n")
-    write("slurm/memory.max", "9000\n")
-    assert control_group(mine, root) == ("/slurm/job1", 3000)
-    # In a container only the top is there.
-    mine.write_text("0::/elsewhere\n")
-    write("memory.max", "500\n")
-    assert control_group(mine, root) == ("/", 500)
-    mine.write_text("7:cpu,cpuacct:/a\n4:memory:/a/b\n")
-    write("memory/a/b/memory.limit_in_bytes", "9223372036854771712\n")
-    assert control_group(mine, root) == (None, None)
-    write("memory/a/memory.limit_in_bytes", "700\n")
-    assert control_group(mine, root) == ("/a", 700)
-
-
 def test_a_fit_says_what_would_spoil_it(run: Any) -> None:
     """Workers with more memory than the machine has; the fit goes on all the same."""
     machine = psutil.virtual_memory().total
@@ -1042,35 +888,6 @@ def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
     assert shares(str(tmp_path / "token")) is None
     assert "does not see" in str(shares(str(tmp_path / "b.zarr" / "token")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]
-
-
-def test_bench_compares_with_a_bare_sum(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, sums = engine.compute, []
-
-    def slow_at_first(what: str, *arrays: Any) -> Any:
-        sums.append(what)
-        time.sleep(3.0 if len(sums) == 1 else 0.0)
-        return known(what, *arrays)
-
-    monkeypatch.setattr(engine, "compute", slow_at_first)
-    code, out, err = run("bench S --passes 2 --json")
-    assert code == 0, err
-    found = json.loads(out)
-    # The best of as many, as of the passes: a first sum alone made any pass look fast.
-    assert len(sums) == 2
-    assert found["bare_sum_seconds"] < 3.0
-    assert len(found["pass_seconds"]) == 2
-    assert found["share_of_bare_speed"] > 0
-    assert "times a bare sum's speed" in run("bench S --passes 1")[1]
-
-
-def test_small_readers() -> None:
-    assert parse_bands("0-2, 7") == (0, 1, 2, 7)
-    assert store_and_variable("a.zarr") == ("a.zarr", None)
-    assert store_and_variable("simplecache::s3://a/b.zarr::c") == (
-        "simplecache::s3://a/b.zarr",
-        "c",
-    )
 
 
 def test_a_worker_that_dies_is_one_line(

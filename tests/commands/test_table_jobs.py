@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from dask.distributed import Client, LocalCluster
 from helpers import spawned
 from numpy.testing import assert_array_equal
@@ -492,80 +491,6 @@ def test_trees_and_density_of_awkward_tables(
     found, out, err = said("fit", *words.split(), "--output", "o", "--scheduler", address)
     assert found == code, err
     assert message in " ".join((out + err).split())
-
-
-def test_noise_is_told_as_it_is_written(
-    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
-) -> None:
-    frame.loc[[0], ["a", "b"]] = 500
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    code, out, err = said(
-        *("fit", "t.csv", "--columns", "a,b", "--estimator", "dbscan", "--eps", 40, "--json"),
-        *("--min-samples", 3, "--output", "o.parquet", "--scheduler", address),
-    )
-    assert code == 0, err
-    told = {item["code"]: item["rows"] for item in json.loads(out)["classes"]}
-    assert told[-1] == 1
-    written = pandas.read_parquet(tmp_path / "o.parquet").label
-    assert told == written.value_counts().to_dict()
-
-
-def test_arrays_of_classes_say_their_names(
-    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
-) -> None:
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    code, _, err = said(
-        *("fit", "t.csv", "--columns", "a,b", "--estimator", "label-spreading"),
-        *("--label-column", "species", "--output", "o.zarr", "--scheduler", address),
-    )
-    assert code == 0, err
-    group = zarr.open_group(tmp_path / "o.zarr", mode="r")
-    names = group.attrs["class_names"]
-    found = [names[str(code)] for code in group["label"][:12]]
-    assert found == frame.species[:12].tolist()
-
-
-def test_rules_of_a_report_call_clusters_what_profiles_call_them(
-    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
-) -> None:
-    pytest.importorskip("matplotlib")
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    code, _, err = said(
-        *("fit", "t.csv", "--columns", "a,b", "--estimator", "semisupervisedkmeans"),
-        *("--n-clusters", 3, "--label-column", "species", "--report", "r.html"),
-        *("--scheduler", address),
-    )
-    assert code == 0, err
-    rules = (tmp_path / "r.html").read_text().split(">Rules<")[1].split("</section>")[0]
-    assert {kind for kind in KINDS if f"<td>{kind}</td>" in rules} == set(KINDS)
-
-
-@pytest.mark.filterwarnings("always:Column", "always:.* lie outside")
-def test_a_fit_and_its_report_name_the_column_that_decides_alone(
-    said: Said, frame: pandas.DataFrame, address: str
-) -> None:
-    frame = frame.assign(b=1000.0 * frame["b"], name=[f"row <{i}>" for i in range(90)])
-    frame.to_parquet("t.parquet")
-    words = ("--columns", "a,b", "--n-clusters", 3, "--scheduler", address)
-    code, _, err = said(
-        *("fit", "t.parquet", *words, "--report", "r.html", "--truth", "species"),
-        *("--keep", "name"),
-        *("--model", "m.zarr"),
-    )
-    assert code == 0, err
-    assert "warning: Column 1 ('b') of X has over 99.9 % of the variance" in err
-    page = Path("r.html").read_text(encoding="utf-8")
-    assert "<strong>Advice:</strong> b has over 99.9 % of the variance" in page
-    assert ": row &lt;" in page
-    code, out, err = said("explain", "m.zarr", "t.parquet", "--scheduler", address)
-    assert code == 0, err
-    assert "Advice    b has over 99.9 % of the variance" in out
-    large = frame.assign(a=frame["a"] * 1e6, b=frame["b"] * 1e6)
-    large.to_parquet("large.parquet")
-    code, out, err = said("explain", "m.zarr", "large.parquet", "--scheduler", address)
-    assert code == 0, err
-    assert not hasattr(daskclust.load("m.zarr"), "feature_names_in_")
-    assert " of the rows of X lie outside the range of the data" in err
 
 
 def test_a_fit_names_the_column_of_a_missing_value(

@@ -11,14 +11,6 @@ import numpy as np
 import pytest
 
 from daskclust import cli
-from daskclust.commands._estimators import (
-    add_estimator_arguments,
-    flags_of,
-    page_of,
-    parameters_of,
-)
-from daskclust.commands.console import Parser, did_you_mean
-from daskclust.persistence.models import registry
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -106,92 +98,6 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
     code, _, err = said("fit", str(tmp_path / "none.zarr"), "--config", str(job))
     assert code == 1
     assert "no Zarr store" in err
-
-
-def test_help_is_grouped_by_task(said: Said) -> None:
-    code, out, _ = said("fit", "--help")
-    assert code == 0
-    heads = ["data:", "labels:", "estimator:", "outputs:", "cluster:", "run:", "examples:"]
-    places = [out.index(f"\n{head}\n") for head in heads]
-    assert places == sorted(places)
-    assert "--uncertainty STORE" in out
-    # Parameters of single estimators have a page of their own.
-    assert "--sparsity" not in out
-    assert len(out.splitlines()) < 130
-
-
-@pytest.mark.parametrize(
-    "order", [("--help", "--estimator", "PCSKMeans"), ("--estimator=pcskmeans", "-h")]
-)
-def test_help_of_one_estimator(said: Said, order: tuple[str, ...]) -> None:
-    code, out, _ = said("fit", *order)
-    assert code == 0
-    plain = " ".join(out.split())
-    assert "PCSKMeans: Pairwise-constrained sparse k-means, PCSKM, for data of any size." in plain
-    assert "L1 bound s, 1 <= s <= sqrt(p): the smaller, the fewer features." in plain
-    assert "Number of clusters k. (int; default: none, it is needed)" in plain
-    assert "Maximum number of rounds; each finds the weights anew. (int; default: 25)" in plain
-    assert "--labels" not in out
-    assert "--random-state" not in out
-
-
-@pytest.mark.parametrize("name", sorted(registry()))
-def test_every_parameter_has_a_meaning(name: str) -> None:
-    classes = registry()
-    described = parameters_of(classes[name], classes)
-    for param in classes[name]().get_params(deep=False):
-        assert described[param][1], (name, param)
-        assert ":class:" not in described[param][1]
-        assert "``" not in described[param][1]
-        assert "default" not in described[param][0]
-    page = page_of(name.lower(), classes[name], classes)
-    assert str(classes[name].__doc__).split()[0] in page
-    # A page is a promise: each of its flags is taken.
-    parser = Parser()
-    add_estimator_arguments(parser)
-    flags = [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
-    found = parser.parse_args([word for flag in flags for word in (flag, "1")])
-    assert len(flags_of(found)) == len(flags)
-
-
-def test_a_reference_to_another_class_is_followed() -> None:
-    class Other:
-        """Other.
-
-        Parameters
-        ----------
-        a, b : int, default=3
-        z : int, default=3
-            Both of them.
-        c : {"x", "y"}, default="x"
-            As in :class:`Source`.
-        """
-
-    class Source:
-        """Source.
-
-        Parameters
-        ----------
-        c : str
-            A ``word`` of
-            two lines [1]_.
-
-        Attributes
-        ----------
-        d : int
-            No parameter.
-        """
-
-    found = parameters_of(Other, {"Source": Source})
-    assert found["c"] == ('{"x", "y"}', "A word of two lines.")
-    # Entries in a row may share the words below the last one.
-    assert found["a"][1] == found["b"][1] == "Both of them."
-    assert set(parameters_of(Source, {})) == {"c"}
-
-
-def test_only_what_is_alike_is_suggested() -> None:
-    assert did_you_mean("KMEANS", ["kmeans"]) == " Did you mean kmeans?"
-    assert did_you_mean("x", ["kmeans"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import daskclust
-from daskclust.cube.pixels import questions_of
 from daskclust.explain import drift, profiles, rules
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
@@ -81,52 +79,6 @@ def test_noise_is_no_cluster(said: Said, scene: Path, address: str) -> None:
     assert not re.search("Cluster (noise|-1)", text)
 
 
-def test_rows_of_noise_in_reports_of_tables(said: Said, tmp_path: Path, address: str) -> None:
-    pandas.DataFrame(image().reshape(3, -1).T, columns=list("abc")).to_parquet("t.parquet")
-    words = ("t.parquet", "--estimator", "hdbscan", "--min-cluster-size", 30, "--min-samples", 4)
-    code, out, err = said("fit", *words, "--report", "r.html", "--scheduler", address)
-    assert code == 0, err
-    clustered, noise = re.search(r"Rows +(\d+) clustered, (\d+) noise", out).groups()
-    text = text_of(Path("r.html").read_text())
-    assert f" {clustered} rows clustered {noise} rows of noise 3 columns " in text
-
-
-def test_values_of_a_column_of_vectors_are_no_columns(
-    said: Said, tmp_path: Path, address: str
-) -> None:
-    rows = image().reshape(3, -1).T[3:]
-    pandas.DataFrame({"e": rows.tolist()}).to_parquet("v.parquet")
-    words = ("v.parquet", "--columns", "e", "--estimator", "sparsekmeans", "--sparsity", 1.3)
-    more = ("--n-clusters", 2, "--report", "r.html", "--scheduler", address)
-    code, out, err = said("fit", *words, *more)
-    assert code == 0, err
-    assert re.search(r"^Values    \d with weight$", out, flags=re.MULTILINE)
-    text = text_of(Path("r.html").read_text())
-    assert "SparseKMeans of 3 values of e. " in text
-    assert " 237 rows clustered 3 values of e " in text
-
-
-def test_clusters_of_no_class_are_called_as_in_the_map(
-    said: Said, scene: Path, address: str
-) -> None:
-    cluster = ("--scheduler", address)
-    cube = daskclust.open_cube(scene)
-    y = ([30, 200], [3, 7])
-    model = daskclust.SemiSupervisedKMeans(3, random_state=0).fit(cube, y)
-    model.save("m.zarr")
-    out = said("explain", "m.zarr", scene, *cluster)[1]
-    # The classes are 3 and 7, so the third cluster has the code 8 in maps.
-    assert re.search(r"^cluster_8 \(2\) +3 ", out, flags=re.MULTILINE)
-    Path("new.csv").write_text("old,new\ncluster_8,glint\n3,meadow\n")
-    assert said("rename", "m.zarr", "new.csv")[0] == 0
-    code, out, err = said("predict", scene, "--model", "m.zarr", "--output", "p.zarr", *cluster)
-    assert code == 0, err
-    assert re.search(r"^ +8  glint +3 pixels", out, flags=re.MULTILINE)
-    out = said("explain", "m.zarr", scene, *cluster)[1]
-    assert re.search(r"^glint \(2\) +3 ", out, flags=re.MULTILINE)
-    assert re.search(r"^meadow \(0\) ", out, flags=re.MULTILINE)
-
-
 SCALED = {
     "none": "surface reflectance (percent)",
     "standard": "standard deviations from the band's mean",
@@ -166,94 +118,6 @@ def _conditions(model: Any, scene: Path) -> list[str]:
     return [re.sub(r"^[-\d.e]+ < ", "", text) for rule in told for text in rule.conditions]
 
 
-@pytest.mark.parametrize("kind", SCALED)
-def test_spectra_of_a_prediction_are_in_the_units_that_they_have(
-    said: Said, scene: Path, address: str, kind: str
-) -> None:
-    cube = daskclust.open_cube(scene, scale=kind)
-    model = daskclust.KMeans(2, random_state=0).fit(cube)
-    model.save("m.zarr")
-    words = ("--model", "m.zarr", "--report", "r.html", "--scheduler", address)
-    code, _, err = said("predict", scene, *words)
-    assert code == 0, err
-    page = Path("r.html").read_text()
-    start = page.find("Cluster spectra")
-    if kind == "whitened":
-        assert start < 0
-        return
-    picture = page[start : page.index("</svg>", start)]
-    wanted = SCALED["none" if kind == "standard" else kind]
-    assert wanted in picture.replace("&#x27;", "'")
-    if kind == "standard":
-        # The far pixels have a mean of some 50 percent, and of 9 deviations.
-        texts = re.findall(r">([\d.]+)<", picture)
-        assert max(float(text) for text in texts if float(text) < 100) >= 20
-
-
-def test_names_of_bands_are_in_questions(tmp_path: Path) -> None:
-    rasterio = pytest.importorskip("rasterio")
-    options = {"count": 3, "height": 12, "width": 20, "dtype": "float32", "driver": "GTiff"}
-    with rasterio.open(tmp_path / "s.tif", "w", **options) as file:
-        file.write(image())
-        file.descriptions = ("blue", "row", "nir band")
-    from daskclust.asking.files import QuestionsFile, write_questions
-    from daskclust.asking.pictures import Pictures
-
-    cube = daskclust.open_cube(tmp_path / "s.tif", bad_bands=[0])
-    questions = questions_of(cube, np.array([4, 9]))
-    assert questions.bands == ["row", "nir band"]
-    assert Pictures(cube).band_names == ["row", "nir band"]
-    write_questions(QuestionsFile(str(tmp_path / "a.csv")), questions)
-    # A band of the name of a column does not hide it.
-    with (tmp_path / "a.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [(line["row"], line["column"]) for line in lines] == [("0", "4"), ("0", "9")]
-    assert [float(line["band row"]) for line in lines] == pytest.approx(image()[1, 0, [4, 9]])
-
-
-def test_a_map_of_changes_says_what_it_compares(said: Said, scene: Path, address: str) -> None:
-    pytest.importorskip("rasterio")
-    cube = daskclust.open_cube(scene)
-    labels = np.arange(240) % 2
-    cube.write_labels(labels, "a.tif")
-    cube.write_labels(np.where(np.arange(240) < 9, 1, labels), "b.zarr")
-    for name in ("c.tif", "c.zarr"):
-        words = ("a.tif", "b.zarr", "--match", "code", "--output", name, "--scheduler", address)
-        code, _, err = said("compare", *words)
-        assert code == 0, err
-        code, out, err = said("inspect", name)
-        assert code == 0, err
-        assert 'classes: ["unchanged", "cluster_0 -> cluster_1"]\n' in out
-        assert out.endswith("job: compare of a.tif and b.zarr\n")
-
-
-def test_seconds_of_a_fit_hold_its_start(said: Said, scene: Path, address: str) -> None:
-    words = ("--n-clusters", 3, "--model", "m.zarr", "--json", "--scheduler", address)
-    code, out, err = said("fit", scene, *words)
-    assert code == 0, err
-    found = json.loads(out)
-    model = daskclust.load("m.zarr")
-    of_iterations = sum(record["seconds"] for record in model.history_)
-    assert found["iteration_seconds"] == pytest.approx(of_iterations)
-    assert of_iterations < found["fit_seconds"] < found["seconds"]
-
-
-def test_a_map_of_margins_says_what_it_is_in_other_programs(
-    said: Said, scene: Path, address: str
-) -> None:
-    rasterio = pytest.importorskip("rasterio")
-    words = ("--n-clusters", 3, "--uncertainty", "u.tif", "--scheduler", address)
-    code, _, err = said("fit", scene, *words)
-    assert code == 0, err
-    with rasterio.open("u.tif") as file:
-        tags = file.tags()
-        assert file.descriptions == ("margin",)
-    assert tags["long_name"] == "margin"
-    assert tags["description"].startswith("1 less the distance to the nearest center")
-    # What is no text is JSON.
-    assert json.loads(tags["daskclust_job"])["estimator"] == "KMeans"
-
-
 def test_units_of_bands_of_rasters_are_known(tmp_path: Path) -> None:
     rasterio = pytest.importorskip("rasterio")
     size = {"height": 12, "width": 20, "dtype": "float32", "driver": "GTiff"}
@@ -277,12 +141,3 @@ def test_units_of_bands_of_rasters_are_known(tmp_path: Path) -> None:
     assert daskclust.open_cube(files).attributes["units"] == "percent"
     files[1] = write("1.tif", image()[1:2], ("K",))
     assert "units" not in daskclust.open_cube(files).attributes
-
-
-def test_means_are_called_means(said: Said, scene: Path, address: str) -> None:
-    words = ("--estimator", "gaussianmixture", "--n-components", 2, "--report", "r.html")
-    code, out, err = said("fit", scene, *words, "--uncertainty", "u.zarr", "--scheduler", address)
-    assert code == 0, err
-    assert re.search(r"^Bound +-?[\d.]+ of the log-likelihood a row$", out, flags=re.MULTILINE)
-    assert " area " not in (text := text_of(Path("r.html").read_text()))
-    assert " share mean margin " in text

@@ -7,7 +7,6 @@ from html import unescape
 import numpy as np
 import pandas
 import pytest
-from helpers import write_labels
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -24,10 +23,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import daskclust
 from daskclust import cli
 from daskclust.commands._job import hold_out
-from daskclust.explain import profiles
-from daskclust.report import write_report
 
-NAMES = {3: "water", 5: "wheat", 8: "oats"}
 FIGURE = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![\w])")
 
 
@@ -134,74 +130,6 @@ def check_rules(part, table, labels):
     assert figures(part) == [*said, f"{n_right / len(table):.1%}"]
 
 
-def test_all_figures_of_a_scene(tmp_path):
-    truth = np.repeat([3, 5, 8], 40).reshape(12, 10)
-    image = np.random.default_rng(0).normal(truth[..., None] * 10.0, 0.1, (12, 10, 2))
-    image[8] = image[4]
-    image[0, 0] = np.nan
-    cube = daskclust.open_cube(image, dims=("y", "x", "band"))
-    few = np.full(truth.shape, -1)
-    few[:, 3] = truth[:, 3]
-    few[8, 3] = -1
-    model = daskclust.SemiSupervisedKMeans(3, random_state=0)
-    model.fit(cube.samples, cube.rows_of(few))
-    margins = np.linspace(0, 1, 119)
-    labels = np.array([3, 5, 8])[np.asarray(model.cluster_classes_)][np.asarray(model.labels_)]
-    path = tmp_path / "report.html"
-    write_report(
-        path,
-        cube=cube,
-        model=model,
-        truth=truth,
-        class_names=NAMES,
-        uncertainty=margins,
-        title="Fields",
-        profiles=profiles(None, cube, labels),
-    )
-    found = {name: figures(part) for name, part in sections(path).items()}
-    X, known = image.reshape(-1, 2)[1:], truth.ravel()[1:]
-    codes, sizes = np.unique(labels, return_counts=True)
-    right = labels == known
-    score = adjusted_rand_score(known, labels)
-    gaps = X - model.cluster_centers_[np.asarray(model.labels_)]
-    seconds = sum(record["seconds"] for record in model.history_)
-
-    assert found.pop("Facts") == [
-        "119",
-        f"{1 / 120:.1%}",
-        "2",
-        f"{(gaps**2).sum():.4g}",
-        f"{model.n_iter_}",
-        f"{model.history_[-1]['passes']}",
-        f"{seconds:.1f}",
-        f"{score:.3f}",
-    ]
-    said = []
-    for code, size in zip(codes, sizes, strict=True):
-        share = f"{size / 119:.1%}"
-        said += [f"{code}", f"{size}", share, f"{margins[labels == code].mean():.2f}"]
-    in_map = found.pop("Map")
-    assert in_map[-12:] == said
-    assert in_map[:-12] == [
-        *("0", "1"),
-        f"{np.median(margins):.2f}",
-        f"{(margins < 0.1).mean():.1%}",
-        "0.1",
-        f"{right.sum()}",
-        f"{right.mean():.1%}",
-        f"{(~right).sum()}",
-        f"{(~right).mean():.1%}",
-        "119",
-    ]
-    assert found.pop("Agreement with truth") == agreement(known, labels, NAMES)
-    wrong = ["3", "39", "0", "5", "40", "0", "8", "30", "10", "10", "109", "10"]
-    assert found.pop("Errors of the map") == wrong
-    check_profiles(found, X, labels, ["0", "1"], lambda row: divmod(row + 1, 10))
-    # Pictures alone, and settings.
-    left = {name for name, values in found.items() if values}
-    assert left <= {"Configuration", "Cube", "Versions"}
-
-
 @pytest.mark.filterwarnings("default:The accuracy rests on 4")
 def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -279,36 +207,4 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
     check_rules(parts["Rules"], table[["a", "b"]], predicted)
     follow = found.pop("Rules")[-1]
     assert found.pop("Facts") == ["120", "3", "2", follow, "0"]
-    assert not any(found.values())
-
-
-def test_all_figures_of_a_comparison(tmp_path, address, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    old = rng.integers(-1, 3, (30, 40))
-    new = np.where(rng.random(old.shape) < 0.3, rng.integers(-1, 3, old.shape), old)
-    named = {str(code): name for code, name in enumerate(NAMES.values())}
-    for name, codes in (("a", old), ("b", new)):
-        write_labels(tmp_path / f"{name}.zarr", codes, _FillValue=-1, class_names=named)
-    words = ["a.zarr", "b.zarr", "--report", "c.html", "--scheduler", address]
-    assert cli.main(["compare", *words]) == 0
-    found = {title: figures(part) for title, part in sections(tmp_path / "c.html").items()}
-    both = (old >= 0) & (new >= 0)
-    a, b = old[both], new[both]
-    counts = np.array([[((a == i) & (b == j)).sum() for j in range(3)] for i in range(3)])
-    apart = [((old >= 0) & (new < 0)).sum(), ((old < 0) & (new >= 0)).sum()]
-    facts = [f"{(a == b).mean():.1%}", f"{both.sum()}", *map(str, apart)]
-    assert found.pop("Facts") == facts
-    areas, shares = [], []
-    for at in range(3):
-        before, after = (a == at).sum(), (b == at).sum()
-        # A plus is no part of a figure here.
-        change = f"{after - before}"
-        areas += [f"{before}", f"{after}", change, f"{counts[at, at] / before:.1%}"]
-        shares += [f"{before}", *(f"{count / before:.0%}" for count in counts[at])]
-    assert found.pop("Areas of pixels in both maps") == areas
-    moves = sorted(counts[~np.eye(3, dtype=bool)], reverse=True)
-    said = [text for size in moves for text in (f"{size}", f"{size / both.sum():.2%}")]
-    assert found.pop("Transitions") == said
-    assert found.pop("From class to class") == shares
     assert not any(found.values())

@@ -408,39 +408,6 @@ def test_the_map_is_a_png_of_few_colors() -> None:
     assert colors[0, 0].tolist() == expected
 
 
-def test_drawn_lines(page: tuple[Path, Any]) -> None:
-    figure = plotting.new_figure()
-    axes = figure.subplots(3, 2).ravel()
-    plotting.draw_spectra(
-        axes[0], [[1, 2, 3.0]], wavelengths=[1, 2, 9], bands=[0, 1, 5], spread=[[0.1, 0.1, 0.1]]
-    )
-    (line,) = axes[0].lines
-    assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False]
-    plotting.draw_spectra(axes[1], np.ones((40, 1)), names=[f"c{i}" for i in range(40)])
-    assert axes[1].get_legend() is None
-    plotting.draw_sizes(axes[2], [3, 0, 1], names=["a", "b", "c"], title="Sizes")
-    assert [bar.get_width() for bar in axes[2].patches] == [3, 0, 1]
-    history = page[1].history_
-    plotting.draw_history(axes[3], history, title="History")
-    drawn = sum(len(line.get_xdata()) for line in axes[3].lines if line.get_ls() == "-")
-    assert drawn == len(history)
-    plotting.draw_seconds(axes[4], history)
-    assert len(axes[4].patches) == len(history)
-    plotting.draw_confusion(
-        axes[5], [[0, 9, 1], [5, 0, 0]], classes=["a", "b"], clusters=["x", "y", "z"]
-    )
-    assert [t.get_text() for t in axes[5].get_xticklabels()] == ["y", "x", "z"]
-    # Classes that are exchanged stay off the diagonal.
-    names = ["a", "b"]
-    plotting.draw_confusion(axes[5], [[0, 9], [5, 0]], classes=names, clusters=names[::-1])
-    assert [t.get_text() for t in axes[5].get_xticklabels()] == names
-    figure.savefig(io.BytesIO(), format="png")
-
-
-def test_nothing_to_stretch() -> None:
-    assert_array_equal(plotting.stretch(np.full((2, 2, 3), np.nan)), np.full((2, 2, 3), 0.1))
-
-
 # In a browser
 
 
