@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.cluster.pcskmeans import PCSKMeans
-from daskclust.commands._estimators import flags_of
+from daskclust.commands._estimators import settings_of
 from daskclust.selection import Selection, choose_by_pairs
 
 #: Options that the choice does not support, and the reason.
@@ -80,19 +80,18 @@ def make_choice(options: argparse.Namespace) -> ChoiceByPairs:
     for name, why in _REFUSED.items():
         if getattr(options, name) is not None:
             error(f"--choose-by-pairs does not support --{name.replace('_', '-')}: {why}")
-    given = flags_of(options)
     named = options.estimator != options.parser.get_default("estimator")
-    own = [*["estimator"] * named, *sorted(given.keys() - {"n_clusters", "checkpoint"})]
+    own = ["--estimator"] * named + [f"--set {name}" for name in settings_of(options)]
     if own:
         error(
-            f"--choose-by-pairs does not support --{own[0].replace('_', '-')}: it compares several "
-            "estimators with their default parameters"
+            f"--choose-by-pairs does not support {own[0]}: it compares several estimators with "
+            "their default parameters"
         )
     if options.must_link is None and options.cannot_link is None:
         error("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")
-    if "n_clusters" not in given:
+    count = options.n_clusters
+    if count is None:
         error("--choose-by-pairs needs the number of clusters: --n-clusters K")
-    count = given["n_clusters"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         error(f"--n-clusters must be an integer of at least 1, got {count!r}")
     return ChoiceByPairs(count, options.seed)

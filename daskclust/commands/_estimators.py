@@ -1,4 +1,4 @@
-"""Estimators on the command line: every parameter of every estimator is a flag."""
+"""Estimators on the command line, and their parameters by ``--set NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from sklearn.utils import get_tags
 from daskclust.commands.console import Parser, did_you_mean, one_of, seed
 from daskclust.persistence.models import registry
 
-#: Parameters that have a flag of another name.
-_RENAMED = {"random_state": "seed"}
+#: Parameters that have a flag of their own.
+_FLAGS = {
+    "random_state": "--seed",
+    "checkpoint": "--checkpoint",
+    "n_clusters": "--n-clusters",
+    "n_components": "--n-clusters",
+}
 #: Further names of estimators.
 _OTHER_WORDS = {
     "hierarchical-kmeans": "HierarchicalKMeans",
@@ -30,15 +35,16 @@ _COUNTS = ("n_clusters", "n_components")
 #: Parameters without a useful default, and what to say where they are missing.
 _NEEDED = {
     "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
-    "n_components": "the number of components: --n-components K",
-    "delta": "the price of a cluster, --delta, or about how many you want, --n-clusters-hint K",
+    "n_components": "the number of components: --n-clusters K",
+    "delta": "the cost of a cluster, --set delta=VALUE, or about how many clusters you want, "
+    "--set n_clusters_hint=K",
 }
 
 
 def add_estimator_arguments(parser: Parser) -> None:
-    """Add ``--estimator``, and a flag for each parameter that some estimator has.
+    """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
 
-    The help names the estimators; with ``--estimator NAME`` it tells the parameters of one.
+    The help lists the estimators; with ``--estimator NAME`` it lists the parameters of one.
     """
     classes, words = registry(), _by_word()
     easier = {name: word for word, name in _OTHER_WORDS.items()}
@@ -46,8 +52,8 @@ def add_estimator_arguments(parser: Parser) -> None:
     group = parser.add_argument_group(
         "estimator",
         textwrap.fill(
-            f"Names: {', '.join(names)}. What one is, its parameters, each a flag, "
-            "and their defaults: daskclust fit --estimator NAME --help",
+            f"Names: {', '.join(names)}. Description, parameters and defaults of one: "
+            "daskclust fit --estimator NAME --help",
             76,
         ),
     )
@@ -58,18 +64,20 @@ def add_estimator_arguments(parser: Parser) -> None:
         metavar="NAME",
         help="(default: kmeans)",
     )
-    shown = {"n_clusters": ("K", "number of clusters; needed where it is a parameter")}
-    for param in sorted({param for kind in classes.values() for param in kind().get_params(False)}):
-        if param in (*_RENAMED, "checkpoint"):
-            continue
-        metavar, meaning = shown.get(param, ("VALUE", argparse.SUPPRESS))
-        group.add_argument(
-            "--" + param.replace("_", "-"),
-            type=_value,
-            default=argparse.SUPPRESS,
-            metavar=metavar,
-            help=meaning,
-        )
+    group.add_argument(
+        "--n-clusters",
+        type=_value,
+        metavar="K",
+        help="number of clusters or components; needed where it is a parameter",
+    )
+    group.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another parameter of the estimator, as in --set tol=1e-3; may be repeated",
+    )
     group.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="fixes the result (default: 0)"
     )
@@ -108,31 +116,53 @@ def _value(text: str) -> Any:
     return text
 
 
-def flags_of(options: argparse.Namespace) -> dict[str, Any]:
-    known = {param for kind in registry().values() for param in kind().get_params(deep=False)}
-    return {name: value for name, value in vars(options).items() if name in known}
+def _setting(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``.
+
+    >>> _setting("max-iter=7"), _setting("init=k-means++")
+    (('max_iter', 7), ('init', 'k-means++'))
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not (equals and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=VALUE, as in tol=1e-3")
+    if name in _FLAGS:
+        raise argparse.ArgumentTypeError(f"{name} has a flag of its own: use {_FLAGS[name]}")
+    return name, _value(value.strip())
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters that ``--set`` gives; of one name the last."""
+    return dict(options.set)
 
 
 def make_estimator(options: argparse.Namespace) -> Any:
     """Make the estimator that the options describe; wrong usage ends the program."""
     kind: Any = _by_word()[options.estimator]
     params = kind().get_params(deep=False)
-    given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
+    given = settings_of(options)
     foreign = sorted(given.keys() - params.keys())
     if foreign:
         name = foreign[0]
         owners = [
             other for other, found in registry().items() if name in found().get_params(deep=False)
         ]
-        flags = [_RENAMED.get(param, param).replace("_", "-") for param in sorted(params)]
-        word = name.replace("_", "-")
+        names = sorted(params.keys() - _FLAGS.keys())
         options.parser.error(
-            f"{kind.__name__} has no parameter {word!r}; it has {', '.join(flags)}. "
-            f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {word}."
-            + did_you_mean(word, flags)
+            f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."
+            + (
+                f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
+                * bool(owners)
+            )
+            + did_you_mean(name, names)
         )
     if not isinstance(given.get("init", ""), str):
-        options.parser.error(f"init={given['init']!r} is no start; --init takes a name")
+        options.parser.error(f"init must be the name of an initialization, got {given['init']!r}")
+    if options.n_clusters is not None:
+        count = next((name for name in _COUNTS if name in params), None)
+        if count is None:
+            options.parser.error(f"{kind.__name__} has no number of clusters: omit --n-clusters")
+        given[count] = options.n_clusters
     if "random_state" in params:
         given["random_state"] = options.seed
     model = kind(**given)
@@ -143,7 +173,9 @@ def make_estimator(options: argparse.Namespace) -> Any:
     for name, why in _NEEDED.items():
         alone = name == "delta" and "n_clusters_hint" in given
         alone |= name == "n_clusters" and given.get("distance_threshold") is not None
-        if name in params and name not in given and not alone:
+        # Where the default is None, the number is optional; delta has no default.
+        needed = name in params and (name == "delta" or params[name] is not None)
+        if needed and name not in given and not alone:
             options.parser.error(f"{kind.__name__} needs {why}")
     if needs_labels(model) and options.labels is None and options.label_column is None:
         options.parser.error(
@@ -158,9 +190,8 @@ def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
     for name in _COUNTS:
         count = params.get(name)
         if isinstance(count, int) and count > most:
-            flag = f"--{name.replace('_', '-')}"
             raise ValueError(
-                f"{flag} is {count}, and there are {most} {unit} at most; expected no more."
+                f"--n-clusters is {count}, and there are {most} {unit} at most; expected no more."
             )
 
 
@@ -181,8 +212,6 @@ _ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
 _DEFAULT = re.compile(r",? ?default ?= ?.*$")
 #: A description that stands elsewhere.
 _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
-#: Flags of another name, and those that are explained with the command.
-_NO_FLAG = ("random_state", "checkpoint")
 
 
 def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, tuple[str, str]]:
@@ -233,30 +262,32 @@ def _plain(text: str) -> str:
 
 
 def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
-    """Return the help about one estimator: what it is, and its parameters as flags.
+    """Return the help about one estimator: what it is, and its parameters.
 
     `word` is its name on the command line, `others` all estimators by the name of their class.
     """
     summary = (inspect.getdoc(kind) or "").partition("\n\n")[0]
     parser = Parser(
         prog="daskclust fit",
-        usage=f"%(prog)s CUBE --estimator {word} [parameters] [other options]",
+        usage=f"%(prog)s CUBE --estimator {word} [--set NAME=VALUE ...] [other options]",
         description=f"{kind.__name__}: {_plain(summary)}",
         epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other "
         "options: daskclust fit --help",
         add_help=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=8),
     )
-    group = parser.add_argument_group(f"parameters of {kind.__name__}")
+    group = parser.add_argument_group(f"parameters of {kind.__name__}, by --set NAME=VALUE")
     described = parameters_of(kind, others)
     defaults = kind().get_params(deep=False)
     # In the order of the docstring, the important ones first.
     for name in sorted(defaults, key=list(inspect.signature(kind).parameters).index):
-        if name in _NO_FLAG:
+        if name in ("random_state", "checkpoint"):
             continue
-        default = "none, it is needed" if name in _COUNTS else defaults[name]
+        needed = name in _COUNTS and defaults[name] is not None
+        default = "none, it is needed" if needed else defaults[name]
         type_, text = described.get(name, ("", ""))
         about = f"{type_}; " if type_ else ""
         said = f"{text} ({about}default: {default})".replace("%", "%%")
-        group.add_argument("--" + name.replace("_", "-"), metavar="VALUE", help=said)
+        shown = "--n-clusters K" if name in _COUNTS else f"{name}=VALUE"
+        group.add_argument(name, metavar=shown, help=said)
     return parser.format_help()

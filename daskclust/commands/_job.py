@@ -9,7 +9,7 @@ import json
 import re
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from daskclust._types import Array, Bools, Ints
 from daskclust.colors import name_of
 from daskclust.commands._choice import ChoiceByPairs
 from daskclust.commands._cubes import name_of_cube
-from daskclust.commands._estimators import flags_of, takes_labels
+from daskclust.commands._estimators import takes_labels
 from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.commands.console import Progress, counted, did_you_mean, number, open_client
 from daskclust.commands.doctor import look_before_fit
@@ -267,7 +267,10 @@ class Job:
 #: Only one of these may be given: flags take the place of all that the file says.
 _EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
 #: Not part of a job: how it is run and told about.
-_NOT_CONFIGURATION = {"run", "parser", "arguments", "config", "json", "dry_run", "overwrite"}
+_NOT_CONFIGURATION = {
+    *("run", "parser", "arguments", "config", "json", "dry_run", "overwrite"),
+    *("set", "n_clusters"),  # parameters of the estimator
+}
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
@@ -333,6 +336,9 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
     positional: list[str] = []
     for key, value in job.items():
         name = "--" + str(key).replace("_", "-")
+        if name == "--set" and isinstance(value, dict):
+            flags += [f"--set={parameter}={_as_text(given)}" for parameter, given in value.items()]
+            continue
         if name == "--cube":
             positional = [str(item) for item in (value if isinstance(value, list) else [value])]
             continue
@@ -370,18 +376,15 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def effective(
-    options: argparse.Namespace, params: Mapping[str, Any], without: Iterable[str] = ()
-) -> dict[str, Any]:
+def effective(options: argparse.Namespace, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration that a job ran with, as JSON values without credentials.
 
-    `params` are all parameters of the estimator; `without` are flags that `params` stands for.
+    `params` are all parameters of the estimator.
     """
-    skipped = _NOT_CONFIGURATION.union(without)
     found: dict[str, Any] = {
         name: value
         for name, value in sorted(vars(options).items())
-        if name not in skipped and value is not None
+        if name not in _NOT_CONFIGURATION and value is not None
     }
     # A checkpoint, if one was asked for, is an option.
     found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
@@ -393,8 +396,7 @@ def effective(
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
     "cube variable dims nodata mask bad_bands chunks scale incomplete min_observed labels "
-    "class_column resample_labels unlabeled must_link must_link_weight cannot_link "
-    "cannot_link_weight estimator seed"
+    "class_column resample_labels unlabeled must_link cannot_link estimator seed"
 ).split()
 #: As much, but no part of the marks of jobs that do without.
 _COMPUTED_WITH = (
@@ -573,8 +575,7 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             # A choice among estimators returns the one that was chosen.
             choice, model = model, job.fit(model, **arguments)
             spent = {"fit_seconds": time.perf_counter() - started}
-        flags = flags_of(options).keys() - {"checkpoint"}
-        found = {**_record(job, model, flags), "cluster": cluster, **numbers_of(model), **spent}
+        found = {**_record(job, model), "cluster": cluster, **numbers_of(model), **spent}
         if isinstance(choice, ChoiceByPairs):
             found["candidates"] = choice.scores()
         job.name(model)
@@ -589,13 +590,13 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
     return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 
 
-def _record(job: Any, model: Any, flags: Iterable[str] = ()) -> dict[str, Any]:
+def _record(job: Any, model: Any) -> dict[str, Any]:
     import daskclust
 
     return {
         "command": "fit" if job.fits else "predict",
         "version": daskclust.__version__,
         "estimator": type(model).__name__,
-        "configuration": effective(job.options, model.get_params(deep=False), flags),
+        "configuration": effective(job.options, model.get_params(deep=False)),
         **job.facts(),
     }

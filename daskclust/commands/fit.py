@@ -95,7 +95,6 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
         )
-        group.add_argument(f"--{name}-weight", type=float, metavar="W", help="of these pairs")
     group.add_argument(
         "--choose-by-pairs",
         action="store_const",
@@ -349,18 +348,15 @@ def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> Cub
 
 
 def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Read pairs of rows and their weights; wrong usage ends the program."""
+    """Read pairs of rows; wrong usage ends the program."""
     known = inspect.signature(model.fit).parameters
     found: dict[str, Any] = {}
     for kind in ("must_link", "cannot_link"):
-        path, weight = getattr(options, kind), getattr(options, f"{kind}_weight")
-        flag = f"--{kind.replace('_', '-')}"
-        if (path is not None or weight is not None) and kind not in known:
-            options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
-        if weight is not None:
-            found[f"{kind}_weight"] = weight
+        path, flag = getattr(options, kind), f"--{kind.replace('_', '-')}"
         if path is None:
             continue
+        if kind not in known:
+            options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
         try:
             if path.endswith(".npy"):
                 pairs = np.load(path, allow_pickle=False)

@@ -504,8 +504,8 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     missing = [item["name"] for item in features if item["share_missing"] > 0]
     if missing:
         out.append(
-            f"{', '.join(missing)}: values are missing; see --missing partial, label-spreading and "
-            "gaussianmixture."
+            f"{', '.join(missing)}: values are missing; see --set missing=partial, label-spreading "
+            "and gaussianmixture."
         )
     coded = [
         item["name"] for item in features if item["values"] and item["dtype"].startswith(("i", "u"))

@@ -157,8 +157,8 @@ def measure(
             folder=folder,
         )
         found, worker, client = _run(
-            *("fit", scene, "--n-clusters", str(k), "--max-iter", str(iterations)),
-            *("--init", "random", "--n-init", "1"),
+            *("fit", scene, "--n-clusters", str(k), "--set", f"max_iter={iterations}"),
+            *("--set", "init=random", "--set", "n_init=1"),
             *("--output", "labels.zarr", "--model", "model.zarr", "--report", "report.html"),
             *cluster,
             folder=folder,

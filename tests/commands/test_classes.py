@@ -83,9 +83,9 @@ def check_map(path: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     "estimator",
     [
-        ("label-spreading", "--n-prototypes", "30"),
+        ("label-spreading", "--set", "n_prototypes=30"),
         ("semisupervisedkmeans", "--n-clusters", "3"),
-        ("semisupervisedkmeans", "--n-clusters", "6", "--clusters-per-class", "2"),
+        ("semisupervisedkmeans", "--n-clusters", "6", "--set", "clusters_per_class=2"),
     ],
 )
 def test_classes_keep_codes_names_and_colors(
@@ -293,7 +293,7 @@ def test_the_names_of_text_labels_are_the_classes_of_the_model(
     ]
     (tmp_path / "few.csv").write_text("row,column,class\n" + "\n".join(lines) + "\n")
     code, found, err = run(
-        *("fit", "--estimator", "label-spreading", "--n-prototypes", "30"),
+        *("fit", "--estimator", "label-spreading", "--set", "n_prototypes=30"),
         *("--labels", "few.csv", "--output", "l.zarr", "--model", "m.zarr", "--report", "r.html"),
     )
     assert code == 0, err

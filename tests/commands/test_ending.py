@@ -101,8 +101,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job(scene: Path, *more: str, n_init: int = 20) -> tuple[str, ...]:
     return (
-        *("fit", str(scene), "--estimator", "kmeans", "--n-clusters", "9", "--tol", "0"),
-        *("--init", "random", "--n-init", str(n_init), "--max-iter", "1000"),
+        *("fit", str(scene), "--estimator", "kmeans", "--n-clusters", "9", "--set", "tol=0"),
+        *("--set", "init=random", "--set", f"n_init={n_init}", "--set", "max_iter=1000"),
         *("--output", "l.zarr", *more),
     )
 

@@ -69,7 +69,7 @@ def test_a_cloudy_series_becomes_a_map(
         address,
         *("fit", paths["ndvi"], "--mask", f"{paths['cloud']}::cloud", "--labels", paths["few"]),
         *("--incomplete", "keep", "--min-observed", "0.5", "--estimator", "label-spreading"),
-        *("--n-prototypes", "20", "--output", paths["map"]),
+        *("--set", "n_prototypes=20", "--output", paths["map"]),
     )
     assert found["configuration"]["incomplete"] == "keep"
     seen = (~clouds).sum(axis=0) >= 3
@@ -86,7 +86,7 @@ def test_label_spreading_gives_the_map_of_the_estimator(
     found = run(
         capsys,
         address,
-        *("fit", scene, "--estimator", "label-spreading", "--labels", few, "--alpha", "0.8"),
+        *("fit", scene, "--estimator", "label-spreading", "--labels", few, "--set", "alpha=0.8"),
         *("--output", str(tmp_path / "map.zarr"), "--model", str(tmp_path / "m.zarr")),
         *("--report", str(tmp_path / "r.html")),
     )
@@ -126,7 +126,7 @@ def test_spectral_gives_the_map_of_the_estimator(
         capsys,
         address,
         *("fit", scene, "--estimator", "spectral", "--n-clusters", "3", *words),
-        *("--n-prototypes", "60", "--views", "whitened"),
+        *("--set", "n_prototypes=60", "--set", "views=whitened"),
         *("--output", str(tmp_path / "map.zarr"), "--model", str(tmp_path / "m.zarr")),
     )
     assert found["configuration"]["parameters"]["n_prototypes"] == 60

@@ -20,7 +20,7 @@ def test_map_is_that_of_cube_smooth(
 ) -> None:
     small_scene(tmp_path)
     scene, model, out = (str(tmp_path / f"{name}.zarr") for name in ("scene", "model", "map"))
-    words = ["fit", scene, "--variable", "cube", "--n-components", "3"]
+    words = ["fit", scene, "--variable", "cube", "--n-clusters", "3"]
     words += ["--scheduler", address]
     words += ["--estimator", "gaussianmixture", "--model", model, "--output", out]
     report = tmp_path / "report.html"

@@ -272,7 +272,17 @@ def test_a_table_of_vectors_is_described_and_clustered(
 
 
 def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
-    words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--max-iter", 7, "--dry-run")
+    words = (
+        "fit",
+        parts,
+        "--columns",
+        "a,b",
+        "--n-clusters",
+        3,
+        "--set",
+        "max_iter=7",
+        "--dry-run",
+    )
     code, out, _ = said(*words)
     assert code == 0
     assert "Columns   a, b as float32" not in out
@@ -336,7 +346,7 @@ def test_a_dry_run_tells_memory_and_temporary_files(said: Said, tmp_path: Path) 
     assert one["workers"] == 2
     assert one["fits"] is True
     levels = (*words, "--estimator", "hierarchical-kmeans")
-    two = json.loads(said(*levels, "--json", "--refine", 0)[1])
+    two = json.loads(said(*levels, "--json", "--set", "refine=0")[1])
     # A record is a row, its number and its weight.
     assert two["temporary_bytes"] == 4000 * (64 * 4 + 16)
     assert json.loads(said(*levels, "--json")[1])["temporary_bytes"] > two["temporary_bytes"]
@@ -376,7 +386,14 @@ def test_workers_hold_no_more_than_their_plan_says(
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        given = ("--max-iter", 2, "--refine", 1, "--output", tmp_path / "labels.parquet")
+        given = (
+            "--set",
+            "max_iter=2",
+            "--set",
+            "refine=1",
+            "--output",
+            tmp_path / "labels.parquet",
+        )
         code, _, err = said(*words, *given, "--scheduler", cluster.scheduler_address)
         assert code == 0, err
         found = max(client.run(peak_memory).values())
@@ -465,11 +482,15 @@ def test_wrong_inputs_are_one_line(
         ("one.csv --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
         ("gap.parquet --estimator dbscan", 1, "NaN: the first at row 3, column 1"),
         ("gap.csv --estimator ward --n-clusters 2", 1, "NaN: the first at row 3, column 1"),
-        ("far.csv --estimator dbscan --metric haversine", 1, "A longitude of X is 7"),
-        ("far.csv --estimator dbscan --eps 1e-3 --min-samples 9", 0, "0 clustered, 12 noise"),
-        ("far.csv --estimator hdbscan --min-cluster-size 99", 0, "0 clustered, 12 noise"),
-        ("far.csv --estimator dbscan --eps 1e9", 0, "12 clustered, 0 noise"),
-        ("same.parquet --estimator hdbscan --min-cluster-size 6", 0, "24 clustered, 0 noise"),
+        ("far.csv --estimator dbscan --set metric=haversine", 1, "A longitude of X is 7"),
+        (
+            "far.csv --estimator dbscan --set eps=1e-3 --set min_samples=9",
+            0,
+            "0 clustered, 12 noise",
+        ),
+        ("far.csv --estimator hdbscan --set min_cluster_size=99", 0, "0 clustered, 12 noise"),
+        ("far.csv --estimator dbscan --set eps=1e9", 0, "12 clustered, 0 noise"),
+        ("same.parquet --estimator hdbscan --set min_cluster_size=6", 0, "24 clustered, 0 noise"),
         ("same.parquet --estimator ward --n-clusters 2", 0, "AgglomerativeClustering, 2 clusters"),
     ],
 )

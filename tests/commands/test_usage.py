@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,12 +51,12 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("fti a.zarr", "Did you mean fit?"),
         ("fit a.zarr --estimator k-means", "Did you mean kmeans?"),
         ("fit a.zarr --scale standrad", "Did you mean standard?"),
-        ("fit a.zarr --n-clusters 3 --sparsity 2", "PCSKMeans, SparseKMeans have sparsity."),
-        ("fit a.zarr --n-clusters 3 --init-round 2", "Did you mean --init-rounds?"),
+        ("fit a.zarr --n-clusters 3 --set sparsity=2", "PCSKMeans, SparseKMeans have sparsity."),
+        ("fit a.zarr --n-clusters 3 --set init_round=2", "Did you mean init_rounds?"),
         ("fit a.zarr --output l.zarr", "KMeans needs the number of clusters: --n-clusters K"),
         ("fit a.zarr --estimator pckid --output l.zarr", "PCKID needs the number of clusters"),
-        ("fit a.zarr --estimator gaussianmixture --output l.zarr", "--n-components K"),
-        ("fit a.zarr --estimator dpmeans --output l.zarr", "--delta, or about how many you want"),
+        ("fit a.zarr --estimator gaussianmixture --output l.zarr", "--n-clusters K"),
+        ("fit a.zarr --estimator dpmeans --output l.zarr", "--set delta=VALUE, or about how many"),
         ("fit CUBE --n-clusters 3", "nothing to write: give --output for the label map, --model"),
         ("fit CUBE --n-clusters 3 --json --title Any", "nothing to write"),
         ("predict a.zarr --model m.zarr", "--output is needed, or --uncertainty, --score"),
@@ -144,8 +145,10 @@ def test_wrong_usage_shows_no_credentials(
     [
         ("--memory-limit", "1e400", "is no size"),
         ("--local", "99999999999999999999", "1024 at most"),
-        ("--init", "nan", "--init takes a name"),
-        ("--init", "0", "--init takes a name"),
+        ("--set", "init=nan", "init must be the name"),
+        ("--set", "init=0", "init must be the name"),
+        ("--set", "tol", "must be NAME=VALUE"),
+        ("--set", "random_state=3", "use --seed"),
     ],
 )
 def test_values_that_cannot_be(

@@ -484,7 +484,7 @@ def test_polygons_in_and_a_geotiff_out(
         assert (image[24:29, 30:35] == 0).all()
         assert (image[12:17, 10:15] == 1).all()
     assert run(capsys, *words)[0] == 0  # its own output
-    code, _, err = run(capsys, *words, "--tol", "0.5")
+    code, _, err = run(capsys, *words, "--set", "tol=0.5")
     assert code == 1
     assert "exists already" in err
     (tmp_path / "map.tif").unlink()

@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "deploy" / "slurm"
 #: EM that never stands still: some seconds of as many iterations as are asked for.
-JOB = ["--estimator", "gaussianmixture", "--n-components", "8", "--tol", "0", "--max-iter", "200",
-       "--seed", "0"]  # fmt: skip
+JOB = ["--estimator", "gaussianmixture", "--n-clusters", "8", "--set", "tol=0",
+       "--set", "max_iter=200", "--seed", "0"]  # fmt: skip
 #: Seconds before the limit; SLURM often signals half a minute sooner.
 SIGNAL = "--signal=B:USR1@60"
 #: Seconds that nothing here takes, but where it hangs.

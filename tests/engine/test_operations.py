@@ -158,7 +158,7 @@ def test_the_command_says_that_it_has_no_workers(
         daskclust.on_iteration(lambda record: cluster.scale(0)),
     ):
         code = cli.main(
-            ["fit", str(tmp_path / "scene.zarr"), "--n-clusters", "12", "--tol", "0",
+            ["fit", str(tmp_path / "scene.zarr"), "--n-clusters", "12", "--set", "tol=0",
              "--output", str(tmp_path / "map.zarr"), "--scheduler", cluster.scheduler_address]
         )  # fmt: skip
     err = capsys.readouterr().err
