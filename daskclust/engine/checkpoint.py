@@ -1,8 +1,9 @@
 """The small state of a fit on disk: written atomically, checked before it is used.
 
-A file holds what it belongs to (:class:`Fingerprint`) and the parts of a fit: those that have
-ended, and the newest, the state of a loop or the record of a start.  A start asks the same
-questions where its passes have the same answers: it is begun again, and answered from the record.
+A file holds the identity of the fit (:class:`Fingerprint`) and the parts of a fit: those that have
+ended, and the newest.  The newest part is the state of a loop, or the complete stages of its
+initialization.  The identity is the version, the estimator, its parameters, a digest of the data,
+and labels, constraints, weights and views.
 """
 
 from __future__ import annotations
@@ -10,183 +11,52 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType
 from typing import Any, Generic, TypeVar, get_type_hints
 
-import dask
 import numpy as np
-from dask.base import tokenize
 
 from daskclust._types import Array, named_axes
 from daskclust._version import __version__
 from daskclust._warnings import warn
 from daskclust.exceptions import CheckpointError, DaskclustWarning
-from daskclust.reduction import Partial, Survey
+from daskclust.reduction import Survey
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
 
-class UnidentifiableError(TypeError): ...
-
-
 def identify(value: Any) -> Any:
-    """Return a JSON value that is equal for equal values only, in any process.
+    """Return a JSON value that is equal for equal parameters only, in any process.
 
-    Dask's tokens alone would not do: they name an object of the main script's classes anew in every
-    process, and a function of an importable module by its name only.  Objects that hide their
-    content, such as locks and open files, are an UnidentifiableError.
+    A function is identified by its name.  Raise a TypeError for other objects with code or hidden
+    content, such as lambdas, closures and open files.
     """
-    return _Identifier().of(value)
-
-
-def content_hash(value: Any) -> str:
-    return _hash(identify(value))
-
-
-def _hash(plain: Any) -> str:
-    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
-
-
-class _Identifier:
-    def __init__(self) -> None:
-        #: Objects on the way from the first to the one at hand.
-        self._path: list[Any] = []
-        #: Those that are done, by id, and kept alive, so that ids stay theirs.
-        self._done: dict[int, tuple[Any, str]] = {}
-
-    def of(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, np.generic):
-            return self.of(value.item()) if value.dtype.kind in "biufU" else repr(value)
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            data = np.ascontiguousarray(value)
-            digest = hashlib.sha256(data.tobytes()).hexdigest()
-            return f"array {data.shape} {data.dtype} {digest}"
-        for depth, other in enumerate(self._path):
-            if other is value:
-                return ["within", depth]
-        self._path.append(value)
-        try:
-            return self._holder(value)
-        finally:
-            self._path.pop()
-
-    def _holder(self, value: Any) -> Any:
-        if isinstance(value, list | tuple) and type(value) in (list, tuple):
-            return [self.of(item) for item in value]
-        if isinstance(value, set | frozenset):
-            return ["set", sorted(json.dumps(self.of(item)) for item in value)]
-        if type(value) is dict:
-            return ["mapping", *([self.of(key), self.of(item)] for key, item in value.items())]
-        if isinstance(value, bytes | complex | slice | range | ModuleType):
-            return f"{type(value).__name__} {getattr(value, '__name__', value)!r}"
-        if id(value) not in self._done:
-            self._done[id(value)] = value, self._object(value)
-        return self._done[id(value)][1]
-
-    def _object(self, value: Any) -> str:
-        if isinstance(value, np.random.Generator):
-            return f"Generator {_hash(self.of(value.bit_generator.state))}"
-        if isinstance(value, np.random.RandomState):
-            return f"RandomState {_hash(self.of(value.get_state(legacy=False)))}"
-        if isinstance(value, MethodType):
-            content = [value.__func__.__qualname__, self.of(value.__self__)]
-            return f"method {value.__func__.__qualname__} {_hash(content)}"
-        if isinstance(value, FunctionType):
-            name = f"{value.__module__}.{value.__qualname__}"
-            return f"function {name} {_hash(self._function(value))}"
-        if isinstance(value, type):
-            return f"class {value.__module__}.{value.__qualname__} {_hash(self._class(value))}"
-        if hasattr(value, "__dask_tokenize__") or isinstance(value, BuiltinFunctionType | np.ufunc):
-            return self._token(value)
-        return f"{type(value).__name__} {_hash(self._parts(value))}"
-
-    def _parts(self, value: Any) -> list[Any]:
-        """Return what an object could be made of again."""
-        try:
-            made = value.__reduce_ex__(2)
-        except Exception as error:  # whatever an object raises that has no copy
-            raise _unidentifiable(value) from error
-        if isinstance(made, str):
-            return [type(value).__module__, made]
-        function, arguments, state, items, entries = (*made, None, None, None)[:5]
-        name = getattr(function, "__qualname__", repr(type(function)))
-        return [
-            name,
-            self.of(tuple(arguments)),
-            self.of(state),
-            [self.of(item) for item in items or ()],
-            [self.of(tuple(entry)) for entry in entries or ()],
-            self._class(type(value)),
-        ]
-
-    def _function(self, function: FunctionType) -> list[Any]:
-        enclosed = [cell.cell_contents for cell in function.__closure__ or ()]
-        names = _names(function.__code__)
-        module = function.__globals__
-        used = {n: module[n] for n in sorted(names) if n in module}
-        return [
-            self._code(function.__code__),
-            self.of(function.__defaults__),
-            self.of(function.__kwdefaults__),
-            self.of(enclosed),
-            [[n, self._used(item, function.__module__)] for n, item in used.items()],
-        ]
-
-    def _used(self, value: Any, module: str) -> Any:
-        """Identify a global name; what other modules define goes by its own name."""
-        if isinstance(value, FunctionType | type) and value.__module__ != module:
-            return f"{value.__module__}.{value.__qualname__}"
-        return self.of(value)
-
-    def _class(self, kind: type) -> list[Any]:
-        return [
-            [attribute, self._code(item.__code__)]
-            for base in kind.__mro__
-            for attribute, item in sorted(vars(base).items())
-            if isinstance(item, FunctionType)
-        ]
-
-    def _code(self, code: CodeType) -> str:
-        """Hash what a function does: two lambdas have the same name."""
-        sha = hashlib.sha256(code.co_code)
-        sha.update(repr(code.co_names).encode())
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                sha.update(self._code(constant).encode())
-            else:
-                # A set has no order of its own.
-                plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
-                sha.update(repr(plain).encode())
-        return sha.hexdigest()[:16]
-
-    @staticmethod
-    def _token(value: Any) -> str:
-        try:
-            with dask.config.set({"tokenize.ensure-deterministic": True}):
-                return f"{type(value).__name__} {tokenize(value)}"
-        except Exception as error:  # whatever an object raises when it is to be pickled
-            raise _unidentifiable(value) from error
-
-
-def _unidentifiable(value: Any) -> UnidentifiableError:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        return value.item()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array {value.shape} {value.dtype} {digest}"
+    if isinstance(value, list | tuple):
+        return [identify(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): identify(item) for key, item in value.items()}
+    if isinstance(value, np.random.Generator):
+        return ["Generator", identify(value.bit_generator.state)]
+    if isinstance(value, np.random.RandomState):
+        return ["RandomState", identify(value.get_state(legacy=False))]
     kind = type(value)
-    return UnidentifiableError(
-        f"the content of an object of type {kind.__module__}.{kind.__qualname__} cannot be told"
-    )
-
-
-def _names(code: CodeType) -> set[str]:
-    """Names that a function and those inside it look up, attributes among them."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names(constant)
-    return found
+    if isinstance(value, FunctionType) and "<" not in value.__qualname__:
+        return f"function {value.__module__}.{value.__qualname__}"
+    if hasattr(value, "get_params") and hasattr(value, "cluster_centers_"):
+        return [f"{kind.__module__}.{kind.__qualname__}", identify(value.cluster_centers_)]
+    raise TypeError(f"an object of type {kind.__module__}.{kind.__qualname__} has no identity")
 
 
 Arrays = dict[str, Array]
@@ -194,73 +64,14 @@ Arrays = dict[str, Array]
 Packed = tuple[dict[str, Any], Arrays]
 
 
-@dataclass
-class StartLog:
-    """The record of a start, of an earlier process first, and the place reached in it.
-
-    A record is the answer to a question (a pass, or a stage without one), or a loop inside the
-    start after its newest iteration.
-    """
-
-    checkpoint: Checkpoint
-    records: list[Packed]
-    _at: int = field(default=0, init=False)
-
-    def answer(
-        self,
-        question: Any,
-        shapes: Mapping[str, tuple[tuple[int | None, ...], Any]],
-        make: Callable[[], Partial],
-    ) -> Partial:
-        """Return the answer to the next question, made where the record ends or asked another."""
-        name = content_hash(question)
-        meta, arrays = self.records[self._at] if self._at < len(self.records) else ({}, {})
-        if meta.get("question") != name:
-            found = make()
-            self.put({"question": name}, {key: np.asarray(a) for key, a in found.items()})
-            return found
-        for key, (shape, dtype) in shapes.items():
-            part = arrays.get(key)
-            if (
-                part is None
-                or (part.dtype, part.ndim) != (dtype, len(shape))
-                or any(n not in (None, m) for m, n in zip(part.shape, shape, strict=True))
-            ):
-                raise self.checkpoint.damaged(StateError(f"{key}, which a pass of the start found"))
-        self._at += 1
-        return dict(arrays)
-
-    def put(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self.records[self._at :] = [(meta, arrays)]
-        self._at += 1
-        metas, own = _numbered(self.records)
-        self.checkpoint._write(({"start": metas}, own))
-
-
-class LoopKeeper:
-    """Keeps the newest state of a loop inside a start, as one record of it."""
-
-    def __init__(self, log: StartLog, name: str) -> None:
-        self._log, self._name = log, name
-        self._place = log._at
-
-    def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
-        if self._place == len(self._log.records):
-            return None
-        record = self._log.records[self._place]
-        if record[0].get("loop") != self._name:
-            return None
-        self._log._at = self._place + 1
-        return self._log.checkpoint.unpack(kind, record, sizes)
-
-    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
-        self._log._at = self._place
-        meta, arrays = _pack_loop(Fitted(state, history, finished, passes))
-        self._log.put({"loop": self._name, **meta}, arrays)
-
-
 #: What annotations of states call a dtype.
-_DTYPES = {"f": np.float64, "f4": np.float32, "i": np.int64, "b": np.bool_}
+_DTYPES = {
+    "f": (np.float64,),
+    "f4": (np.float32,),
+    "f4|f": (np.float32, np.float64),
+    "i": (np.int64,),
+    "b": (np.bool_,),
+}
 
 
 S = TypeVar("S")
@@ -313,7 +124,7 @@ def unpack_state(
         value = arrays[name]
         if shape:
             kept, _, axes = shape.removeprefix("? ").partition(" ")
-            found = named_axes(axes, value.shape, known) if value.dtype == _DTYPES[kept] else None
+            found = named_axes(axes, value.shape, known) if value.dtype in _DTYPES[kept] else None
             if found is None:
                 raise StateError(
                     f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
@@ -324,8 +135,8 @@ def unpack_state(
     return kind(**values)
 
 
-#: 2: rows are hashed, starts are recorded, the version is part of the identity.
-_FORMAT = 2
+#: 3: complete stages of the initialization are stored, not its passes.
+_FORMAT = 3
 _FILE = "daskclust-checkpoint.npz"
 _REMEDY = "Delete the file to start afresh, or give another checkpoint path."
 #: Parameters that say how many centers there are.
@@ -337,7 +148,7 @@ class Fingerprint:
     """Identity of a fit: its estimator, the `params` that change the result, and the data's hash.
 
     A random generator is compared by its state after the fit has drawn its seed, which determines
-    the one before.
+    the one before.  The code of functions is not compared.
     """
 
     estimator: str
@@ -352,11 +163,10 @@ class Fingerprint:
         for name, value in sorted(self.params.items()):
             try:
                 params[name] = identify(value)
-            except UnidentifiableError as error:
+            except TypeError as error:
                 raise CheckpointError(
-                    f"A fit with {name}={value!r} cannot have a checkpoint: {error}, so that no "
-                    "later fit can be known to be the same. Use a plain function with plain "
-                    "arguments (what it encloses counts, too), or checkpoint=None."
+                    f"A fit with {name}={value!r} cannot have a checkpoint: {error}. Pass an array "
+                    "or a function that is defined in a module, or use checkpoint=None."
                 ) from error
         return {
             "version": __version__,
@@ -403,7 +213,8 @@ class Checkpoint:
         self.written = False
         #: Parts before this one, as stored.
         self._before: list[Packed] = []
-        self._started: list[Packed] = []
+        #: Complete stages of the initialization of this part, by name.
+        self._stages: dict[str, Packed] = {}
         #: The file as this fit has left it, and whether another one has taken its place.
         self._stamp: tuple[int, int] | None = None
         self._taken = False
@@ -465,16 +276,15 @@ class Checkpoint:
         if len(parts) <= at:
             return None
         part, own = parts[at], _under(arrays, f"{at}.")
-        if "start" in part:
-            for i, record in enumerate(part["start"]):
-                if not record.keys() & {"question", "loop"}:
-                    raise StateError("a record of the start is neither an answer nor a loop")
-                self._started.append((record, _under(own, f"{i}.")))
+        if "stages" in part:
+            # Without a seed, a later process draws others, which must not be mixed with these.
+            if self._meta["params"].get("random_state", 0) is not None:
+                self._stages = {
+                    str(stage["name"]): (stage, _under(own, f"{i}."))
+                    for i, stage in enumerate(part["stages"])
+                }
             return None
         return _unpack_loop(kind, (part, own), sizes)
-
-    def start_log(self) -> StartLog:
-        return StartLog(self, self._started)
 
     def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
         try:
@@ -482,9 +292,18 @@ class Checkpoint:
         except (StateError, KeyError, TypeError, ValueError) as error:
             raise self.damaged(error) from error
 
+    @contextmanager
+    def saving_stages(self, rows: Any) -> Iterator[None]:
+        """Let :func:`saved_stage` load and save; `rows` count the passes."""
+        token = _STAGES.set(_Stages(self, rows))
+        try:
+            yield
+        finally:
+            _STAGES.reset(token)
+
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         """Replace the file by the newest state; a crash leaves the old one or the new one."""
-        self._started = []
+        self._stages = {}
         self._write(_pack_loop(Fitted(state, history, finished, passes)))
 
     def _write(self, newest: Packed) -> None:
@@ -512,6 +331,81 @@ class Checkpoint:
         remove_stale(self.path)
 
 
+@dataclass
+class _Stages:
+    """The initialization under way, whose stages a checkpoint saves."""
+
+    checkpoint: Checkpoint
+    rows: Any
+    used: set[str] = field(default_factory=set)
+
+    def load(self, name: str) -> Packed | None:
+        if name in self.used:
+            raise RuntimeError(f"The initialization has two stages named {name!r}.")
+        self.used.add(name)
+        return self.checkpoint._stages.get(name)
+
+    def save(self, name: str, meta: dict[str, Any], arrays: Arrays) -> None:
+        stages = self.checkpoint._stages
+        stages[name] = {"name": name, **meta}, arrays
+        metas, stored = _numbered(list(stages.values()))
+        self.checkpoint._write(({"stages": metas}, stored))
+
+
+@dataclass
+class LoopStage:
+    """Saves the newest state of a loop inside an initialization, as a checkpoint does."""
+
+    name: str
+    stages: _Stages
+
+    def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
+        packed = self.stages.load(self.name)
+        return None if packed is None else self.stages.checkpoint.unpack(kind, packed, sizes)
+
+    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
+        self.stages.save(self.name, *_pack_loop(Fitted(state, history, finished, passes)))
+
+
+_STAGES: ContextVar[_Stages | None] = ContextVar("daskclust-stages", default=None)
+
+
+def saves_stages() -> bool:
+    """Return True if a checkpoint saves the stages of the initialization under way."""
+    return _STAGES.get() is not None
+
+
+def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -> S:
+    """Return ``make()``, or the result of an interrupted fit with the same checkpoint.
+
+    Data, parameters and `name`, which is unique in an initialization, determine the result.
+    `kind`: its class, annotated as in :func:`pack_state`.  `sizes`: known lengths of named axes.
+    """
+    stages = _STAGES.get()
+    packed = None if stages is None else stages.load(name)
+    if stages is not None and packed is not None:
+        meta, arrays = packed
+        keeper = stages.checkpoint
+        try:
+            known = {**keeper.fingerprint.sizes(), **sizes}
+            loaded: S = unpack_state(kind, arrays, meta["missing"], known)
+            stages.rows.passes = max(stages.rows.passes, int(meta["passes"]))
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise keeper.damaged(error) from error
+        return loaded
+    state = make()
+    if stages is not None:
+        arrays, missing = pack_state(state)
+        stages.save(name, {"missing": missing, "passes": int(stages.rows.passes)}, arrays)
+    return state
+
+
+def loop_stage(name: str) -> LoopStage | None:
+    """Return what saves a loop inside the initialization under way, if a checkpoint does."""
+    stages = _STAGES.get()
+    return None if stages is None else LoopStage(name, stages)
+
+
 # --- the file --------------------------------------------------------------------------------
 
 
@@ -519,7 +413,7 @@ def _seal(meta: Mapping[str, Any], arrays: Arrays) -> str:
     sha = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         sha.update(f"{name} {array.dtype.descr} {array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).tobytes())
+        sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()
 
 

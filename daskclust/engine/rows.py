@@ -36,7 +36,6 @@ from daskclust.engine.blocks import (
     overlap,
     working_dtype,
 )
-from daskclust.engine.checkpoint import StartLog
 from daskclust.engine.dask_surface import itself, sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
@@ -48,13 +47,9 @@ from daskclust.reduction import Partial, Reduction, RowBlock
 
 @dataclass
 class PassRecord:
-    """Count and log of the passes over the same data, and their first totals, for all views.
-
-    Only reductions are logged: what else passes bring home is as long as the data decide.
-    """
+    """Number of passes over the same data, and their first totals, for all views."""
 
     passes: int = 0
-    log: StartLog | None = None
     first_totals: FirstTotals = field(default_factory=FirstTotals)
 
 
@@ -86,21 +81,6 @@ class Rows(ABC):
     @passes.setter
     def passes(self, count: int) -> None:
         self.pass_record.passes = count
-
-    def kept(
-        self,
-        question: Any,
-        make: Callable[[], dict[str, NDArray[Any]]],
-        shapes: Mapping[str, tuple[int | None, ...]],
-    ) -> dict[str, NDArray[Any]]:
-        """Return float64 arrays that take long to make, of an earlier process if it kept them.
-
-        `question` is all that they depend on beside the rows; None: the data decide a length.
-        """
-        log = self.pass_record.log
-        if log is None:
-            return make()
-        return log.answer(question, {name: (s, np.float64) for name, s in shapes.items()}, make)
 
     @abstractmethod
     def can_keep(self, bytes_a_row: int) -> bool: ...
@@ -161,18 +141,9 @@ class OpenRows(Rows):
         carry = Carry() if carry is None else carry
         begin_pass(reduction.name, self.pass_record)
         held, carry.held = carry.held, None
-
-        def make() -> Partial:
-            partial, carry.held = self._executor.reduce(self._prepare, reduction, state, held)
-            self.compare(partial.pop(READ, None))
-            return partial
-
-        log = self.pass_record.log
-        if log is None:
-            return reduction.finalize(make(), state)
-        fields = reduction.fields(state)
-        shapes = {name: (field.shape, field.dtype) for name, field in fields.items()}
-        return reduction.finalize(log.answer([reduction.name, state], shapes, make), state)
+        partial, carry.held = self._executor.reduce(self._prepare, reduction, state, held)
+        self.compare(partial.pop(READ, None))
+        return reduction.finalize(partial, state)
 
     def compare(self, totals: NDArray[Any] | None) -> None:
         """Compare totals of blocks, of a pass over these rows, with those of the first pass."""

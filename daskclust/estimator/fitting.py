@@ -10,6 +10,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from daskclust._progress import announce, showing_progress
 from daskclust._types import Floats
 from daskclust.engine import Checkpoint, Fingerprint, Fitted, Rows, map_rows
-from daskclust.engine.checkpoint import LoopKeeper
+from daskclust.engine.checkpoint import loop_stage
 from daskclust.estimator.inputs import (
     ORIGIN,
     Data,
@@ -88,32 +89,29 @@ class Problem(Protocol):
 def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -> Fitted[Any]:
     """Iterate a problem until it is finished or ``max_iter`` is reached.
 
-    The checkpoint is read before anything is computed, and written after every pass of the start
-    and every iteration.  An error that ends a fit names it.
+    The checkpoint is read before anything is computed, and written after every stage of the
+    initialization (:func:`~daskclust.engine.checkpoint.saved_stage`) and every iteration.  An error
+    that ends a fit names it.
     """
     rows = problem.rows
-    # A loop inside a start is kept in the record of the start, as a whole.
-    made = rows.pass_record
-    log = made.log
-    keeper = checkpoint if checkpoint is not None or log is None else LoopKeeper(log, name)
+    # A loop inside the initialization of another is one of its stages.
+    keeper = loop_stage(name) if checkpoint is None else checkpoint
     history: list[dict[str, Any]] = []
     finished = False
     try:
-        stored, made.log = None, None
+        stored = None
         if keeper is not None:
             known = {"n": rows.n_rows, "p": rows.n_features, **problem.sizes}
             stored = keeper.load(problem.kind, known)
-        if stored is None:
-            # Only passes of the start are kept one by one.
-            made.log = keeper.start_log() if isinstance(keeper, Checkpoint) else None
-            state = problem.begin()
-            made.log = None
-            if keeper is not None:
-                keeper.save(state, history, finished=False, passes=made.passes)
-        else:
+        if stored is not None:
             state, history, finished = stored.state, stored.history, stored.finished
             # The passes of this process so far only looked at the data again.
-            made.passes = max(made.passes, stored.passes)
+            rows.passes = max(rows.passes, stored.passes)
+        else:
+            with nullcontext() if checkpoint is None else checkpoint.saving_stages(rows):
+                state = problem.begin()
+            if keeper is not None:
+                keeper.save(state, history, finished=False, passes=rows.passes)
         while not finished and len(history) < problem.max_iter:
             began = time.perf_counter()
             done = problem.step(state)
@@ -124,12 +122,12 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
                 "center_shift": float(done.center_shift),
                 "moved": done.moved,
                 "seconds": time.perf_counter() - began,
-                "passes": made.passes,
+                "passes": rows.passes,
                 **done.extra,
             }
             history.append(record)
             if keeper is not None and not done.provisional:
-                keeper.save(state, history, finished=finished, passes=made.passes)
+                keeper.save(state, history, finished=finished, passes=rows.passes)
             announce(name, record)
     except CheckpointError:
         raise
@@ -145,11 +143,9 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             raise type(error)(f"{error} {kept}") from error
         error.add_note(kept)
         raise
-    finally:
-        made.log = log
     if checkpoint is not None:
         checkpoint.close()
-    return Fitted(state, history, finished, made.passes)
+    return Fitted(state, history, finished, rows.passes)
 
 
 E = TypeVar("E", bound="Fittable")

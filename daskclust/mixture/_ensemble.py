@@ -11,6 +11,7 @@ from scipy.linalg import eigh, qr, svd
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Carry, Rows, map_independent, open_rows
+from daskclust.engine.checkpoint import saved_stage, saves_stages
 from daskclust.estimator.fitting import DataAlone, Step
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
@@ -75,27 +76,34 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     return mixtures
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """Parameters of some members, one after another."""
+
+    weights: Annotated[Floats, "f d"]
+    means: Annotated[Floats, "f d p"]
+    covariances: Annotated[Floats, "f d p | d p p"]
+
+
 def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
     """Train all members, a task each, where the passes over X run; return them as one stack.
 
-    Where a checkpoint keeps what is trained, in a few batches, of which a later process trains only
-    those that are missing.
+    A checkpoint saves the members in a few batches; a later process trains the missing batches.
     """
     size = len(members)
-    if rows.pass_record.log is not None:
+    if saves_stages():
         size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
-    p, trained = rows.n_features, []
-    for batch in (members[at : at + size] for at in range(0, len(members), size)):
+    trained = []
+    for at in range(0, len(members), size):
+        batch = members[at : at + size]
 
-        def make(batch: list[Member] = batch) -> dict[str, Array]:
-            return stack_models(map_independent(X, "member", train_member, pool, batch)).arrays
+        def make(batch: list[Member] = batch) -> _Trained:
+            stack = stack_models(map_independent(X, "member", train_member, pool, batch))
+            return _Trained(**stack.arrays)
 
-        sizes = tuple(member.size for member in batch)
-        d = sum(sizes)
-        covariances = (d, p, p) if batch[0].full else (d, p)
-        shapes = {"weights": (d,), "means": (d, p), "covariances": covariances}
-        question = ["members", [list(member) for member in batch]]
-        trained.append(Mixtures(**rows.kept(question, make, shapes), sizes=sizes))
+        d = sum(member.size for member in batch)
+        found = saved_stage(f"members from {at}", _Trained, make, d=d, p=rows.n_features)
+        trained.append(Mixtures(**vars(found), sizes=tuple(member.size for member in batch)))
     return stack_models(trained)
 
 

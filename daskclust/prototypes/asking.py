@@ -365,7 +365,7 @@ def find_cells(
         n_doubts = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
     found = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)
-    nodes = found["prototypes"]
+    nodes = found.centers
     vain = np.empty(0, np.int64) if vain is None else vain
     vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
     request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)

@@ -13,6 +13,7 @@ import numpy as np
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH
 from daskclust.engine import Rows, open_rows, side_by_side
+from daskclust.engine.checkpoint import saved_stage
 from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.estimator.fitting import Step
 from daskclust.kernels.compensated import add_pairs
@@ -86,10 +87,16 @@ class _Part:
         return found
 
 
-def find_prototypes(
-    z: Floats, weight: Floats, count: int, max_iter: int, seed: int
-) -> dict[str, Array]:
-    """Find up to ``count`` different ``prototypes`` by k-means++ and Lloyd's algorithm.
+@dataclass(frozen=True)
+class Prototypes:
+    """Prototypes of one space, and the iterations that they took."""
+
+    centers: Annotated[Floats, "f m q"]
+    n_iter: Annotated[int, "i"]
+
+
+def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: int) -> Prototypes:
+    """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
 
     They come in lexicographic order.  Cost O(m k q) for the start, and for each of ``n_iter``
     iterations.
@@ -117,7 +124,7 @@ def find_prototypes(
         means = clusters.means(centers)
         moves, moved = moves_of(centers, means, mean, x.dtype), ((means - centers) ** 2).sum()
         centers, n_iter = means, n_iter + 1
-    return {"prototypes": np.unique(centers, axis=0), "n_iter": np.array(float(n_iter))}
+    return Prototypes(np.unique(centers, axis=0), n_iter)
 
 
 @dataclass(frozen=True)
@@ -244,30 +251,25 @@ class PrototypeProblem:
         sample = self.sample
         space = find_views(self.views, sample, self.gaps)
         further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
-        found = []
-        for number, one in enumerate(self.spaces(space)[:: self._n_copies]):
+        found: list[Prototypes] = []
+        for one in self.spaces(space)[:: self._n_copies]:
             z = one(sample.x)
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
-            shapes = {"prototypes": (None, z.shape[1]), "n_iter": ()}
             for seed in (self.seed, *further.tolist()):
-
-                def make(z: Floats = z, weight: Floats = weight, seed: int = seed) -> Any:
-                    return find_prototypes(z, weight, self.n_prototypes, self.lloyd_iter, seed)
-
-                # The sample follows from the data and its seed, which the first set has.
-                question = ["prototypes", self.seed, number, seed]
-                found.append(self.rows.kept(question, make, shapes))
+                find = partial(find_prototypes, z, weight, self.n_prototypes, self.lloyd_iter, seed)
+                stage = f"prototypes {len(found)}"
+                found.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
         if self.also_alone:
             found *= 2
         return PrototypeState(
             space.units,
             space.centers,
             space.matrices,
-            np.concatenate([own["prototypes"] for own in found]),
-            np.array([len(own["prototypes"]) for own in found]),
-            max(int(own["n_iter"]) for own in found),
+            np.concatenate([own.centers for own in found]),
+            np.array([len(own.centers) for own in found]),
+            max(own.n_iter for own in found),
         )
 
     def spaces(self, of: Space | PrototypeState) -> list[Space]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from daskclust._types import Floats
+from daskclust._types import Floats, Ints
 from daskclust.engine import Carry, Rows, side_by_side
+from daskclust.engine.checkpoint import saved_stage
 from daskclust.estimator.fitting import best_restart
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.nearest.assign import cluster_points, nearest
@@ -202,7 +203,8 @@ def improve_on_sample(
 def sample_of(drawn: Candidates, k: int, size: int | None = None) -> Sample:
     """Draw the sample of a fit: see :func:`daskclust.starts.samples.draw_sample`."""
     survey = drawn.survey
-    return draw_sample(
+    draw = partial(
+        draw_sample,
         drawn.rows,
         k,
         survey.mean,
@@ -212,6 +214,16 @@ def sample_of(drawn: Candidates, k: int, size: int | None = None) -> Sample:
         missing=drawn.missing,
         size=size,
     )
+    return saved_stage("sample", Sample, draw, p=drawn.rows.n_features)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Candidates of all restarts, one after another, and the rounds that drew them."""
+
+    points: Annotated[Floats, "f m p"]
+    sizes: Annotated[Ints, "i r"]
+    made: Annotated[int, "i"]
 
 
 @dataclass
@@ -251,10 +263,18 @@ class Candidates:
     def oversample(self, k: int, factor: float, n_rounds: int) -> None:
         """Draw rounds of ``factor`` rows for each missing center (Bahmani et al. 2012)."""
         per_round = max(1, round(factor * (k - self.n_fixed)))
-        left = True
-        # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
-        while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
-            left = self.draw(per_round)
+
+        def draw() -> _Drawn:
+            left = True
+            # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
+            while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
+                left = self.draw(per_round)
+            sizes = np.array([len(c) for c in self.points])
+            return _Drawn(np.concatenate(self.points), sizes, self.made)
+
+        drawn = saved_stage("candidates", _Drawn, draw, p=self.rows.n_features, r=len(self.seeds))
+        self.points = np.split(drawn.points, np.cumsum(drawn.sizes)[:-1])
+        self.made = drawn.made
 
     def draw_best(self, k: int, n_draws: int, rows: Floats, weight: Floats) -> bool:
         """Draw rows by ``w D^2`` and add the one that lowers the cost of a sample most.

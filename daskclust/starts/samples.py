@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -103,11 +104,11 @@ class Sample:
     is positive, `total` is the weight of all rows but the farthest, `n_rows` their number.
     """
 
-    rows: Array
-    weight: Floats
-    n_far: int
-    total: float
-    n_rows: int
+    rows: Annotated[Array, "f4|f m p"]
+    weight: Annotated[Floats, "f m"]
+    n_far: Annotated[int, "i"]
+    total: Annotated[float, "f"]
+    n_rows: Annotated[int, "i"]
 
     @property
     def n_drawn(self) -> int:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +20,12 @@ from hypothesis import strategies as st
 import daskclust
 from daskclust import KMeans
 from daskclust.engine import Checkpoint, Fingerprint, open_rows
+from daskclust.engine.checkpoint import saved_stage
 from daskclust.engine.rows import OpenRows
 from daskclust.estimator.fitting import DataAlone, Step, iterate
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
+from daskclust.starts import sampled, samples
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -304,29 +305,37 @@ def test_another_starting_array_is_refused(path):
         KMeans(5, init=X[5:10], checkpoint=path).fit(X)
 
 
-def rows_from(start: int, X, n_clusters, random_state):
-    return X[start : start + n_clusters]
+def first_rows(X, n_clusters, random_state):
+    return X[:n_clusters]
 
 
-def enclosing(start: int):
-    return lambda X, n_clusters, random_state: X[start : start + n_clusters]
+def later_rows(X, n_clusters, random_state):
+    return X[7 : 7 + n_clusters]
+
+
+class Start:
+    def __call__(self, X, n_clusters, random_state):
+        return X[:n_clusters]
+
+
+def test_a_function_is_identified_by_its_name(path):
+    want = KMeans(5, init=first_rows, checkpoint=path, n_init=1).fit(X)
+    again = KMeans(5, init=first_rows, checkpoint=path, n_init=1).fit(X)
+    assert digest(again) == digest(want)
+    with pytest.raises(CheckpointError, match=r"init was 'function .*first_rows', is .*later_rows"):
+        KMeans(5, init=later_rows, checkpoint=path, n_init=1).fit(X)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda X, k, r: X[:k], lambda X, k, r: X[7 : 7 + k]),
-        (enclosing(0), enclosing(7)),
-        (partial(rows_from, 0), partial(rows_from, 7)),
-    ],
-    ids=["lambda", "closure", "partial"],
+    "init",
+    [lambda X, k, r: X[:k], partial(first_rows), Start(), Start().__call__],
+    ids=["lambda", "partial", "object", "method"],
 )
-def test_another_starting_function_is_refused(one, other, path):
-    want = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
-    again = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
-    assert digest(again) == digest(want)
-    with pytest.raises(CheckpointError, match="init was"):
-        KMeans(5, init=other, checkpoint=path, n_init=1).fit(X)
+def test_a_callable_without_a_name_has_no_checkpoint(init, path):
+    KMeans(5, init=init, n_init=1).fit(X)
+    with pytest.raises(CheckpointError, match=r"init=.*no identity.*checkpoint=None"):
+        KMeans(5, init=init, n_init=1, checkpoint=path).fit(X)
+    assert not path.exists()
 
 
 def test_a_checkpoint_of_another_estimator_is_refused(written):
@@ -391,11 +400,11 @@ def test_a_file_with_pickled_objects_is_refused_and_not_executed(path, tmp_path)
 def test_a_newer_format_is_refused(written):
     with np.load(written) as file:
         arrays = dict(file)
-    meta = arrays["meta"].tobytes().replace(b'"format": 2', b'"format": 9')
+    meta = arrays["meta"].tobytes().replace(b'"format": 3', b'"format": 9')
     arrays["meta"] = np.frombuffer(meta, np.uint8)
     with written.open("wb") as file:
         np.savez(file, **arrays)
-    with pytest.raises(CheckpointError, match="format 9, this version reads 2"):
+    with pytest.raises(CheckpointError, match="format 9, this version reads 3"):
         KMeans(**OPTIONS, checkpoint=written).fit(X)
 
 
@@ -460,41 +469,6 @@ def test_the_driver_stops_when_finished_or_at_max_iter():
 # What tells fits apart, beside plain parameters.
 
 
-class Start:
-    def __init__(self, first):
-        self.first = first
-
-    def __call__(self, X, n_clusters, random_state):
-        return X[self.first : self.first + n_clusters]
-
-
-def first_rows(X, n_clusters, random_state, first=0):
-    return X[first : first + n_clusters]
-
-
-def other_default(X, n_clusters, random_state, first=3):
-    return X[first : first + n_clusters]
-
-
-other_default.__qualname__ = first_rows.__qualname__
-
-
-@pytest.mark.parametrize(
-    ("one", "same", "other"),
-    [
-        (Start(0), Start(0), Start(3)),
-        (Start(0).__call__, Start(0).__call__, Start(3).__call__),
-        (first_rows, first_rows, other_default),
-    ],
-    ids=["attributes", "method", "default"],
-)
-def test_callables_are_told_apart_by_all_they_hold(one, same, other, path):
-    want = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
-    assert digest(KMeans(5, init=same, checkpoint=path, n_init=1).fit(X)) == digest(want)
-    with pytest.raises(CheckpointError, match="init was"):
-        KMeans(5, init=other, checkpoint=path, n_init=1).fit(X)
-
-
 @pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
 def test_generators_are_told_apart_by_their_state(make, path):
     whole = KMeans(5, random_state=make(0)).fit(X)
@@ -506,15 +480,6 @@ def test_generators_are_told_apart_by_their_state(make, path):
     for other in (make(1), used):
         with pytest.raises(CheckpointError, match="random_state was"):
             KMeans(5, random_state=other, checkpoint=path).fit(X)
-
-
-def test_a_callable_that_hides_its_content_has_no_checkpoint(path):
-    start = Start(0)
-    start.lock = threading.Lock()
-    KMeans(5, init=start, n_init=1).fit(X)
-    with pytest.raises(CheckpointError, match=r"init=.*lock cannot be told.*checkpoint=None"):
-        KMeans(5, init=start, n_init=1, checkpoint=path).fit(X)
-    assert not path.exists()
 
 
 def test_another_version_does_not_go_on(written, monkeypatch):
@@ -594,6 +559,34 @@ def test_a_start_without_a_seed_begins_again(path):
     model = KMeans(5, checkpoint=path).fit(X)
     assert model.history_[0]["passes"] == 3
     assert len(np.unique(model.cluster_centers_, axis=0)) == 5
+
+
+def test_complete_stages_are_not_repeated(path, passes, monkeypatch):
+    monkeypatch.setattr(samples, "_FIRST", 32)
+    monkeypatch.setattr(samples, "_TRIED_EACH", 8)
+    whole = KMeans(**OPTIONS).fit(X)
+    assert passes.count("candidates") > 1
+    draw = sampled.draw_tries
+
+    def stop(*_, **__):
+        raise Interruption
+
+    monkeypatch.setattr(sampled, "draw_tries", stop)
+    with pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    monkeypatch.setattr(sampled, "draw_tries", draw)
+    passes.clear()
+    assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(whole)
+    assert passes.count("candidates") == passes.count("farthest") == 0
+
+
+def test_a_stage_has_one_name(path):
+    checkpoint = Checkpoint(path, fingerprint())
+    with checkpoint.saving_stages(open_rows(X)):
+        saved_stage("one", Counter, lambda: Counter(1))
+        with pytest.raises(RuntimeError, match="two stages named 'one'"):
+            saved_stage("one", Counter, lambda: Counter(2))
+    assert saved_stage("one", Counter, lambda: Counter(3)).value == 3
 
 
 @pytest.mark.parametrize("init", ["maximin", "k-means||"])

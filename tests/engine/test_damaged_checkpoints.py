@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import dask
@@ -25,8 +24,8 @@ FITS = {
         {},
         5,
     ),
-    "start": (
-        lambda path: daskclust.KMeans(4, init="maximin", random_state=0, checkpoint=path),
+    "stages": (
+        lambda path: daskclust.KMeans(4, init="k-means++", random_state=0, checkpoint=path),
         {},
         4,
     ),
@@ -42,7 +41,7 @@ FITS = {
         {},
         5,
     ),
-    "loop in a start": (
+    "k-means before": (
         lambda path: daskclust.GaussianMixture(3, max_iter=5, random_state=0, checkpoint=path),
         {},
         3,
@@ -203,7 +202,7 @@ def test_a_forged_checkpoint_is_refused_or_is_the_state_of_a_fit(case, tmp_path,
     assert len(refusals) > 30
 
 
-@pytest.mark.parametrize("case", ["loop", "start", "two parts"])
+@pytest.mark.parametrize("case", ["loop", "stages", "two parts"])
 def test_flipped_bits_are_refused_or_do_no_harm(case, tmp_path, monkeypatch):
     path = stopped(case, tmp_path / "fit.npz", monkeypatch)
     whole = path.read_bytes()
@@ -238,7 +237,7 @@ def test_a_value_changed_without_the_seal_is_refused(case, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "meta", [b"", b"[]", b"{}", b"3", b'"a"', b"null", b"\xff", b'{"format": 2}']
+    "meta", [b"", b"[]", b"{}", b"3", b'"a"', b"null", b"\xff", b'{"format": 3}']
 )
 def test_a_header_of_another_kind_is_refused(meta, tmp_path):
     path = tmp_path / "fit.npz"
@@ -282,9 +281,14 @@ def test_what_is_stopped_is_where_it_is_meant_to_be(tmp_path, monkeypatch):
     found = {}
     for case in FITS:
         path = stopped(case, tmp_path / f"{case}.npz", monkeypatch)
-        found[case] = json.dumps(parts_of(path)[0]["parts"])
-    assert "start" not in found["loop"]
-    assert '"question"' in found["start"]
-    assert '"loop": "GaussianMixture (k-means start)"' in found["loop in a start"]
-    assert "start" not in found["mixture"]
-    assert len(json.loads(found["two parts"])) == 2
+        found[case] = parts_of(path)[0]["parts"]
+    stages = {
+        case: [stage["name"] for stage in parts[-1].get("stages", [])]
+        for case, parts in found.items()
+    }
+    assert stages["stages"] == ["sample"]
+    assert stages["constrained"] == ["PCSKMeans (no constraints)"]
+    assert stages["k-means before"] == ["sample", "GaussianMixture (k-means start)"]
+    assert not stages["loop"]
+    assert not stages["mixture"]
+    assert len(found["two parts"]) == 2

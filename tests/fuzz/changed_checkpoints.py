@@ -32,8 +32,7 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 def _change_header(rng: np.random.Generator, meta: dict[str, Any]) -> None:
     """Change anything but the records of iterations: what is in them only estimators know."""
     parts = _objects(meta.get("parts"))
-    inner = [loop for part in parts for loop in _objects(part.get("start"))]
-    taken = [(loop, loop.pop("history")) for loop in parts + inner if "history" in loop]
+    taken = [(loop, loop.pop("history")) for loop in parts if "history" in loop]
     change_json(rng, meta)
     for loop, history in taken:
         loop["history"] = history

@@ -25,5 +25,5 @@ def test_prototypes_are_the_centers_of_kmeans(
     found = find_prototypes(z, weight, k, 6, 0)
     model = KMeans(k, init=z[:k], max_iter=6)
     model.fit(z.astype(np.float32), sample_weight=weight)
-    assert_array_equal(found["prototypes"], np.unique(model.cluster_centers_, axis=0))
-    assert float(found["n_iter"]) == model.n_iter_
+    assert_array_equal(found.centers, np.unique(model.cluster_centers_, axis=0))
+    assert found.n_iter == model.n_iter_
