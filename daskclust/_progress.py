@@ -1,11 +1,10 @@
-"""How long work goes on: who is told of iterations, and a line that moves where it can."""
+"""Progress of long work: listeners of iterations, a bar by tqdm, and lines in logs."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import threading
 import time
@@ -20,90 +19,33 @@ from daskclust.storage.urls import redact
 
 logger = logging.getLogger("daskclust")
 
-#: Seconds that a fit takes before anything is shown, and between two looks.
-_DELAY, _PAUSE = 2.0, 0.5
-#: Seconds between two lines about iterations where no line moves.
-_QUIET = 2.0
-#: and about passes that iterations are told of.
-_SELDOM = 30.0
+#: Seconds that a fit takes before anything is shown.
+_DELAY = 2.0
+#: Minimum seconds between two lines of a log about iterations, and about passes inside them.
+_QUIET, _SELDOM = 2.0, 30.0
 
 
-class _Stream:
-    """A terminal, where a line replaces the last one; or a file, which keeps all of them."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self.is_live = stream, stream.isatty()
-
-    def show(self, text: str) -> None:
-        if not self.is_live:
-            self._write(self._line(text))
-            return
-        width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\033[K{redact(text)[:width]}")
-
-    def say(self, text: str) -> None:
-        self.clear()
-        self._write(self._line(text))
-
-    def _line(self, text: str) -> str:
-        # The log of a job has to say when the last sign of life was.
-        stamp = "" if self.is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
-        return f"{stamp}{redact(text)}\n"
-
-    def clear(self) -> None:
-        if self.is_live:
-            self._write("\r\033[K")
-
-    def _write(self, text: str) -> None:
-        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-            self._stream.flush()
-
-
-class _Notebook:
-    """The output of a cell; empty in the end, so that notebooks that are kept show nothing."""
-
-    is_live = True
-
-    def __init__(self) -> None:
-        self._kept: list[str] = []
-        self._place: Any = None
-
-    def show(self, text: str) -> None:
-        self._put("\n".join([*self._kept, redact(text)]))
-
-    def say(self, text: str) -> None:
-        # Later output is shown below it.
-        self._kept.append(redact(text))
-        self.clear()
-
-    def clear(self) -> None:
-        if self._place is not None:
-            self._put("")
-
-    def _put(self, text: str) -> None:
-        from IPython.display import display
-
-        if self._place is None:
-            self._place = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            self._place.update({"text/plain": text}, raw=True)
+def _in_notebook() -> bool:
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 class Progress:
-    """Says which piece of work is under way, and how far it is; on standard error by default."""
+    """Shows the piece of work under way: a bar on terminals and in notebooks, lines in logs.
 
-    def __init__(self, output: Any = None) -> None:
-        stream = sys.stderr if output is None else output
-        self._output = stream if isinstance(stream, _Notebook) else _Stream(stream)
+    `stream`: default standard error.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_live = _in_notebook() or self._stream.isatty()
         self._name, self._speed = "", ""
+        self._bar: Any = None
         self._record: Mapping[str, Any] = {}
         self._rows: int | None = None
-        self._began = self._last = 0.0
+        self._last = 0.0
         self._options: dict[str, Any] = {}
-        #: Lines of two threads must not be mixed.
-        self._turn = threading.Lock()
 
     @contextmanager
     def task(
@@ -111,65 +53,40 @@ class Progress:
     ) -> Iterator[None]:
         """Announce a piece of work, and at its end how long it took.
 
-        With the number of rows that a pass reads, iterations tell how many that is a second.
+        With the number of rows that a pass reads, iterations show the rows per second.
         Nothing is shown for `after` seconds.  Options: ``total``, the maximum number of
         iterations; ``passes()``, which counts those so far; ``link()``, which returns the
         address of the dashboard or None.
         """
         self._name, self._rows, self._options = name, rows, options
         self._record, self._speed = {}, ""
-        began = self._began = self._last = time.perf_counter()
-        if not after:
+        began = self._last = time.perf_counter()
+        if self._is_live:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(
+                desc=f"{name} ...",
+                bar_format="{desc} {elapsed}",
+                file=None if _in_notebook() else self._stream,
+                delay=after,
+                miniters=1,
+                leave=False,
+                dynamic_ncols=True,
+            )
+        elif not after:
             self.show(f"{name} ...")
         token = _current.set(self)
         try:
-            with self._moving(after):
-                yield
-        except BaseException:
-            with self._turn:
-                self._output.clear()
-            raise
+            yield
         finally:
             _current.reset(token)
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
         seconds = time.perf_counter() - began
         if seconds >= after:
             said = f"{self._said()}, " if after else ""
             self.say(f"{name}: {said}{seconds:.1f} s")
-
-    @contextmanager
-    def _moving(self, after: float) -> Iterator[None]:
-        """Draw the line again and again, from a thread of its own."""
-        ended = threading.Event()
-
-        def run() -> None:
-            pause = after or _PAUSE
-            while not ended.wait(pause):
-                pause = _PAUSE
-                try:
-                    self._draw()
-                except Exception:  # a broken terminal is no reason to lose a fit
-                    return
-
-        thread = threading.Thread(target=run, name="daskclust-progress", daemon=True)
-        if self._output.is_live:
-            thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            if self._output.is_live:
-                thread.join()
-
-    def _draw(self) -> None:
-        link = self._options.get("link")
-        found = None if link is None else link()
-        if found is not None:
-            # Where the passes run is known when the data are open.
-            del self._options["link"]
-            self.say(f"Dashboard: {found}")
-        seconds = f"{time.perf_counter() - self._began:.0f} s"
-        said = self._said()
-        self.show(f"{self._name}: {said}, {seconds}" if said else f"{self._name} ... {seconds}")
 
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Show a record of a fit's history."""
@@ -179,18 +96,27 @@ class Progress:
         self._record, self._speed = record, ""
         if self._rows is not None and record["seconds"] > 0 and passes > 0:
             self._speed = f"{self._rows * passes / record['seconds']:.3g} rows/s"
-        now = time.perf_counter()
-        if "passes" not in self._options and (self._output.is_live or now - self._last >= _QUIET):
-            self._last = now
-            self.show(f"{self._name}: {self._said()}")
+        self._show_if(_QUIET, f"{self._name}: {self._said()}")
 
     def begin_pass(self, name: str, number: int) -> None:
-        """Write a line about a pass; where iterations tell of passes already, seldom."""
+        """Show the beginning of a pass; in logs rarely, if iterations are shown."""
+        said = self._said() if self._bar is not None else f"pass {number} ({name})"
+        self._show_if(_SELDOM if self._record else _QUIET, f"{self._name}: {said}")
+
+    def _show_if(self, pause: float, text: str) -> None:
+        """Update the bar, or write a line if the last one is at least `pause` seconds old."""
         now = time.perf_counter()
-        if self._output.is_live or now - self._last < (_SELDOM if self._record else _QUIET):
-            return
-        self._last = now
-        self.show(f"{self._name}: pass {number} ({name})")
+        if self._bar is not None:
+            link = self._options.get("link")
+            if link is not None and now - self._last >= _DELAY and (found := link()) is not None:
+                # The place of the passes is known when the data are open.
+                del self._options["link"]
+                self.say(f"Dashboard: {found}")
+            self._bar.set_description_str(f"{redact(text)},", refresh=False)
+            self._bar.update()
+        elif now - self._last >= pause:
+            self._last = now
+            self.show(text)
 
     def _said(self) -> str:
         record, parts = self._record, []
@@ -205,13 +131,24 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Write a line that stays."""
-        with self._turn:
-            self._output.say(text)
+        # The log of a job has to show the time of its last line.
+        stamp = "" if self._is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
+        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
+        with contextlib.suppress(OSError, ValueError):
+            if self._is_live:
+                from tqdm.auto import tqdm
+
+                tqdm.write(redact(text), file=None if _in_notebook() else self._stream)
+            else:
+                self._stream.write(f"{stamp}{redact(text)}\n")
+            self._stream.flush()
 
     def show(self, text: str) -> None:
-        """Write a line that the next one replaces where lines move."""
-        with self._turn:
-            self._output.show(text)
+        """Write a line, which the next one replaces on terminals and in notebooks."""
+        if self._bar is not None:
+            self._bar.set_description_str(redact(text))
+        else:
+            self.say(text)
 
 
 Listener = Callable[[Mapping[str, Any]], None]
@@ -302,21 +239,16 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
     open.  Nothing is shown where there are listeners, as inside of another fit that is shown;
     where no line can move; and in continuous integration (the variable ``CI``).
     """
-    output: Any = None
+    is_shown = False
     if setting("progress") and not os.environ.get("CI") and not _listeners.get():
-        module = sys.modules.get("IPython")
-        shell = None if module is None else module.get_ipython()
-        if type(shell).__name__ == "ZMQInteractiveShell":
-            output = _Notebook()
-        else:
-            # There may be no stream, or a closed one.
-            with contextlib.suppress(AttributeError, ValueError):
-                output = sys.stderr if sys.stderr.isatty() else None
-    if output is None or not _one.acquire(blocking=False):
+        # There may be no stream, or a closed one.
+        with contextlib.suppress(AttributeError, ValueError):
+            is_shown = _in_notebook() or sys.stderr.isatty()
+    if not is_shown or not _one.acquire(blocking=False):
         yield
         return
 
-    progress, most = Progress(output), getattr(estimator, "max_iter", None)
+    progress, most = Progress(), getattr(estimator, "max_iter", None)
     token = _listeners.set((progress.iteration,))
     try:
         with progress.task(

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import textwrap
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
+import tqdm.auto
 
 import daskclust
 from daskclust import _progress
@@ -37,7 +37,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=found, modules=sys.modules))
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(_progress, "_DELAY", 0.05)
-    monkeypatch.setattr(_progress, "_PAUSE", 0.02)
     return found
 
 
@@ -65,7 +64,6 @@ def test_a_long_fit_shows_itself_on_a_terminal(terminal: Terminal) -> None:
     # Finishing takes one more.
     assert f"pass {model.history_[-1]['passes'] + 1}, " in last
     assert len(text.split("\r")) > 4, "it moves"
-    assert not [t for t in threading.enumerate() if t.name == "daskclust-progress"]
 
 
 def test_it_is_not_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +89,14 @@ def test_a_short_fit_shows_nothing(terminal: Terminal, monkeypatch: pytest.Monke
     assert terminal.getvalue() == ""
 
 
-def test_a_fit_that_fails_leaves_no_thread(terminal: Terminal) -> None:
+def test_a_fit_that_fails_closes_its_bar(terminal: Terminal) -> None:
     def fail(X, n_clusters, random_state):  # type: ignore[no-untyped-def]
         time.sleep(0.2)
         raise RuntimeError("no start")
 
     with pytest.raises(RuntimeError, match="no start"):
         daskclust.KMeans(2, init=fail).fit(np.random.default_rng(0).normal(size=(50, 2)))
-    assert "KMeans: pass 1, 0 s" in terminal.getvalue()
-    assert not [t for t in threading.enumerate() if t.name == "daskclust-progress"]
+    assert terminal.getvalue() == ""
     # The next fit has a bar again.
     slow_fit()
     assert "Slow: " in terminal.getvalue()
@@ -148,26 +145,20 @@ def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
     assert re.search(r"KMeans: iteration \d+/\d+, ", text), text
 
 
-def test_a_notebook_keeps_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 
-    class Place:
-        def update(self, data: dict[str, str], *, raw: bool) -> None:
-            shown.append(data["text/plain"])
-
-    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Place:
-        shown.append(data["text/plain"])
-        return Place()
+    class Bar(tqdm.auto.tqdm):
+        def set_description_str(self, desc: str | None = None, refresh: bool = True) -> None:
+            shown.append(str(desc))
 
     class ZMQInteractiveShell:
         pass
 
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(_progress, "_DELAY", 0.05)
-    monkeypatch.setattr(_progress, "_PAUSE", 0.02)
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
     module = SimpleNamespace(get_ipython=ZMQInteractiveShell)
     monkeypatch.setitem(sys.modules, "IPython", module)
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     slow_fit()
     assert any(text.startswith("Slow: iteration ") for text in shown)
-    assert shown[-1] == ""
