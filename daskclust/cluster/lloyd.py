@@ -17,7 +17,7 @@ from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart,
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, Whitened
-from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
+from daskclust.kernels.nearest.kept import BYTES_A_ROW, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
@@ -147,7 +147,7 @@ class LloydProblem(DataAlone):
         r, k, p = centers.shape
         rows, last = self.rows, self._last
         pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
-        able = r == 1 and CAN_KEEP and not self.missing
+        able = r == 1 and not self.missing
         able &= p >= KEPT_WIDTH and k * p >= KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
         moves = None
         if able and last.centers is not None:

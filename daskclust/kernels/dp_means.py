@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.implementation import row_distance
+from daskclust.kernels.nearest._row_loops import row_distance
 
 
 @compiled()

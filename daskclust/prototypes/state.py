@@ -18,7 +18,7 @@ from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.estimator.fitting import Step
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate
-from daskclust.kernels.nearest.kept import CAN_KEEP, Kept, Moves, accumulate_kept, moves_of
+from daskclust.kernels.nearest.kept import Kept, Moves, accumulate_kept, moves_of
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers
 from daskclust.kernels.starts.draws import draw_apart
@@ -81,7 +81,7 @@ class _Part:
     def sums(self, centers: Floats, shift: Floats, moves: Moves | None) -> tuple[Floats, Floats]:
         ends = np.append(np.arange(SEGMENT, len(self.x), SEGMENT), len(self.x))
         given: Any = {"weight": self.weight, "shift": shift, "segments": ends}
-        if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS or not CAN_KEEP:
+        if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS:
             return accumulate(self.x, centers, **given)
         found, self.kept = accumulate_kept(self.x, centers, kept=self.kept, moves=moves, **given)
         return found

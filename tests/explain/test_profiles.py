@@ -1,12 +1,6 @@
 """Profiles against pandas and scikit-learn, for any input and chunks."""
 
 import dataclasses
-import hashlib
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -276,53 +270,6 @@ def test_the_bound_of_the_auc_is_not_rounded_down(error: float, shown: str) -> N
     assert found.worst_auc_error == shown
     told = f"to within {shown}." if error else "AUC are exact."
     assert told in found._repr_html_()
-
-
-def outcome():
-    """Bits of profiles that meet each kernel, by what they are of."""
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(400, 9)) + 5 * rng.integers(0, 3, (400, 1))
-    X[:, 0] = np.round(X[:, 0])
-    gapped = np.where(rng.random(X.shape) < 0.1, np.nan, X)
-    cases = {}
-    for dtype in (np.float32, np.float64):
-        model = daskclust.KMeans(3, init=X[:3], max_iter=1, n_init=1).fit(X.astype(dtype))
-        rows = X.astype(dtype)
-        cases[f"array of {rows.dtype}"] = profiles(model, rows)
-        cases[f"Dask of {rows.dtype}"] = profiles(model, da.from_array(rows, chunks=(150, 9)))
-        cases[f"gaps of {rows.dtype}"] = profiles(None, gapped.astype(dtype), np.arange(400) % 3)
-    return {
-        name: hashlib.sha256(
-            b"".join(
-                np.asarray(value).tobytes()
-                for value in vars(found).values()
-                if isinstance(value, np.ndarray)
-            )
-        ).hexdigest()
-        for name, found in cases.items()
-    }
-
-
-@pytest.mark.system
-def test_plain_kernels_give_the_same_bits():
-    code = (
-        "import json, sys, warnings; warnings.simplefilter('ignore')\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "from test_profiles import outcome\n"
-        "print(json.dumps(outcome()))"
-    )
-    path = os.pathsep.join(
-        [str(Path(daskclust.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent)],
-        env={**os.environ, "PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    assert json.loads(done.stdout) == outcome()
 
 
 def test_what_is_missing_in_a_cluster_is_not_called_low():

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from numba import config, njit
+from numba import njit
 
 from daskclust.kernels import moments
 from daskclust.kernels.compiling import inner
@@ -36,7 +36,6 @@ def _calls_of_counts(*, counted: bool) -> int:
     return len(re.findall(r"call void @NRT_(?:inc|dec)ref", body))
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_functions_that_borrow_their_arrays_count_no_references():
     """A hidden option of Numba, on which the time of a tile depends."""
     assert _calls_of_counts(counted=True) > 0
@@ -58,7 +57,6 @@ def test_compiling_registers_no_types():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 @pytest.mark.parametrize("writable", [False, True])
 def test_kernels_are_compiled_once_whatever_may_be_written_to(writable):
     """Rows of other processes and of memory maps are read-only: Numba takes them for a type."""

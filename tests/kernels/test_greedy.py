@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import plain_kernels
 
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest import _plain, _row_loops
-from daskclust.kernels.nearest.implementation import WIDTH
+from daskclust.kernels.nearest import _row_loops
+from daskclust.kernels.nearest._row_loops import WIDTH
 from daskclust.kernels.starts.draws import draw_greedy, in_tiles, n_draws
 
 
@@ -79,7 +80,7 @@ def emitted_cost(points, t, tries, c, mass, old, into):
 
 @pytest.mark.parametrize(
     ("width", "weigh"),
-    [(_row_loops.WIDTH, emitted_cost), (_plain.WIDTH, _plain.cost_of_tile)],
+    [(_row_loops.WIDTH, emitted_cost), (plain_kernels.WIDTH, plain_kernels.cost_of_tile)],
 )
 def test_a_tile_is_weighed_and_lowered(width, weigh) -> None:
     rng = np.random.default_rng(3)

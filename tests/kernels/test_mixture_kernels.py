@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -64,36 +61,6 @@ def exponential(x):
     out, zeros = np.empty_like(x), np.zeros_like(x)
     _add_exponentials(x, zeros, zeros.copy(), out)
     return out
-
-
-def test_the_plain_exponential_takes_the_place_of_the_series(tmp_path):
-    code = (
-        "import sys, numpy as np\n"
-        "sys.path.insert(0, sys.argv[3]); from test_mixture_kernels import exponential\n"
-        "x = np.load(sys.argv[1])\n"
-        "np.savez(sys.argv[2], exponential(x), exponential(x.astype(np.float32)))\n"
-    )
-    x = np.concatenate([-np.random.default_rng(0).exponential(100.0, 2000), [0.0, -709.0, -1e9]])
-    paths = tmp_path / "x.npy", tmp_path / "plain.npz", Path(__file__).parent
-    np.save(paths[0], x)
-    subprocess.run(
-        [sys.executable, "-c", code, *paths],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-            "DASKCLUST_KERNELS": "plain",
-            "NUMBA_DISABLE_JIT": "1",  # as Python they round alike, and nothing is compiled
-        },
-        check=True,
-    )
-    with np.load(tmp_path / "plain.npz") as found:
-        for name, dtype, tolerance in (("arr_0", "f8", 5e-16), ("arr_1", "f4", 3e-7)):
-            plain, own = found[name], exponential(x.astype(dtype))
-            assert plain.dtype == own.dtype
-            np.testing.assert_array_equal(plain == 0, own == 0)
-            np.testing.assert_allclose(plain, own, rtol=tolerance)
-            # The choice was made: they do not round alike everywhere.
-            assert (plain != own).any()
 
 
 def test_the_exponential_is_exact_to_about_a_unit_in_the_last_place():

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
+from oracles import plain_kernels
 
 import daskclust
-from daskclust.kernels.nearest import _plain, _row_loops, _tiles
+from daskclust.kernels.nearest import _row_loops, _tiles
 from daskclust.kernels.nearest.assign import (
     accumulate,
     direct_distances,
@@ -43,14 +44,15 @@ def _sweep(sweeper, x, centers, row_weights, feature_weights, ends, width=None):
 def _plain_sweep(x, centers, row_weights, feature_weights, ends, width=None, *, observed=False):
     """Sweep by the plain kernel, compiled for float64 and arrays alone: rows are cast anyway."""
     weights = _NO_WEIGHTS if feature_weights is None else feature_weights
-    sweeper = partial(_plain.sweeper, observed=observed)
+    sweeper = partial(plain_kernels.sweeper, observed=observed)
     return _sweep(sweeper, x.astype(np.float64), centers, row_weights, weights, ends, width)
 
 
 def _plain_distances(x, centers, weights, gaps):
     rows, k = range(len(x)), range(len(centers))
     return [
-        [_plain.row_distance(x, i, centers, c, weights, 1.0, (), gaps) for c in k] for i in rows
+        [plain_kernels.row_distance(x, i, centers, c, weights, 1.0, (), gaps) for c in k]
+        for i in rows
     ]
 
 
@@ -147,69 +149,24 @@ def outcome() -> dict[str, list[str]]:
     [
         {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": HASWELL},
         {"NUMBA_CPU_NAME": "generic"},
-        {"DASKCLUST_KERNELS": "plain"},
     ],
-    ids=["AVX2", "no AVX", "plain"],
+    ids=["AVX2", "no AVX"],
 )
 def test_other_processors_give_the_same_bits(environment, tmp_path):
     code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import json, sys; sys.path[:0] = sys.argv[1:]\n"
         "from test_nearest_implementations import outcome\n"
         "print(json.dumps(outcome()))"
     )
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        [sys.executable, "-c", code, str(Path(__file__).parent), str(ROOT / "tests")],
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
     assert json.loads(done.stdout) == outcome()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "DASKCLUST_KERNELS"])
-def test_estimators_run_on_plain_kernels(variable):
-    code = (
-        "import numpy as np, warnings; warnings.simplefilter('ignore')\n"
-        "import daskclust as d\n"
-        "x = np.random.default_rng(0).normal(size=(40, 3)).astype('f4'); x[20:] += 6\n"
-        "links = {'must_link': [(0, 1)], 'cannot_link': [(0, 30)]}\n"
-        "def show(m): return m.labels_.tolist()\n"
-        "print(show(d.KMeans(2, random_state=0).fit(x)))\n"
-        "print(show(d.DPMeans(9.0).fit(x)))\n"
-        "print(show(d.PCSKMeans(2, sparsity=1.5, random_state=0).fit(x, **links)))\n"
-        "print(show(d.GaussianMixture(2, random_state=0).fit(x)))\n"
-    )
-    value = "1" if variable == "NUMBA_DISABLE_JIT" else "plain"
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": path, **more},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for more in ({}, {variable: value})
-    ]
-    assert outputs[0].count("\n") == 4
-    assert outputs[0] == outputs[1]
-
-
-def test_an_unknown_choice_of_kernels_is_refused():
-    done = subprocess.run(
-        [sys.executable, "-c", "import daskclust.kernels.compiling"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "DASKCLUST_KERNELS": "quick"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (
-        "DASKCLUST_KERNELS='quick' names no kernels; expected 'emitted' or 'plain'" in done.stderr
-    )
 
 
 @given(
@@ -292,7 +249,7 @@ def test_moments_equal_the_plain_ones_to_the_last_bit(p, dtype):
     facts = np.zeros((2, 5 * 24))
     facts[:, 72:96], facts[:, 96:] = np.inf, -np.inf
     found = [facts.copy(), facts.copy()]
-    for own, module in zip(found, (_plain, _row_loops), strict=True):
+    for own, module in zip(found, (plain_kernels, _row_loops), strict=True):
         _moments_of(module.add_moments)(x, order, own)
     parts = [own.reshape(2, 5, 24)[..., :p] for own in found]
     np.testing.assert_array_equal(*parts)
@@ -300,5 +257,5 @@ def test_moments_equal_the_plain_ones_to_the_last_bit(p, dtype):
 
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
-    for name in _plain.__all__:
+    for name in plain_kernels.__all__:
         assert any(hasattr(m, name) for m in (_row_loops, _tiles)), name

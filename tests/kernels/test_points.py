@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import plain_kernels
 
-from daskclust.kernels.nearest import _plain, _tiles
+from daskclust.kernels.nearest import _tiles
 from daskclust.kernels.nearest.assign import accumulate, cluster_points, no_statistics
 
 
@@ -76,7 +77,7 @@ def test_equals_lloyd_by_numpy(seed, m, k, p, n_fixed, max_iter) -> None:
 
 
 @pytest.mark.parametrize("k", [3, 7, 16, 45])
-@pytest.mark.parametrize("module", [_tiles, _plain])
+@pytest.mark.parametrize("module", [_tiles, plain_kernels])
 def test_sweeps_of_centers_that_move_equal_those_of_a_block(module, k) -> None:
     rng = np.random.default_rng(k)
     points, mass = rng.normal(size=(90, 5)), rng.random(90)

@@ -30,8 +30,8 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.nearest._row_loops import OBSERVED, row_distance
 from daskclust.kernels.nearest.assign import check_rows
-from daskclust.kernels.nearest.implementation import OBSERVED, row_distance
 
 Penalty = Literal["distance", "constant", "scaled"]
 

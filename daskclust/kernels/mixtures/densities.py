@@ -4,8 +4,7 @@ A stack of models is worked on at once: restarts of one fit, or the members of a
 without any value has the weights as its posterior and likelihood 1.
 
 Rows are the vector lanes, so that maximum, exponential and sum of a model run down its components,
-however few it has.  The compiler has no vector exponential of its own, so there is one here; the C
-library's takes its place where ``DASKCLUST_KERNELS=plain``, to about a unit in the last place.
+however few it has.  The compiler has no vector exponential of its own, so there is one here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numba.extending import overload
 from scipy.linalg import solve_triangular
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.kernels.compiling import PLAIN, compiled
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.scratch import Scratch
 
 #: Rows that are worked on together: a model of 30 components stays in the first cache.
@@ -39,8 +38,7 @@ _ONE = np.float32(1.0)
 
 
 def _exp(x: Any) -> Any:
-    # Compiled code takes one of them by type, below; this is for NUMBA_DISABLE_JIT.
-    return _plain_exp32(x) if isinstance(x, np.float32) else _plain_exp64(x)
+    raise NotImplementedError("compiled code takes one of the functions below, by type")
 
 
 def _exp64(x: Any) -> Any:
@@ -82,19 +80,9 @@ def _exp32(x: Any) -> Any:
     return np.float32(e * bits.view(np.float32)) if x >= _LEAST32 else np.float32(0.0)
 
 
-def _plain_exp64(x: Any) -> Any:
-    return np.exp(x) if x >= _LEAST64 else 0.0
-
-
-def _plain_exp32(x: Any) -> Any:
-    return np.exp(x) if x >= _LEAST32 else np.float32(0.0)
-
-
 # No reassociation: the compiler must not cancel the magic numbers.
 @overload(_exp, inline="always")
 def _exp_of(x: Any) -> Any:
-    if PLAIN:
-        return _plain_exp32 if x == types.float32 else _plain_exp64
     return _exp32 if x == types.float32 else _exp64
 
 

@@ -1,8 +1,8 @@
 """Emitted sweeps along one row, and over tiles of points: packing, exact distances, sums.
 
 All float64 distances of the package come from :func:`row_distance`, whose arithmetic is fixed
-(:mod:`daskclust.kernels.nearest._plain` spells it out): equal rows give equal bits wherever they
-are met, on any processor.
+(``tests/oracles/plain_kernels.py`` spells it out): equal rows give equal bits everywhere, on any
+processor.
 """
 
 from __future__ import annotations
@@ -171,6 +171,10 @@ def prefetch(typingctx, x, i, line):
         return context.get_dummy_value()
 
     return types.void(x, types.intp, types.intp), codegen
+
+
+#: Argument `gaps` of :func:`row_distance` for distances over the values that both rows have.
+OBSERVED = (True,)
 
 
 @_emitted

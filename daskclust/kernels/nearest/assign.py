@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.compiling import compiled, read_only
-from daskclust.kernels.nearest.implementation import OBSERVED, row_distance, sweeper
+from daskclust.kernels.nearest._row_loops import OBSERVED, row_distance
+from daskclust.kernels.nearest._tiles import sweeper
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
 #: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.

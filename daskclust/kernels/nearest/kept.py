@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
-from daskclust.kernels.compiling import PLAIN, compiled, inner, read_only
+from daskclust.kernels.compiling import compiled, inner, read_only
 from daskclust.kernels.nearest._row_loops import pack_row, row_distance
 from daskclust.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.kernels.nearest._simd import SUM_LANES
@@ -43,8 +43,6 @@ from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_sta
 
 #: Bytes of what is kept.
 BYTES_A_ROW = 20
-#: Plain kernels are for tests.
-CAN_KEEP = not PLAIN
 #: Share of the centers that are always compared; all that moved, where they are few.  Centers times
 #: features from which that many fill panels: of fewer, two are compared.
 _ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000

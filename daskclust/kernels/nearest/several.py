@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled
+from daskclust.kernels.nearest._row_loops import row_distance
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.implementation import row_distance
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
 _SCORED, _SLAB = 64, 512

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.nearest._row_loops import WIDTH, cost_of_tile, row_distance
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.implementation import WIDTH, cost_of_tile, row_distance
 
 #: Rows that are copied at a time.
 _ROWS = 8192

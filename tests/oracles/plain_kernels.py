@@ -1,7 +1,6 @@
-"""The plain kernels: what the emitted ones compute, a number at a time.
+"""Scalar loops that compute what the emitted kernels compute, with the same names and arguments.
 
-They are the oracle of :mod:`daskclust.kernels.nearest._row_loops` and
-:mod:`daskclust.kernels.nearest._tiles`, with the same names and arguments.
+They are the oracle of ``kernels/nearest/_row_loops.py`` and ``kernels/nearest/_tiles.py``.
 
 A distance is defined here to the last bit.  Feature j goes to partial sum ``j mod 8``, each in
 float64 with one rounding a feature (fused multiply-add), and the partial sums are added in halves:
