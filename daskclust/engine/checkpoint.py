@@ -382,21 +382,25 @@ def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -
     `kind`: its class, annotated as in :func:`pack_state`.  `sizes`: known lengths of named axes.
     """
     stages = _STAGES.get()
-    packed = None if stages is None else stages.load(name)
-    if stages is not None and packed is not None:
+    if stages is None:
+        return make()
+    keeper, packed = stages.checkpoint, stages.load(name)
+    if packed is not None:
         meta, arrays = packed
-        keeper = stages.checkpoint
         try:
             known = {**keeper.fingerprint.sizes(), **sizes}
-            loaded: S = unpack_state(kind, arrays, meta["missing"], known)
+            state: S = unpack_state(kind, arrays, meta["missing"], known)
             stages.rows.passes = max(stages.rows.passes, int(meta["passes"]))
         except (StateError, KeyError, TypeError, ValueError) as error:
             raise keeper.damaged(error) from error
-        return loaded
+        return state
+    before = set(stages.used)
     state = make()
-    if stages is not None:
-        arrays, missing = pack_state(state)
-        stages.save(name, {"missing": missing, "passes": int(stages.rows.passes)}, arrays)
+    # Stages inside a complete one are not needed any more.
+    for inner in stages.used - before:
+        keeper._stages.pop(inner, None)
+    arrays, missing = pack_state(state)
+    stages.save(name, {"missing": missing, "passes": int(stages.rows.passes)}, arrays)
     return state
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import numpy as np
@@ -70,6 +70,30 @@ def _padded(found: list[Floats], k: int) -> Floats:
     return np.stack([np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found])
 
 
+@dataclass(frozen=True)
+class _Centers:
+    """Initial centers of all restarts."""
+
+    centers: Annotated[Floats, "f r c q"]
+
+
+def _stage_of_centers(find: Callable[..., Floats]) -> Callable[..., Floats]:
+    """Let a checkpoint save the centers that a function finds."""
+
+    @wraps(find)
+    def found(
+        rows: Rows, survey: Any, init: str, n_clusters: int, seeds: Any, **options: Any
+    ) -> Floats:
+        def make() -> _Centers:
+            return _Centers(find(rows, survey, init, n_clusters, seeds, **options))
+
+        sizes = {"r": len(seeds), "c": n_clusters, "q": rows.n_features}
+        return saved_stage("centers", _Centers, make, **sizes).centers
+
+    return found
+
+
+@_stage_of_centers
 def sample_centers(
     rows: Rows,
     survey: Survey,

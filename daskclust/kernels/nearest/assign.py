@@ -108,8 +108,9 @@ def accumulate(
         return stats
     parts: list[tuple[Floats, Floats]] = [] if into is None else [into]
     for start, stop, own, gaps in _runs(x, ends):
-        stats, given = no_statistics(k, p, gaps), (x[start:stop], weights[start:stop])
-        sweeper(*given, *space, own, stats, _NO_LABELS, _NO_FLOATS, observed=gaps)()
+        stats, out = no_statistics(k, p, gaps), (_NO_LABELS, _NO_FLOATS)
+        part = x[start:stop], weights[start:stop]
+        sweeper(part[0], part[1], *space, own, stats, *out, observed=gaps)()
         parts.append(stats if gaps else (_widened(stats.hi, p), _widened(stats.lo, p)))
     return BlockStatistics(*functools.reduce(add_pairs, parts or [no_statistics(k, p, missing)]))
 
