@@ -516,7 +516,7 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     """
     from scipy.cluster.hierarchy import dendrogram as layout
 
-    if not hasattr(model, "cut_table"):
+    if not hasattr(type(model), "n_leaves_"):
         raise TypeError(
             f"model is a {type(model).__name__}; expected a fitted AgglomerativeClustering."
         )

@@ -4,6 +4,9 @@ A point is a row, or a *data bubble* (Breunig et al. 2001): rows summed up by th
 mean and extent R.  Rows within a bubble are taken to fill a ball evenly, so that the k-th
 nearest of them is ``R (k / n)^(1 / p)`` away.  Points of weight 1 and extent 0 give the clusters
 of Campello, Moulavi and Sander (2013), and those of scikit-learn.
+
+A given number of clusters comes from the longest edges of the minimum spanning tree that leave
+enough weight on both sides, as in Lumbermark (Gagolewski 2026).
 """
 
 from __future__ import annotations
@@ -156,14 +159,105 @@ def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, ed
         x = y
 
 
-def density_tree(points: Bubbles, core: Floats) -> Floats:
-    """Return the single-linkage tree of mutual reachability, as a linkage matrix of weights."""
-    m = len(points.weights)
-    edges, tree = np.empty((m - 1, 3)), np.empty((m - 1, 4))
+def spanning_edges(points: Bubbles, core: Floats) -> Floats:
+    """Return the edges ``(a, b, length)`` of the minimum spanning tree, shortest first.
+
+    Lengths are mutual reachability distances.
+    """
+    edges = np.empty((len(points.weights) - 1, 3))
     _spanning_tree(points.centers, points.extents, points.inner, core, edges)
     # Distances tie, since core distances repeat: in the order of scikit-learn's own sort.
-    number_merges(edges[np.argsort(edges[:, 2])], points.weights, tree)
+    return edges[np.argsort(edges[:, 2])]
+
+
+def density_tree(edges: Floats, weights: Floats) -> Floats:
+    """Return the single-linkage tree of spanning edges, as a linkage matrix of weights."""
+    tree = np.empty((len(edges), 4))
+    number_merges(edges, weights, tree)
     return tree
+
+
+@compiled()
+def _cut_longest(
+    edges: Array, weights: Array, n_clusters: int, fraction: float, labels: Array, lengths: Array
+) -> None:
+    m = len(weights)
+    ends = edges[:, :2].astype(np.int64)
+    # The edges of each point, next to each other.
+    starts = np.zeros(m + 1, np.int64)
+    for e in range(m - 1):
+        starts[ends[e, 0] + 1] += 1
+        starts[ends[e, 1] + 1] += 1
+    counted = np.where(starts[1:] > 1, weights, 0.0)  # leaves of the tree do not count
+    starts = np.cumsum(starts)
+    free, near = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
+    for e in range(m - 1):
+        for x in ends[e]:
+            near[free[x]] = e
+            free[x] += 1
+    # Hung from point 0: each edge has a point below it, and the points below that.
+    parent, lower = np.full(m, -1), np.empty(m - 1, np.int64)
+    walk = np.zeros(m, np.int64)
+    tail = 1
+    for head in range(m):
+        x = walk[head]
+        for e in near[starts[x] : starts[x + 1]]:
+            y = ends[e, 0] + ends[e, 1] - x
+            if y != parent[x]:
+                parent[y], lower[e], walk[tail] = x, y, y
+                tail += 1
+    below = counted.copy()
+    for x in walk[:0:-1]:
+        below[parent[x]] += below[x]
+    bound = fraction * below[0]
+    least = counted[counted > 0.0].min() if below[0] > 0.0 else np.inf
+    tops, is_cut = np.zeros(n_clusters, np.int64), np.zeros(m, np.bool_)
+    labels[:] = 0
+    n = 1
+    while n < n_clusters:
+        # What is left on a side shrinks with each cut: an edge that may not be cut never may.
+        for e in range(m - 2, -1, -1):
+            top, part = lower[e], below[lower[e]]
+            label = labels[top]
+            if is_cut[top] or part < bound or below[tops[label]] - part < bound:
+                continue
+            x = top
+            while x != tops[label]:
+                x = parent[x]
+                below[x] -= part
+            is_cut[top] = True
+            lengths[n - 1], tops[n] = edges[e, 2], top
+            walk[0], tail = top, 1
+            while tail:
+                tail -= 1
+                x = walk[tail]
+                labels[x] = n
+                for other in near[starts[x] : starts[x + 1]]:
+                    y = lower[other]
+                    if y != x and not is_cut[y]:
+                        walk[tail] = y
+                        tail += 1
+            n += 1
+            if n == n_clusters:
+                break
+        # Too few: smaller clusters, and in the end single points, leaves of the tree too.
+        bound = bound / 2 if bound > least else 0.0
+
+
+def cut_longest(
+    edges: Floats, weights: Floats, n_clusters: int, share: float, n_bound: int | None = None
+) -> tuple[Ints, Floats]:
+    """Cut the longest edges of a spanning tree, as `spanning_edges` sorts them.
+
+    An edge is cut if it leaves at least `share` of the mean weight of `n_bound` clusters
+    (`n_clusters`, if omitted) on both sides of its cluster.  Leaves of the tree do not count.  If
+    such edges are too few, the bound is halved, again and again.  Return the cluster of each
+    point, numbered by the order of the cuts, and the length of each cut.
+    """
+    labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
+    fraction = share / (n_bound or n_clusters)
+    _cut_longest(edges, weights, n_clusters, fraction, labels, lengths)
+    return labels, lengths
 
 
 @compiled()

@@ -8,6 +8,9 @@ Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured agai
 distances are asked for, and a cluster of several has a row of distances.  Once so many have
 merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
 Which points are adjacent takes two bits a pair, and fewer distances are kept where they are.
+
+Genie (Gagolewski, Bartoszuk, Cena 2016) is single linkage that merges the smallest clusters first
+when weights of clusters are too unequal.  It merges along the edges of the minimum spanning tree.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ import numpy as np
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 
-Linkage = Literal["ward", "average", "complete", "single"]
-#: Their numbers in compiled code.
+Linkage = Literal["ward", "average", "complete", "single", "genie"]
+#: Linkages by Lance and Williams, in the order of their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
 _AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
 #: Share of the distances that is kept (all would take ``4 m^2`` bytes): half of them, or as much
@@ -228,12 +231,16 @@ def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
 
 
 @compiled()
-def _spanning_tree(points: Array, weights: Array, merges: Array) -> None:
-    """Prim's algorithm: single linkage, whose distances are never kept."""
+def _spanning_tree(points: Array, weights: Array, with_edges: bool, merges: Array) -> None:
+    """Prim's algorithm: single linkage, whose distances are never kept.
+
+    A point is merged with the one that was reached before, as SciPy does, or by its edge.
+    """
     n = len(weights)
     row = np.empty(n)
     seen = np.zeros(n, np.bool_)
     best = np.full(n, np.inf)
+    source = np.zeros(n, np.int64)
     x = 0
     for k in range(n - 1):
         least = np.inf
@@ -242,11 +249,13 @@ def _spanning_tree(points: Array, weights: Array, merges: Array) -> None:
         _measure(x, points, weights, False, row)
         for i in range(n):
             if not seen[i]:
-                best[i] = min(best[i], row[i])
+                if row[i] < best[i]:
+                    best[i] = row[i]
+                    source[i] = x
                 if best[i] < least or y < 0:
                     y = i
                     least = best[i]
-        merges[k, 0] = x
+        merges[k, 0] = source[y] if with_edges else x
         merges[k, 1] = y
         merges[k, 2] = least
         x = y
@@ -267,6 +276,67 @@ def number_merges(merges: Array, weights: Array, tree: Array) -> None:
         tree[k, 0], tree[k, 1], tree[k, 2], tree[k, 3] = a, b, merges[k, 2], mass[n + k]
 
 
+@inner()
+def _spread(sizes: Array) -> float:
+    """Return the sum of the absolute differences of all pairs of sizes."""
+    ordered = np.sort(sizes)
+    total = 0.0
+    for i in range(len(ordered)):
+        total += (2 * i - len(ordered) + 1) * ordered[i]
+    return total
+
+
+@inner()
+def _spread_after(spread: float, sizes: Array, a: float, b: float) -> float:
+    """Return the sum of the differences once clusters of sizes a and b, among these, are one."""
+    for size in sizes:
+        spread += abs(size - a - b) - abs(size - a) - abs(size - b)
+    # The two themselves are among the sizes: take their terms out.
+    return spread - b - a + abs(a - b)
+
+
+@compiled()
+def _genie(edges: Array, weights: Array, threshold: float, merges: Array) -> None:
+    """Merge along edges of the minimum spanning tree, sorted by length."""
+    n = len(weights)
+    parent = np.arange(n)
+    # Sizes of the clusters that are left, which cluster each is of, and where that of each is.
+    sizes, owner, place = weights.copy(), np.arange(n), np.arange(n)
+    following, before = np.arange(1, n + 1), np.arange(-1, n - 1)  # edges that are left
+    first = resume = 0
+    spread, total, smallest, highest = _spread(sizes), weights.sum(), -1.0, 0.0
+    for done in range(n - 1):
+        left = n - done
+        e = first
+        if spread > threshold * (left - 1) * total:
+            least = sizes[:left].min()
+            # Of an unchanged least size, edges that were passed over have no cluster since.
+            e = resume if least == smallest else first
+            smallest = least
+            while (
+                sizes[place[find_root(parent, int(edges[e, 0]))]] > least
+                and sizes[place[find_root(parent, int(edges[e, 1]))]] > least
+            ):
+                e = following[e]
+            resume = following[e]
+        elif resume == e:
+            resume = following[e]
+        if e == first:
+            first = following[e]
+        else:
+            following[before[e]] = following[e]
+        if following[e] < n:
+            before[following[e]] = before[e]
+        x, y = find_root(parent, int(edges[e, 0])), find_root(parent, int(edges[e, 1]))
+        spread = _spread_after(spread, sizes[:left], sizes[place[x]], sizes[place[y]])
+        sizes[place[y]] += sizes[place[x]]
+        parent[x] = y
+        last = owner[left - 1]
+        sizes[place[x]], owner[place[x]], place[last] = sizes[left - 1], last, place[x]
+        highest = max(highest, edges[e, 2])
+        merges[done, 0], merges[done, 1], merges[done, 2] = x, y, highest
+
+
 def _as_tree(merges: Floats, done: int, n: int) -> Floats:
     """Return the linkage matrix of merges in order; merges that are forbidden are at infinity."""
     if done < n - 1:
@@ -282,25 +352,40 @@ def _as_tree(merges: Floats, done: int, n: int) -> Floats:
 
 
 def link(
-    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None = None
+    points: Floats,
+    weights: Floats,
+    linkage: Linkage,
+    cannot_link: Ints | None = None,
+    gini_threshold: float = 1.0,
 ) -> Floats:
     """Return the tree of weighted points, as SciPy's linkage matrix (m - 1, 4).
 
-    ``"average"`` is the mean over all pairs of rows, each at its point.  No cluster holds both
-    points of a pair in `cannot_link`: merges that are forbidden come last, at infinity.
+    ``"average"`` is the mean over all pairs of rows, each at its point.  ``"genie"`` merges the
+    nearest two clusters; when the Gini index of the weights of the clusters is above
+    `gini_threshold`, the nearest two of which one has the least weight.  Its heights never fall:
+    each is the largest so far.  No cluster holds both points of a pair in `cannot_link`: merges
+    that are forbidden come last, at infinity.
     """
     n = len(points)
     if n < 2:
         return np.empty((0, 4))
     merges = np.empty((n - 1, 3))
     done = n - 1
-    if linkage == "single" and (cannot_link is None or not len(cannot_link)):
+    free = cannot_link is None or not len(cannot_link)
+    if linkage == "genie" and not free:
+        beside = np.full((n, -(-n // 8)), 255, np.uint8)
+        return link_adjacent(
+            points, weights, linkage, beside, cannot_link, gini_threshold=gini_threshold
+        )
+    if linkage in ("single", "genie") and free:
         columns = np.ascontiguousarray(np.transpose(points), np.float64)
-        _spanning_tree(columns, weights, merges)
+        _spanning_tree(columns, weights, linkage == "genie", merges)
     else:
         leaves, kept, most = _begin(points, weights, linkage, cannot_link, _ALONE)
         done = _chain(leaves, kept, most, LINKAGES.index(linkage), merges)
     merges[:done] = merges[:done][np.argsort(merges[:done, 2], kind="stable")]
+    if linkage == "genie":
+        _genie(merges.copy(), weights, gini_threshold, merges)
     return _as_tree(merges, done, n)
 
 
@@ -331,8 +416,20 @@ def adjacency(keys: Ints, n: int) -> Array:
 
 
 @compiled()
-def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges: Array) -> int:
-    """Merge the nearest two adjacent clusters, again and again."""
+def _greedy(
+    leaves: Any,
+    kept: Any,
+    most: int,
+    beside: Array,
+    kind: int,
+    by_edges: bool,
+    threshold: float,
+    merges: Array,
+) -> int:
+    """Merge the nearest two adjacent clusters, again and again.
+
+    Where sizes have a Gini index above the threshold (below 1: genie), one of the two is smallest.
+    """
     size = leaves[1].copy()
     n = width = len(size)
     rows = 0
@@ -342,9 +439,12 @@ def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges:
     least = np.full(n, np.inf)
     stale = np.ones(n, np.bool_)
     highest = 0.0
+    is_genie = threshold < 1.0
+    spread, total = (_spread(size), size.sum()) if is_genie else (0.0, 0.0)
     for done in range(n - 1):
         width, rows = _make_room(leaves, kept, width, rows, alive, n - done, most)
         x = -1
+        smallest = np.inf
         for i in range(n):
             if not alive[i]:
                 continue
@@ -357,10 +457,19 @@ def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges:
                         least[i] = row[j]
                         near[i] = j
                 stale[i] = False
-            if near[i] >= 0 and (x < 0 or least[i] < least[x]):
-                x = i
+            if near[i] >= 0:
+                smallest = min(smallest, size[i])
+                if x < 0 or least[i] < least[x]:
+                    x = i
         if x < 0:
             return done
+        if is_genie:
+            if spread > threshold * (n - done - 1) * total:
+                for i in range(n):
+                    if alive[i] and near[i] >= 0 and size[i] == smallest:
+                        if size[x] > smallest or least[i] < least[x]:
+                            x = i
+            spread = _spread_after(spread, size[alive], size[x], size[near[x]])
         y = near[x]
         if x > y:
             x, y = y, x
@@ -376,8 +485,12 @@ def _greedy(leaves: Any, kept: Any, most: int, beside: Array, kind: int, merges:
         alive[x] = False
         for i in range(n):
             if alive[i] and i != y:
-                row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
-                if _is_beside(beside, x, i):
+                near_x, near_y = _is_beside(beside, x, i), _is_beside(beside, y, i)
+                if by_edges and near_x != near_y and max(row[i], row_y[i]) < np.inf:
+                    row[i] = row[i] if near_x else row_y[i]
+                else:
+                    row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
+                if near_x:
                     _put_beside(beside, i, y)
                 if near[i] == x or near[i] == y:
                     stale[i] = True
@@ -396,10 +509,14 @@ def link_adjacent(
     linkage: Linkage,
     beside: Array,
     cannot_link: Ints | None = None,
+    *,
+    by_edges: bool = False,
+    gini_threshold: float = 1.0,
 ) -> Floats:
     """Return the tree, as `link` does, in which only adjacent clusters merge.
 
     Clusters are adjacent by any two of their points that are; `beside` is written over.
+    `by_edges`: distances of clusters other than Ward's are over adjacent points alone.
     Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
     merge at infinity.
     """
@@ -408,7 +525,10 @@ def link_adjacent(
         return np.empty((0, 4))
     merges = np.empty((n - 1, 3))
     leaves, kept, most = _begin(points, weights, linkage, cannot_link, _BESIDE)
-    done = _greedy(leaves, kept, most, beside, LINKAGES.index(linkage), merges)
+    kind = LINKAGES.index("single" if linkage == "genie" else linkage)
+    by_edges = by_edges and linkage != "ward"
+    threshold = float(gini_threshold) if linkage == "genie" else 1.0
+    done = _greedy(leaves, kept, most, beside, kind, by_edges, threshold, merges)
     return _as_tree(merges, done, n)
 
 
@@ -423,7 +543,12 @@ def cut_tree(tree: Floats, weights: Floats, n_clusters: int) -> Ints:
     for k in range(m - n_clusters - 1, -1, -1):
         # Backwards: a merge within a merge is told the number of the outermost.
         owner[tree[k, :2].astype(np.int64)] = owner[m + k]
-    _, first, codes = np.unique(owner[:m], return_index=True, return_inverse=True)
+    return number_by_weight(owner[:m], weights)
+
+
+def number_by_weight(clusters: Ints, weights: Floats) -> Ints:
+    """Return the clusters of points by new numbers: the heaviest first, then the first point's."""
+    _, first, codes = np.unique(clusters, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.lexsort([first, -np.bincount(codes, weights)])] = np.arange(len(first))
     return rank[codes]

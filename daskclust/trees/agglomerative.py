@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.config import check_choice
 from daskclust.constraints import check_pairs
-from daskclust.engine import is_dask
-from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, adjacency, cut_tree, link, link_adjacent
-from daskclust.persistence.saveable import OF_CLASSES, check_count
+from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
-from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, without_metric
+from daskclust.trees.leaves import (
+    Cut,
+    Leaves,
+    LeavesProblem,
+    TreeEstimator,
+    coded,
+    without_metric,
+)
 
 View = Literal["auto", "raw", "standard", "angle"]
-
-
-class Cut(NamedTuple):
-    """A number of clusters that a tree can be cut at.
-
-    ``height`` is that of the merge that would leave one cluster less, ``smallest`` the weight of
-    the smallest cluster's rows.
-    """
-
-    n_clusters: int
-    height: float
-    smallest: float
+#: Gini index of cluster weights above which Genie merges the smallest clusters (by its authors).
+_GINI = 0.3
 
 
 class AgglomerativeClustering(TreeEstimator):
@@ -52,11 +50,15 @@ class AgglomerativeClustering(TreeEstimator):
     ----------
     n_clusters : int or None, default=2
         Clusters at which the tree is cut; None with a ``distance_threshold``.
-    linkage : {"ward", "average", "complete", "single"}, default="ward"
+    linkage : {"ward", "average", "complete", "single", "genie"}, default="ward"
         Height of a merge.  ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of weights u, v and
         means a, b, which is that of the rows, given the leaves [1]_.  ``"average"``: mean
         distance of all pairs of rows, each at its prototype.  ``"complete"``, ``"single"``:
-        largest and least distance of prototypes.
+        largest and least distance of prototypes.  ``"genie"``: least distance, but when sizes of
+        clusters are too unequal, one of the two clusters must have the least weight [3]_.
+    gini_threshold : float, default=0.3
+        Gini index of the weights of clusters above which ``"genie"`` merges the smallest
+        clusters, between 0 and 1.  With 1 it is single linkage.  Other linkages refuse it.
     distance_threshold : float, default=None
         Clusters are not merged at this height or above.  Give ``n_clusters=None`` with it.
     n_prototypes : int, default=2000
@@ -65,9 +67,12 @@ class AgglomerativeClustering(TreeEstimator):
         Space in which rows are compared.  ``"auto"`` is ``"raw"``: rows as they are, so that
         heights are SciPy's.  ``"standard"``: features by their standard deviation.
         ``"angle"``: rows of length 1.
-    connectivity : {"adjacent"} or None, default=None
-        ``"adjacent"``: of a cube, only clusters merge that lie side by side somewhere in the
-        image.
+    connectivity : {"adjacent"}, sparse matrix or array-like of shape (n, n), or None, default=None
+        Pairs of rows whose clusters may merge.  ``"adjacent"``: of a cube, only clusters merge
+        that lie side by side somewhere in the image.  A matrix, as of
+        :func:`sklearn.neighbors.kneighbors_graph`, names them by its nonzero elements; it
+        requires that rows are the leaves.  The matrix is made symmetric.  As in scikit-learn,
+        distances of clusters other than Ward's are over connected pairs of rows alone.
     random_state : int, RandomState, Generator or None, default=None
         Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
         Rows of a cube are numbered block by block, so that blocks of another width are other
@@ -79,7 +84,11 @@ class AgglomerativeClustering(TreeEstimator):
     ----------
     linkage_ : ndarray of shape (m - 1, 4), float64
         The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
-        Merges that ``cannot_link`` or the image forbids come last, at infinity.
+        Merges that ``cannot_link`` or the image forbids come last, at infinity.  With
+        ``connectivity`` and ``"genie"`` a height is the largest so far.
+    children_ : ndarray of shape (m - 1, 2), int64
+        The two clusters of each merge.  Numbers below m are leaves; m + i is the result of
+        merge i.
     leaf_weights_ : ndarray of shape (m,), float64
         Weight of the rows of each leaf.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
@@ -101,7 +110,8 @@ class AgglomerativeClustering(TreeEstimator):
     ------
     ValueError
         For NaN or infinity in X (naming the first), fewer rows or prototypes than clusters,
-        and parameters out of range.
+        a matrix ``connectivity`` of another shape or of more rows than ``n_prototypes``, and
+        parameters out of range.
     ConstraintError
         For pairs that cannot be used, and where they allow no fewer clusters than
         ``n_clusters``.
@@ -111,7 +121,8 @@ class AgglomerativeClustering(TreeEstimator):
     Warns
     -----
     ConstraintWarning
-        If there are fewer leaves than clusters.
+        If there are fewer leaves than clusters, or if a matrix ``connectivity`` has several
+        connected components.  The nearest rows of each two components are then connected.
     ConvergenceWarning
         If clusters have to part rows in one place.
 
@@ -137,6 +148,8 @@ class AgglomerativeClustering(TreeEstimator):
        of the American Statistical Association 58.
     .. [2] Muellner, D. (2011). Modern hierarchical, agglomerative clustering algorithms.
        arXiv:1109.2378.
+    .. [3] Gagolewski, M., Bartoszuk, M., Cena, A. (2016). Genie: a new, fast, and
+       outlier-resistant hierarchical clustering algorithm. Information Sciences 363.
 
     Examples
     --------
@@ -162,19 +175,21 @@ class AgglomerativeClustering(TreeEstimator):
         n_clusters: int | None = 2,
         *,
         linkage: Linkage = "ward",
+        gini_threshold: float = _GINI,
         distance_threshold: float | None = None,
         n_prototypes: int = 2000,
         views: View = "auto",
-        connectivity: Literal["adjacent"] | None = None,
+        connectivity: Any = None,
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.linkage: Any = linkage
+        self.gini_threshold = gini_threshold
         self.distance_threshold = distance_threshold
         self.n_prototypes = n_prototypes
         self.views: Any = views
-        self.connectivity: Any = connectivity
+        self.connectivity = connectivity
         self.random_state = random_state
         self.checkpoint = checkpoint
 
@@ -182,14 +197,22 @@ class AgglomerativeClustering(TreeEstimator):
         super()._check_parameters()
         check_choice(self.linkage, "linkage", get_args(Linkage))
         check_choice(self.views, "views", get_args(View))
-        if self.connectivity is not None:
-            check_choice(self.connectivity, "connectivity", ("adjacent",))
-        _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
-        if self.n_clusters is not None and self.n_clusters > self.n_prototypes:
+        check_real(self.gini_threshold, "gini_threshold", 0.0, boundaries="both", maximum=1.0)
+        if self.linkage != "genie" and self.gini_threshold != _GINI:
             raise ValueError(
-                f"n_prototypes={self.n_prototypes} should be >= n_clusters={self.n_clusters}. "
-                "Ask for more prototypes."
+                f"gini_threshold={self.gini_threshold!r} requires linkage='genie', got "
+                f"linkage={self.linkage!r}. Leave gini_threshold out, or change linkage."
             )
+        if isinstance(self.connectivity, str):
+            check_choice(self.connectivity, "connectivity", ("adjacent",))
+        elif callable(self.connectivity):
+            raise ValueError(
+                f"connectivity={self.connectivity!r} must be a matrix, 'adjacent' or None. Call "
+                "the function, and give the matrix that it returns."
+            )
+        _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
+        if self.n_clusters is not None:
+            self._check_n_clusters(self.n_clusters)
 
     def fit(
         self, X: Any, y: Any = None, *, cannot_link: Any = None, sample_weight: Any = None
@@ -216,11 +239,24 @@ class AgglomerativeClustering(TreeEstimator):
         check_enough_rows(data, self.n_clusters or 0)
         if data.n_rows < 2:
             raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
-        if self.connectivity is not None and data.cube is None:
+        if isinstance(self.connectivity, str) and data.cube is None:
             raise ValueError(
                 f"connectivity={self.connectivity!r} asks which pixels lie side by side; X is no "
                 "cube. Use daskclust.open_cube, or connectivity=None."
             )
+        if self._connects_rows:
+            n, shape = int(data.n_rows), np.shape(self.connectivity)
+            if shape != (n, n):
+                raise ValueError(
+                    f"connectivity has shape {shape}; expected {n, n}: a row and a column for "
+                    "each row of X."
+                )
+            if n > self.n_prototypes:
+                raise ValueError(
+                    f"connectivity is a matrix of {n} rows; expected at most n_prototypes="
+                    f"{self.n_prototypes} rows, so that rows are the leaves of the tree. Raise "
+                    f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or give fewer rows."
+                )
         return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
 
     def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
@@ -259,13 +295,19 @@ class AgglomerativeClustering(TreeEstimator):
         self._keep(problem, leaves, history)
         pairs = _between_leaves(problem.read, own)
         grow = link
-        if self.connectivity is not None:
+        if self._connects_rows:
+            beside = adjacency(_complete(self.connectivity, own[0], leaves.centers), len(own[0]))
+            grow = partial(link_adjacent, beside=beside, by_edges=True)
+        elif self.connectivity is not None:
             grow = partial(link_adjacent, beside=self._beside(data, leaves, own))
-        self.linkage_ = grow(leaves.centers, leaves.weights, self.linkage, cannot_link=pairs)
-        patch = own[0], own[1].astype(np.int32)
-        self._row_leaves = self._map(
-            data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
+        self.linkage_ = grow(
+            leaves.centers,
+            leaves.weights,
+            self.linkage,
+            cannot_link=pairs,
+            gini_threshold=float(self.gini_threshold),
         )
+        self._map_leaves(data, problem, own)
         self._set_cut(self.n_clusters, self.distance_threshold)
 
     def _check_sizes(self) -> None:
@@ -288,13 +330,22 @@ class AgglomerativeClustering(TreeEstimator):
         return adjacency(found.keys, len(leaves.centers))
 
     @property
+    def _connects_rows(self) -> bool:
+        return self.connectivity is not None and not isinstance(self.connectivity, str)
+
+    @property
+    def children_(self) -> Ints:
+        """The two clusters of each merge."""
+        return self.linkage_[:, :2].astype(np.int64)
+
+    @property
     def n_leaves_(self) -> int:
         """Leaves of the tree."""
         return len(self.leaf_weights_)
 
     def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
         """Cut the tree, and set what follows from it."""
-        m, heights = self.n_leaves_, self.linkage_[:, 2]
+        heights = self.linkage_[:, 2]
         least = 1 + int(np.isinf(heights).sum())
         if height is not None:
             wanted = 1 + int((heights >= height).sum())
@@ -305,25 +356,10 @@ class AgglomerativeClustering(TreeEstimator):
                     f"n_clusters={wanted}, but cannot_link and connectivity allow no fewer than "
                     f"{least} clusters. Ask for {least} or more, or drop constraints."
                 )
-            if wanted > m:
-                warn(
-                    f"n_clusters={wanted}, but there are {m} leaves: every leaf is a cluster. "
-                    f"Use n_clusters={m} or less, or more n_prototypes.",
-                    ConstraintWarning,
-                )
-                wanted = m
-            # Rows in one place are merged at height 0: to part them is arbitrary.
-            warn_few_distinct(min(1 + int((heights > 0.0).sum()), wanted), wanted)
+            wanted = self._count_cut(wanted, 1 + int((heights > 0.0).sum()))
         self.n_clusters_ = wanted
         self._codes = cut_tree(self.linkage_, self.leaf_weights_, wanted)
-        leaves = self.__dict__.get("_row_leaves")
-        self.__dict__.pop("labels_", None)
-        if leaves is not None:
-            codes = self._codes.astype(np.int32)
-            if is_dask(leaves):
-                self.labels_ = leaves.map_blocks(partial(_coded, codes=codes), dtype=np.int32)
-            else:
-                self.labels_ = codes[leaves]
+        self._label_rows(self._codes)
 
     def cut(self, n_clusters: int | None = None, height: float | None = None) -> Self:
         """Cut the tree elsewhere, without a new fit.
@@ -346,14 +382,9 @@ class AgglomerativeClustering(TreeEstimator):
         """
         check_is_fitted(self)
         _check_cut(n_clusters, height, "height")
-        if n_clusters is not None and n_clusters > self.n_leaves_:
-            raise ValueError(
-                f"n_clusters={n_clusters}; the tree has {self.n_leaves_} leaves. Ask for fewer "
-                "clusters."
-            )
-        copy = object.__new__(type(self))
-        copy.__dict__.update({at: v for at, v in vars(self).items() if at not in OF_CLASSES})
-        copy.n_clusters, copy.distance_threshold = n_clusters, height
+        if n_clusters is not None:
+            self._check_n_leaves(n_clusters)
+        copy = self._copied(n_clusters=n_clusters, distance_threshold=height)
         copy._set_cut(n_clusters, height)
         return copy
 
@@ -411,7 +442,7 @@ class AgglomerativeClustering(TreeEstimator):
         )
 
     def _label_of(self) -> Any:
-        return partial(_coded, codes=self._codes.astype(np.int32))
+        return partial(coded, codes=self._codes.astype(np.int32))
 
     def score_samples(self, X: Any) -> Any:
         """Minus the distance of each row to its nearest leaf: higher is more normal.
@@ -430,10 +461,6 @@ class AgglomerativeClustering(TreeEstimator):
 
 def _nearness(leaves: Array, distances: Floats) -> Floats:
     return -np.asarray(distances, np.float64)
-
-
-def _coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
-    return codes[leaves]
 
 
 def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
@@ -456,3 +483,29 @@ def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
     places = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
     there = (rows[places] == pairs).all(axis=1)
     return leaves[places[there]]
+
+
+def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
+    """Return the keys ``a n + b`` of connected rows, all of them in one component."""
+    n = len(rows)
+    graph = coo_array(coo_array(connectivity).tocsr()[rows][:, rows])
+    a, b = graph.nonzero()
+    count, parts = connected_components(graph, directed=False)
+    if count > 1:
+        warn(
+            f"the number of connected components of the connectivity matrix is {count} > 1. "
+            "Completing it to avoid stopping the tree early.",
+            ConstraintWarning,
+        )
+        order = np.argsort(parts, kind="stable")
+        starts = np.searchsorted(parts[order], np.arange(count))
+        more = [a * n + b]
+        for part in range(count - 1):
+            # The nearest rows of this component and each one after it; all of them if they tie.
+            own, others = order[starts[part] : starts[part + 1]], order[starts[part + 1] :]
+            apart = cdist(points[own], points[others])
+            least = np.minimum.reduceat(apart.min(axis=0), starts[part + 1 :] - starts[part + 1])
+            i, j = np.nonzero(apart == least[parts[others] - part - 1])
+            more.append(own[i] * n + others[j])
+        return np.concatenate(more).astype(np.int64)
+    return (a * n + b).astype(np.int64)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.config import check_choice
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, check_integer, check_real
+from daskclust.estimator.inputs import Data, check_enough_rows, check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.density_tree import (
     CONDENSED,
@@ -21,14 +24,24 @@ from daskclust.kernels.density_tree import (
     Method,
     condense,
     core_distances,
+    cut_longest,
     density_tree,
     prune,
     select_clusters,
+    spanning_edges,
 )
+from daskclust.kernels.linkage import number_by_weight
 from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Records
-from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows, without_metric
+from daskclust.trees.leaves import (
+    Cut,
+    Leaves,
+    LeavesProblem,
+    TreeEstimator,
+    count_rows,
+    without_metric,
+)
 
 #: Density at which a cluster of bubbles is born, beside that at which it parts from others: bubbles
 #: bridge gaps that rows do not, and part at a lower density (docs/which-estimator.md).
@@ -36,6 +49,10 @@ _BIRTH = 1.08
 #: Density up to which a part of a split is chance, beside that of the split: few bubbles are as
 #: many rows as a cluster has.
 _CHANCE = 1.3
+#: Number of leaves in a core leaf's neighborhood where `n_clusters` is given: itself and 5 others.
+_NEIGHBORS = 6
+#: Fraction of the mean weight of a cluster that a cut leaves on both sides, at least.
+_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -82,19 +99,25 @@ class HDBSCAN(TreeEstimator):
 
     Rows are summed up by prototypes, each with the number, the mean and the extent of its rows
     (data bubbles [1]_); a density tree of these is grown on the client.  Where there are no more
-    rows than prototypes, rows are the leaves, and the clusters are scikit-learn's.
+    rows than prototypes, rows are the leaves, and the clusters are scikit-learn's.  With
+    ``n_clusters`` the tree is cut into that many clusters, and all rows belong to one.
 
     Parameters
     ----------
     min_cluster_size : int or float, default=5
-        Rows of a cluster, at least 2; below 1 a share of all rows.
+        Rows of a cluster, at least 2; below 1 a share of all rows.  With ``n_clusters``, an
+        integer counts leaves, and only ``condensed_tree_`` and outlier scores depend on it.
+    n_clusters : int, default=None
+        Number of clusters.  None: as many as are stable, and noise.
     min_samples : int, default=None
         Rows in the neighborhood of a core row, itself included; ``min_cluster_size`` when
-        omitted.  Larger values call more rows noise.
+        omitted.  Larger values call more rows noise.  With ``n_clusters``: leaves in the
+        neighborhood of a leaf; 6 when omitted.
     n_prototypes : int, default=20000
         Leaves of the tree, at most.
     cluster_selection_method : {"eom", "leaf"}, default="eom"
         Clusters of the largest stability (excess of mass), or the leaves of the condensed tree.
+        This parameter and the next two are not supported with ``n_clusters``.
     cluster_selection_epsilon : float, default=0.0
         Distance below which clusters are not split.
     allow_single_cluster : bool, default=False
@@ -110,7 +133,8 @@ class HDBSCAN(TreeEstimator):
         Cluster of each row, -1 for noise; 0 is the heaviest.  Lazy, and chunked like X, for
         Dask input.
     probabilities_ : ndarray or dask.array.Array of shape (n,), float64
-        How firmly each row belongs to its cluster; 0 for noise.  Lazy for Dask input.
+        How firmly each row belongs to its cluster; 0 for noise.  With ``n_clusters``,
+        ``1 - outlier_scores_``.  Lazy for Dask input.
     outlier_scores_ : ndarray or dask.array.Array of shape (n,), float64
         GLOSH: 0 amid a cluster, towards 1 for rows much less dense than those around them.
         Lazy for Dask input.
@@ -132,15 +156,17 @@ class HDBSCAN(TreeEstimator):
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows than ``min_samples``, and
-        parameters out of range.
+        For NaN or infinity in X (naming the first), fewer rows than ``min_samples`` or
+        ``n_clusters``, and parameters out of range.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
     Warns
     -----
+    ConstraintWarning
+        If there are fewer leaves than ``n_clusters``.
     ConvergenceWarning
-        If all rows are noise.
+        If all rows are noise, or if ``n_clusters`` have to part rows in one place.
 
     See Also
     --------
@@ -154,6 +180,14 @@ class HDBSCAN(TreeEstimator):
     that it reached the row.  Clusters of bubbles are born at 1.08 times the density at which they
     part from others; one that ends before is noise.  A part whose rows leave, on average, before
     1.3 times that density is none: its bubbles fall out of the tree there.
+
+    *A number of clusters.* The longest edges of the minimum spanning tree of mutual reachability
+    distances are cut, as in Lumbermark [5]_.  The core distance is that to the fifth neighbor.
+    An edge is cut if it leaves a quarter of the mean weight of a cluster on both sides; leaves of
+    the tree do not count.  If such edges are too few, the bound is halved until there are
+    enough.  Between prototypes, distances and neighbors are those of their means.  A
+    threshold for outlier scores gives noise: ``np.where(model.outlier_scores_ > 0.9, -1,
+    model.labels_)``, and ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
     them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
@@ -172,6 +206,8 @@ class HDBSCAN(TreeEstimator):
        MapReduce. IEEE Transactions on Big Data 7.
     .. [4] Malzer, C., Baum, M. (2020). A hybrid approach to hierarchical density-based cluster
        selection. MFI.
+    .. [5] Gagolewski, M. (2026). Lumbermark: resistant clustering by chopping up mutual
+       reachability minimum spanning trees. arXiv:2604.07143.
 
     Examples
     --------
@@ -180,6 +216,11 @@ class HDBSCAN(TreeEstimator):
     >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [50.0]])
     >>> daskclust.HDBSCAN(min_cluster_size=2).fit(X).labels_
     array([ 0,  0,  0,  1,  1,  1, -1], dtype=int32)
+    >>> model = daskclust.HDBSCAN(n_clusters=2, min_samples=2).fit(X)
+    >>> model.labels_
+    array([0, 0, 0, 1, 1, 1, 1], dtype=int32)
+    >>> model.outlier_scores_.round(2)
+    array([0.  , 0.  , 0.  , 0.  , 0.  , 0.  , 0.98])
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -194,9 +235,9 @@ class HDBSCAN(TreeEstimator):
         "_labels": Stored("m", kind="i", low=-1, below="k"),
         "_falls": Stored("m", finite=False, low=0.0),
         "_ends": Stored("m", finite=False, low=0.0),
+        "_edges": Stored("e three", low=0.0, optional=True),
     }
     _n_lloyd = 2
-    _finds_noise: ClassVar[bool] = True
     _depends_on_units: ClassVar[bool] = True
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "probabilities_", "outlier_scores_")
 
@@ -205,6 +246,7 @@ class HDBSCAN(TreeEstimator):
         self,
         min_cluster_size: float = 5,
         *,
+        n_clusters: int | None = None,
         min_samples: int | None = None,
         n_prototypes: int = 20_000,
         cluster_selection_method: Method = "eom",
@@ -214,6 +256,7 @@ class HDBSCAN(TreeEstimator):
         checkpoint: Any = None,
     ) -> None:
         self.min_cluster_size = min_cluster_size
+        self.n_clusters = n_clusters
         self.min_samples = min_samples
         self.n_prototypes = n_prototypes
         self.cluster_selection_method: Any = cluster_selection_method
@@ -233,6 +276,20 @@ class HDBSCAN(TreeEstimator):
             raise TypeError(
                 f"allow_single_cluster={self.allow_single_cluster!r}; expected True or False."
             )
+        if self.n_clusters is None:
+            return
+        self._check_n_clusters(self.n_clusters)
+        for name, default in (
+            ("cluster_selection_method", "eom"),
+            ("cluster_selection_epsilon", 0.0),
+            ("allow_single_cluster", False),
+        ):
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not supported with "
+                    f"n_clusters={self.n_clusters}, which cuts the longest edges of the tree. "
+                    f"Leave {name} or n_clusters out."
+                )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Grow the density tree, and choose clusters from it.
@@ -255,9 +312,30 @@ class HDBSCAN(TreeEstimator):
         n = int(data.n_rows)
         if n < 2:
             raise ValueError(f"X has n_samples={n}; expected 2 or more, of which a tree can grow.")
+        check_enough_rows(data, self.n_clusters or 0)
+
+    @property
+    def _finds_noise(self) -> bool:
+        return self.n_clusters is None
 
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters_", len(self._births) - 1)
+        if (self.n_clusters is None) == hasattr(self, "_edges"):
+            raise ValueError("The spanning tree is there without n_clusters, or the reverse.")
+        if self.n_clusters is None:
+            return
+        m = len(self.leaf_weights_)
+        if self.n_clusters_ != min(self.n_clusters, m):
+            check_count(self, "n_clusters", self.n_clusters_)
+        ends = self._edges[:, :2].T
+        is_tree = self._edges.shape == (m - 1, 3) and (ends == np.floor(ends)).all()
+        if is_tree and m > 1 and ends.max() < m:
+            graph = coo_array((np.ones(m - 1), ends.astype(np.int64)), (m, m))
+            is_tree = connected_components(graph, directed=False)[0] == 1
+        elif m > 1:
+            is_tree = False
+        if not is_tree or (np.diff(self._edges[:, 2]) < 0.0).any() or self._labels.min() < 0:
+            raise ValueError(f"The edges of the model are no sorted spanning tree of {m} leaves.")
 
     def _problem(self, data: OpenData, read: None) -> LeavesProblem:
         n = float(data.survey.weight)
@@ -282,12 +360,24 @@ class HDBSCAN(TreeEstimator):
         self._keep(problem, leaves, history)
         m = len(leaves.weights)
         smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
-        samples = smallest if self.min_samples is None else float(self.min_samples)
-        bubbles = Bubbles.of_sums(leaves.centers, leaves.weights, leaves.squares)
-        samples = min(samples, float(leaves.weights.sum()))
+        if self.n_clusters is None:
+            bubbles, samples = (
+                Bubbles.of_sums(leaves.centers, leaves.weights, leaves.squares),
+                smallest,
+            )
+        else:
+            # Leaves are points, and count as one each.
+            bubbles, samples = Bubbles(leaves.centers, np.ones(m), np.zeros(m)), _NEIGHBORS
+            if not isinstance(self.min_cluster_size, float | np.floating):
+                smallest *= float(leaves.weights.mean())
+        if self.min_samples is not None:
+            samples = float(self.min_samples)
+        samples = min(samples, float(bubbles.weights.sum()))
         self._core, self._scales = core_distances(bubbles, samples), bubbles.shares(samples)
-        tree = density_tree(bubbles, self._core)
-        condensed = condense(tree, leaves.weights, self._core, smallest)
+        edges = spanning_edges(bubbles, self._core)
+        condensed = condense(
+            density_tree(edges, leaves.weights), leaves.weights, self._core, smallest
+        )
         later = 1.0
         if problem.n_lloyd:
             of_density = 1.0 / leaves.centers.shape[1]
@@ -301,7 +391,15 @@ class HDBSCAN(TreeEstimator):
             bool(self.allow_single_cluster),
             later=later,
         )
-        self._labels, self._falls, self._ends = chosen.labels, chosen.falls, chosen.ends
+        self._falls, self._ends = chosen.falls, chosen.ends
+        if self.n_clusters is not None:
+            self._edges = edges
+            self._map_leaves(data, problem, (rows, own))
+            self._set_cut(self.n_clusters)
+            self.outlier_scores_ = self._of_fit(data, "outliers", np.float64, rows, own)
+            self.probabilities_ = 1.0 - self.outlier_scores_
+            return
+        self._labels = chosen.labels
         self._births = np.append(chosen.births, np.inf)
         self._deaths = np.append(chosen.deaths, 0.0)
         self.n_clusters_ = int(chosen.labels.max()) + 1
@@ -317,11 +415,103 @@ class HDBSCAN(TreeEstimator):
             ("probabilities_", "probabilities", np.float64),
             ("outlier_scores_", "outliers", np.float64),
         ):
-            then = self._membership(wanted)
-            values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
-            patch = rows, values
-            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, patch, data.rows)
-            self.__dict__[name] = made
+            self.__dict__[name] = self._of_fit(data, wanted, dtype, rows, own)
+
+    def _of_fit(self, data: OpenData, wanted: Any, dtype: Any, rows: Ints, own: Ints) -> Any:
+        """Return labels or shares of the rows of the fit, some of which are leaves."""
+        then = self._membership(wanted)
+        values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
+        patch = rows, values
+        return self._map(data.X, then, dtype, wanted, data.rows.lengths, patch, data.rows)
+
+    def _set_cut(self, n_clusters: int, most: int | None = None) -> None:
+        """Cut the tree into clusters, and set what follows from them."""
+        weights = self.leaf_weights_
+        wanted = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
+        labels, _ = cut_longest(self._edges, weights, wanted, _SHARE, most)
+        self._labels, self.n_clusters_ = number_by_weight(labels, weights), wanted
+        # No row is too far out.
+        self._births = np.append(np.zeros(wanted), np.inf)
+        self._deaths = np.zeros(wanted + 1)
+        self._label_rows(self._labels)
+
+    def cut(self, n_clusters: int, most: int | None = None) -> Self:
+        """Cut the tree into another number of clusters, without a new fit.
+
+        Parameters
+        ----------
+        n_clusters : int
+        most : int, optional
+            Number of clusters that sets the least weight of a cluster; ``n_clusters`` when
+            omitted, as in a fit.  Cuts of one ``most`` are nested.
+
+        Returns
+        -------
+        HDBSCAN
+            A fitted copy.
+
+        Raises
+        ------
+        ValueError
+            For a model that was fitted without ``n_clusters``, more clusters than leaves or
+            ``most``.
+        """
+        self._check_has_edges()
+        self._check_n_leaves(n_clusters)
+        if most is not None:
+            check_integer(most, "most", n_clusters)
+        copy = self._copied(n_clusters=n_clusters)
+        copy._set_cut(n_clusters, most)
+        return copy
+
+    def cut_table(self, most: int = 12) -> list[Cut]:
+        """Return what nested cuts to 2, 3, ... clusters are like.
+
+        A large step in height is a good number of clusters.  Draw heights by numbers of
+        clusters to see it.
+
+        Parameters
+        ----------
+        most : int, default=12
+            The largest number of clusters, as in :meth:`cut`.
+
+        Returns
+        -------
+        list of (n_clusters, height, smallest)
+            Height is the length of the edge whose cut makes that many clusters.
+
+        Raises
+        ------
+        ValueError
+            For a model that was fitted without ``n_clusters``.
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> X = np.concatenate([np.arange(20.0), 50 + np.arange(20.0), 80 + np.arange(20.0)])
+        >>> model = daskclust.HDBSCAN(n_clusters=2).fit(X[:, None])
+        >>> for cut in model.cut_table(4):
+        ...     print(cut.n_clusters, cut.height, cut.smallest)
+        2 31.0 20.0
+        3 11.0 20.0
+        4 4.0 5.0
+        """
+        self._check_has_edges()
+        check_integer(most, "most", 2)
+        weights, most = self.leaf_weights_, min(most, len(self.leaf_weights_))
+        cuts = []
+        for k in range(2, most + 1):
+            labels, lengths = cut_longest(self._edges, weights, k, _SHARE, most)
+            cuts.append(Cut(k, float(lengths[-1]), float(np.bincount(labels, weights).min())))
+        return cuts
+
+    def _check_has_edges(self) -> None:
+        check_is_fitted(self)
+        if self.n_clusters is None:
+            raise ValueError(
+                "The model was fitted with n_clusters=None, which keeps no tree to cut. Fit "
+                "HDBSCAN(n_clusters=2), and cut its tree into any number of clusters."
+            )
 
     def _membership(self, wanted: Any) -> _Membership:
         names = ("labels", "falls", "ends", "core", "scales", "births", "deaths")

@@ -11,20 +11,23 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, map_rows, working_dtype
+from daskclust._warnings import warn
+from daskclust.engine import Rows, is_dask, map_rows, working_dtype
+from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import DataAlone, FirstPass, FitPredict, OpenData, Step, draw_seeds
 from daskclust.estimator.inputs import Data, check_integer, check_rows
 from daskclust.estimator.row_functions import CheckedRows
 from daskclust.estimator.spaces import METRICS, Metric
+from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.saveable import OF_CLASSES, Saveable
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, CenterSets
@@ -177,6 +180,23 @@ class NearestLeaf:
         return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
 
 
+class Cut(NamedTuple):
+    """A number of clusters that a tree can be cut at.
+
+    ``height`` is that of the merge that would leave one cluster less, ``smallest`` the weight of
+    the smallest cluster's rows.
+    """
+
+    n_clusters: int
+    height: float
+    smallest: float
+
+
+def coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
+    """Return the codes of leaves."""
+    return codes[leaves]
+
+
 class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     """Base of the estimators whose trees grow on leaves."""
 
@@ -243,6 +263,63 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
         return check_rows(self, X, reset=False)
+
+    def _map_leaves(self, data: OpenData, problem: LeavesProblem, own: tuple[Ints, Ints]) -> None:
+        """Keep the leaf of each row, for the labels of any cut."""
+        patch = own[0], own[1].astype(np.int32)
+        self._row_leaves = self._map(
+            data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
+        )
+
+    def _label_rows(self, codes: Ints) -> None:
+        """Set the labels of the rows of the fit, which a loaded model does not have."""
+        leaves = self.__dict__.get("_row_leaves")
+        self.__dict__.pop("labels_", None)
+        if leaves is not None:
+            of_leaves = codes.astype(np.int32)
+            if is_dask(leaves):
+                self.labels_ = leaves.map_blocks(
+                    functools.partial(coded, codes=of_leaves), dtype=np.int32
+                )
+            else:
+                self.labels_ = of_leaves[leaves]
+
+    def _check_n_clusters(self, n_clusters: int) -> None:
+        check_integer(n_clusters, "n_clusters", 1)
+        if n_clusters > self.n_prototypes:
+            raise ValueError(
+                f"n_prototypes={self.n_prototypes} should be >= n_clusters={n_clusters}. "
+                "Ask for more prototypes."
+            )
+
+    def _check_n_leaves(self, n_clusters: int) -> None:
+        check_integer(n_clusters, "n_clusters", 1)
+        m = len(self.leaf_weights_)
+        if n_clusters > m:
+            raise ValueError(
+                f"n_clusters={n_clusters}; the tree has {m} leaves. Ask for fewer clusters."
+            )
+
+    def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
+        """Return the clusters of a cut, of which leaves may be too few or in one place."""
+        m = len(self.leaf_weights_)
+        if n_clusters > m:
+            warn(
+                f"n_clusters={n_clusters}, but there are {m} leaves: every leaf is a cluster. "
+                f"Use n_clusters={m} or less, or more n_prototypes.",
+                ConstraintWarning,
+            )
+            n_clusters = m
+        # Rows in one place are merged at height 0: to part them is arbitrary.
+        warn_few_distinct(min(n_distinct, n_clusters), n_clusters)
+        return n_clusters
+
+    def _copied(self, **params: Any) -> Self:
+        """Return a copy for another cut, with other parameters and no names of classes."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update({at: v for at, v in vars(self).items() if at not in OF_CLASSES})
+        copy.__dict__.update(params)
+        return copy
 
     def _label_of(self) -> Any:
         """Return what tells the cluster of each row, see :class:`NearestLeaf`."""
