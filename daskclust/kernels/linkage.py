@@ -453,7 +453,7 @@ def _greedy(
                 least[i] = np.inf
                 _row(i, leaves, kept, width, rows, alive, row)
                 for j in range(n):
-                    if alive[j] and _is_beside(beside, i, j) and row[j] < least[i]:
+                    if j != i and alive[j] and row[j] < least[i] and _is_beside(beside, i, j):
                         least[i] = row[j]
                         near[i] = j
                 stale[i] = False

@@ -64,7 +64,9 @@ ESTIMATORS = [
     LabelSpreading(classifier=None, random_state=0),
     SpectralClustering(3, random_state=0),
     AgglomerativeClustering(3, random_state=0),
+    AgglomerativeClustering(3, linkage="genie", random_state=0),
     HDBSCAN(random_state=0),
+    HDBSCAN(n_clusters=2, random_state=0),
     DBSCAN(),
 ]
 

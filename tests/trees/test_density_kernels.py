@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import adjusted_rand_score
@@ -19,9 +21,11 @@ from daskclust.kernels.density_tree import (
     Bubbles,
     condense,
     core_distances,
+    cut_longest,
     density_tree,
     prune,
     select_clusters,
+    spanning_edges,
     stabilities,
 )
 
@@ -59,7 +63,7 @@ def test_condensed_by_hand():
     X = np.array([[0.0], [1.0], [3.0], [20.0], [21.0]])
     core = core_distances(rows(X), 2)
     assert_array_equal(core, [1, 1, 2, 1, 1])
-    tree = density_tree(rows(X), core)
+    tree = density_tree(spanning_edges(rows(X), core), np.ones(len(X)))
     assert_array_equal(np.sort(tree[:, 2]), [1, 1, 2, 17])
     lines = condense(tree, np.ones(5), core, 2)
     left = lines[lines["child"] >= 5]
@@ -91,7 +95,7 @@ def test_clusters_are_scikit_learns(kind, method, epsilon, single):
     for seed, size, samples in ((3 * kind, 5, 5), (7, 15, 5), (8, 8, 3)):
         X = of_kind(kind, seed)
         core = core_distances(rows(X), samples)
-        tree = density_tree(rows(X), core)
+        tree = density_tree(spanning_edges(rows(X), core), np.ones(len(X)))
         lines = condense(tree, np.ones(len(X)), core, size)
         found = select_clusters(lines, len(X), method, epsilon, single)
         with warnings.catch_warnings():
@@ -120,7 +124,8 @@ def test_rows_in_one_place_are_infinitely_dense():
     X = np.repeat([[0.0], [5.0]], 10, axis=0)
     core = core_distances(rows(X), 3)
     assert not core.any()
-    lines = condense(density_tree(rows(X), core), np.ones(20), core, 5)
+    tree = density_tree(spanning_edges(rows(X), core), np.ones(20))
+    lines = condense(tree, np.ones(20), core, 5)
     stability, _ = stabilities(lines, 20)
     assert not np.isnan(stability).any()
     labels = select_clusters(lines, 20, "eom", 0.0, False).labels
@@ -177,6 +182,80 @@ def test_parts_by_chance_fall_out_by_hand():
         *[(6, 7, 2.0, 2), (6, 8, 2.0, 4), (6, 0, 1.5, 2), (7, 1, 8.0, 2), (8, 2, 4.0, 3)],
         *[(8, 3, 3.0, 1), (6, 4, 1.0, 2), (6, 5, 1.0, 2)],
     ]
+
+
+def chain(lengths):
+    """Return the edges of points in a row, shortest first."""
+    edges = np.column_stack([np.arange(len(lengths)), np.arange(1, len(lengths) + 1), lengths])
+    return edges[np.argsort(lengths, kind="stable")].astype(float)
+
+
+def test_the_longest_edges_are_cut_by_hand():
+    # Points 0 to 7 in a row. Both ends are leaves: six points count, two are a third of those.
+    edges = chain([9, 1, 5, 1, 2, 1, 3])
+    weights = np.ones(8)
+    # 9 and 3 leave no point that counts on one side; 5 leaves two and four.
+    labels, lengths = cut_longest(edges, weights, 2, 0.6)
+    assert_array_equal(labels, [0, 0, 0, 1, 1, 1, 1, 1])
+    assert_array_equal(lengths, [5.0])
+    # With three clusters, the bound is 1.2: then 2 leaves two and two.
+    labels, lengths = cut_longest(edges, weights, 3, 0.6)
+    assert_array_equal(labels, [0, 0, 0, 1, 1, 2, 2, 2])
+    assert_array_equal(lengths, [5.0, 2.0])
+    # No edge leaves 5.4 on both sides. The bound is halved: the middle one leaves three and three.
+    labels, lengths = cut_longest(edges, weights, 2, 0.9, n_bound=1)
+    assert_array_equal(labels, [0, 0, 0, 0, 1, 1, 1, 1])
+    assert_array_equal(lengths, [1.0])
+    # In the end every point is a cluster, and leaves of the tree are cut off last.
+    labels, lengths = cut_longest(edges, weights, 8, 0.25)
+    assert_array_equal(np.sort(labels), np.arange(8))
+    assert_array_equal(lengths, [5.0, 2.0, 1.0, 1.0, 1.0, 9.0, 3.0])
+
+
+def cut_by_definition(edges, weights, n_clusters, bound):
+    """Cut the longest edge that leaves enough on both sides, searched anew after each cut."""
+    m = len(weights)
+    ends = edges[:, :2].astype(int)
+    counted = np.where(np.bincount(ends.ravel(), minlength=m) > 1, weights, 0.0)
+    left, lengths = np.ones(m - 1, bool), []
+
+    def parts():
+        graph = coo_array((np.ones(left.sum()), ends[left].T), (m, m))
+        return connected_components(graph, directed=False)[1]
+
+    while len(lengths) < n_clusters - 1:
+        for e in np.flatnonzero(left)[::-1]:
+            left[e] = False
+            labels = parts()
+            sides = [counted[labels == labels[x]].sum() for x in ends[e]]
+            if min(sides) >= bound:
+                lengths.append(edges[e, 2])
+                break
+            left[e] = True
+        else:
+            return None
+    return parts(), lengths
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_cuts_are_those_of_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    m, k = int(rng.integers(2, 40)), int(rng.integers(1, 6))
+    X, weights = rng.normal(size=(m, 2)), rng.integers(1, 5, m).astype(float)
+    edges = spanning_edges(rows(X), core_distances(rows(X), min(3, m)))
+    k, most = min(k, m), min(k + int(rng.integers(3)), m)
+    degree = np.bincount(edges[:, :2].astype(int).ravel(), minlength=m)
+    bound = 0.25 / most * weights[degree > 1].sum()
+    expected = cut_by_definition(edges, weights, k, bound)
+    labels, lengths = cut_longest(edges, weights, k, 0.25, most)
+    assert len(np.unique(labels)) == k
+    if expected is not None:
+        assert adjusted_rand_score(labels, expected[0]) == 1.0
+        assert_array_equal(lengths, expected[1])
+    # Cuts of one bound are nested.
+    finer, more = cut_longest(edges, weights, most, 0.25, most)
+    assert_array_equal(more[: k - 1], lengths)
+    assert len(np.unique(np.column_stack([labels, finer]), axis=0)) == most
 
 
 def test_a_box_by_hand():

@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import time
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -25,11 +26,12 @@ from scipy.spatial.distance import pdist
 from scipy.stats import spearmanr
 from sklearn import cluster as peers
 from sklearn.base import clone
-from sklearn.datasets import make_blobs
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.image import grid_to_graph
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
+from sklearn.neighbors import kneighbors_graph
 
 import daskclust
 from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
@@ -288,13 +290,66 @@ def test_views(views):
         ({"linkage": "median"}, "linkage"),
         ({"views": "wide"}, "views"),
         ({"connectivity": "near"}, "connectivity"),
-        ({"connectivity": np.eye(20)}, "connectivity"),
+        ({"connectivity": np.eye(19)}, r"connectivity has shape \(19, 19\); expected \(20, 20\)"),
+        ({"connectivity": np.eye(20), "n_prototypes": 10}, "Raise n_prototypes to 20"),
+        ({"connectivity": np.eye}, "Call the function"),
+        ({"linkage": "genie", "gini_threshold": 1.5}, "gini_threshold"),
+        ({"gini_threshold": 0.5}, "requires linkage='genie'"),
         ({"n_clusters": None, "distance_threshold": np.inf}, "finite"),
     ],
 )
 def test_bad_parameters(params, match):
     with pytest.raises(ValueError, match=match):
         AgglomerativeClustering(**params).fit(blobs(20)[0])
+
+
+def test_connected_rows_give_scikit_learns_clusters():
+    X, _ = blobs(200, p=2, k=6)
+    X[100:] += 90.0
+    graph = kneighbors_graph(X, 6)
+    weight = np.arange(200) % 5 > 0  # rows of weight 0 are no leaves
+    for name in LINKAGES:
+        model = AgglomerativeClustering(5, linkage=name, connectivity=graph)
+        peer = peers.AgglomerativeClustering(5, linkage=name, connectivity=graph)
+        used = clone(peer).set_params(connectivity=graph[weight][:, weight])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            labels = peer.fit_predict(X)
+            of_used = used.fit_predict(X[weight])
+        for data, w, expected in (
+            (X, None, labels),
+            (chunked(X, (70, 130)), None, labels),
+            (X, weight, of_used),
+        ):
+            with pytest.warns(ConstraintWarning, match=r"connectivity matrix is \d > 1"):
+                model.fit(data, sample_weight=w)
+            found = np.asarray(model.labels_)[slice(None) if w is None else w]
+            assert adjusted_rand_score(found, expected) == 1.0
+    assert model.children_.shape == (159, 2)
+    assert_array_equal(model.children_, model.linkage_[:, :2])
+
+
+def test_genie_finds_what_single_linkage_does_not():
+    X, truth = make_moons(1500, noise=0.07, random_state=0)
+    X[0] = 9.0, 9.0
+    single = AgglomerativeClustering(2, linkage="single").fit(X)
+    assert np.bincount(single.labels_).min() == 1
+    for n_prototypes in (2000, 300):
+        model = AgglomerativeClustering(
+            2, linkage="genie", n_prototypes=n_prototypes, random_state=0
+        ).fit(X)
+        assert adjusted_rand_score(model.labels_, truth) > 0.95
+        lazy = clone(model).fit(chunked(X, (400, 1100)))
+        assert_array_equal(lazy.labels_.compute(), model.labels_)
+        assert (
+            adjusted_rand_score(
+                model.cut(5).labels_, clone(model).set_params(n_clusters=5).fit(X).labels_
+            )
+            == 1
+        )
+    a, b = np.flatnonzero(model.labels_ == 0)[:2]
+    bound = clone(model).fit(X, cannot_link=[[a, b]])
+    assert bound.labels_[a] != bound.labels_[b]
 
 
 def test_bad_cuts():
@@ -497,6 +552,89 @@ def test_min_samples_counts_weights():
     assert_array_equal(model.labels_, HDBSCAN(min_samples=5).fit(np.repeat(X, 10, 0)).labels_[::10])
     with pytest.raises(ValueError, match=r"min_samples \(5\).*n_samples=4 "):
         HDBSCAN(min_samples=5).fit(blobs(30)[0], sample_weight=np.arange(30) < 4)
+
+
+@pytest.mark.parametrize("n_prototypes", [2000, 300])
+def test_a_number_of_density_clusters(n_prototypes, tmp_path):
+    X, truth = make_moons(1500, noise=0.07, random_state=0)
+    model = HDBSCAN(n_clusters=2, n_prototypes=n_prototypes, random_state=0).fit(X)
+    assert model.n_clusters_ == 2
+    assert adjusted_rand_score(model.labels_, truth) > 0.98
+    assert_array_equal(model.predict(X), model.labels_)
+    assert_allclose(model.probabilities_, 1.0 - model.outlier_scores_)
+    lazy = clone(model).fit(chunked(X, (400, 1100)))
+    model.save(tmp_path / "m")
+    loaded = daskclust.load(tmp_path / "m")
+    table = model.cut_table(6)
+    assert [cut.n_clusters for cut in table] == [2, 3, 4, 5, 6]
+    finer = model.cut(6).labels_
+    for k, cut in enumerate(table, 2):
+        expected = HDBSCAN(n_clusters=k, n_prototypes=n_prototypes, random_state=0).fit(X)
+        for labels in (model.cut(k).labels_, lazy.cut(k).labels_, loaded.cut(k).predict(X)):
+            assert_array_equal(np.asarray(labels), expected.labels_)
+        nested = model.cut(k, most=6).labels_
+        # Prototypes count their rows before their last move.
+        assert abs(np.bincount(nested).min() - cut.smallest) <= (5 if model.n_iter_ else 0)
+        assert len(np.unique(np.column_stack([nested, finer]), axis=0)) == 6
+    assert model.cut(1).labels_.max() == 0
+    with pytest.raises(ValueError, match="leaves"):
+        model.cut(1501)
+    with pytest.raises(ValueError, match="most"):
+        model.cut(5, most=4)
+
+
+@settings(max_examples=5)
+@given(lengths=row_chunks(3000))
+def test_chunks_do_not_change_a_number_of_density_clusters(lengths):
+    X, _ = noisy(3000)
+    model = HDBSCAN(n_clusters=6, n_prototypes=300, random_state=3)
+    one, many = clone(model).fit(X), model.fit(chunked(X, lengths))
+    assert_array_equal(many.labels_.compute(), one.labels_)
+    assert_allclose(many.outlier_scores_.compute(), one.outlier_scores_, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_prototypes", [400, 5000])
+def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
+    X, truth = (part[:3400] for part in noisy(4000))
+    model = HDBSCAN(n_clusters=6, n_prototypes=n_prototypes, random_state=0).fit(X)
+    planted = truth >= 0
+    assert model.labels_.min() == 0
+    assert adjusted_rand_score(model.labels_[planted], truth[planted]) > 0.97
+    found = np.where(model.outlier_scores_ > 0.7, -1, model.labels_)
+    assert (found[~planted] < 0).mean() > 0.8
+    assert (found[planted] < 0).mean() < 0.1
+
+
+def test_as_many_clusters_as_rows():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for k in (1, 2, 13, 30):
+        assert len(np.unique(HDBSCAN(n_clusters=k).fit(X).labels_)) == k
+    with pytest.raises(ValueError, match="n_samples=30 should be >= n_clusters=31"):
+        HDBSCAN(n_clusters=31).fit(X)
+    with pytest.warns(ConvergenceWarning, match="Number of distinct clusters"):
+        HDBSCAN(n_clusters=3).fit(np.ones((30, 2)))
+    with pytest.warns(ConstraintWarning, match="every leaf is a cluster"):
+        model = HDBSCAN(n_clusters=3, n_prototypes=20, random_state=0).fit(np.ones((30, 2)))
+    assert model.n_clusters_ == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"n_clusters": 0}, "n_clusters"),
+        ({"n_clusters": 9, "n_prototypes": 8}, "n_prototypes=8 should be >= n_clusters=9"),
+        ({"n_clusters": 2, "cluster_selection_method": "leaf"}, "is not supported with n_clusters"),
+        ({"n_clusters": 2, "cluster_selection_epsilon": 1.0}, "Leave cluster_selection_epsilon"),
+        ({"n_clusters": 2, "allow_single_cluster": True}, "Leave allow_single_cluster"),
+    ],
+)
+def test_bad_parameters_of_a_number_of_density_clusters(params, match):
+    with pytest.raises(ValueError, match=match):
+        HDBSCAN(**params).fit(blobs(30)[0])
+    model = HDBSCAN().fit(blobs(30)[0])
+    for cut in (model.cut, model.cut_table):
+        with pytest.raises(ValueError, match="Fit HDBSCAN"):
+            cut(2)
 
 
 # DBSCAN
