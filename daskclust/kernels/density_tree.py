@@ -188,7 +188,8 @@ def _cut_longest(
     for e in range(m - 1):
         starts[ends[e, 0] + 1] += 1
         starts[ends[e, 1] + 1] += 1
-    counted = np.where(starts[1:] > 1, weights, 0.0)  # leaves of the tree do not count
+    # Leaves of the tree count by what they weigh more than others.
+    counted = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
     starts = np.cumsum(starts)
     free, near = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
     for e in range(m - 1):
@@ -250,9 +251,10 @@ def cut_longest(
     """Cut the longest edges of a spanning tree, as `spanning_edges` sorts them.
 
     An edge is cut if it leaves at least `share` of the mean weight of `n_bound` clusters
-    (`n_clusters`, if omitted) on both sides of its cluster.  Leaves of the tree do not count.  If
-    such edges are too few, the bound is halved, again and again.  Return the cluster of each
-    point, numbered by the order of the cuts, and the length of each cut.
+    (`n_clusters`, if omitted) on both sides of its cluster.  Leaves of the tree count by what
+    they weigh more than the mean point.  If such edges are too few, the bound is halved, again and
+    again.  Return the cluster of each point, numbered by the order of the cuts, and the length of
+    each cut.
     """
     labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
     fraction = share / (n_bound or n_clusters)

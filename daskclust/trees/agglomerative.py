@@ -136,8 +136,9 @@ class AgglomerativeClustering(TreeEstimator):
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
     them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
     m leaves take O(m^2 p) time (0.1 s for 2000 of 8 features) and ``2 m^2`` bytes (a float64 for
-    half of the pairs), O(m p) for single linkage without constraints; with ``connectivity``, 16
-    bytes for each two leaves that are adjacent, before; never anything of length n.
+    half of the pairs), O(m p) for single linkage and genie without constraints; with
+    ``connectivity``, 16 bytes for each two leaves that are adjacent, before; never anything of
+    length n.
 
     Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
     10 000 rows need some thousand prototypes; 500 are too few.

@@ -89,6 +89,13 @@ class Leaves:
         parts = (self.centers, self.weights / times, self.squares / times)
         return Leaves(*(np.repeat(part, times, axis=0) for part in parts))
 
+    def distinct(self) -> tuple[Leaves, Ints]:
+        """Return rows in one place as one leaf, in order of their values, and the leaf of each."""
+        centers, places = np.unique(self.centers, axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        weights = np.bincount(places, self.weights)
+        return Leaves(centers, weights, np.zeros(len(centers))), places
+
     def kept(self) -> Leaves:
         """Return the leaves that stand for any row."""
         some = self.weights > 0

@@ -217,6 +217,7 @@ def cut_by_definition(edges, weights, n_clusters, bound):
     m = len(weights)
     ends = edges[:, :2].astype(int)
     counted = np.where(np.bincount(ends.ravel(), minlength=m) > 1, weights, 0.0)
+    counted = np.maximum(counted, weights - weights.mean())
     left, lengths = np.ones(m - 1, bool), []
 
     def parts():
@@ -245,7 +246,8 @@ def test_cuts_are_those_of_the_definition(seed):
     edges = spanning_edges(rows(X), core_distances(rows(X), min(3, m)))
     k, most = min(k, m), min(k + int(rng.integers(3)), m)
     degree = np.bincount(edges[:, :2].astype(int).ravel(), minlength=m)
-    bound = 0.25 / most * weights[degree > 1].sum()
+    ends = np.maximum(weights - weights.mean(), 0.0)
+    bound = 0.25 / most * np.where(degree > 1, weights, ends).sum()
     expected = cut_by_definition(edges, weights, k, bound)
     labels, lengths = cut_longest(edges, weights, k, 0.25, most)
     assert len(np.unique(labels)) == k

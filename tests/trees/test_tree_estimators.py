@@ -611,11 +611,23 @@ def test_as_many_clusters_as_rows():
         assert len(np.unique(HDBSCAN(n_clusters=k).fit(X).labels_)) == k
     with pytest.raises(ValueError, match="n_samples=30 should be >= n_clusters=31"):
         HDBSCAN(n_clusters=31).fit(X)
-    with pytest.warns(ConvergenceWarning, match="Number of distinct clusters"):
-        HDBSCAN(n_clusters=3).fit(np.ones((30, 2)))
-    with pytest.warns(ConstraintWarning, match="every leaf is a cluster"):
-        model = HDBSCAN(n_clusters=3, n_prototypes=20, random_state=0).fit(np.ones((30, 2)))
-    assert model.n_clusters_ == 1
+    for n_prototypes in (20, 2000):
+        model = HDBSCAN(n_clusters=3, n_prototypes=n_prototypes, random_state=0)
+        with pytest.warns(ConstraintWarning, match="every leaf is a cluster"):
+            model.fit(np.ones((30, 2)))
+        assert model.n_clusters_ == 1
+
+
+def test_neither_order_nor_repetition_changes_a_number_of_density_clusters():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 9, (60, 2)).astype(float)  # ties
+        weight = rng.integers(0, 4, 60)
+        repeated = np.repeat(np.arange(60), weight)
+        order = rng.permutation(len(repeated))
+        labels = HDBSCAN(n_clusters=4).fit(X, sample_weight=weight).labels_
+        found = HDBSCAN(n_clusters=4).fit(X[repeated[order]]).labels_
+        assert adjusted_rand_score(found, labels[repeated[order]]) == 1.0
 
 
 @pytest.mark.parametrize(
