@@ -183,13 +183,14 @@ class HDBSCAN(TreeEstimator):
     part from others; one that ends before is noise.  A part whose rows leave, on average, before
     1.3 times that density is none: its bubbles fall out of the tree there.
 
-    *A number of clusters.* The longest edges of the minimum spanning tree of mutual reachability
-    distances are cut, as in Lumbermark [5]_.  The core distance is that to the fifth neighbor.
-    An edge is cut if it leaves a quarter of the mean weight of a cluster on both sides; ends of
-    the tree count by what they weigh more than the mean.  If such edges are too few, the bound
-    is halved until there are enough.  Between prototypes, distances and neighbors are those of
-    their means.  A threshold for outlier scores gives noise:
-    ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
+    *A number of clusters.* The longest edges of the minimum spanning tree of mutual
+    reachability distances are cut, as in Lumbermark [5]_.  The core distance is that to the
+    fifth neighbor.  An edge is cut if it leaves a quarter of the mean weight of a cluster on
+    both sides; ends of the tree count by what they weigh more than the mean.  If such edges are
+    too few, the bound is halved until there are enough.  Between prototypes, distances and
+    neighbors are those of their means.  A threshold for outlier scores gives noise:
+    ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and
+    ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
     them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
@@ -197,12 +198,12 @@ class HDBSCAN(TreeEstimator):
     client*: m leaves take O(m^2 p) time (about 10 s for 20 000 of 8 features) and O(m p) memory;
     never anything of length n.
 
-    *Time and memory for many rows.*  A pass of 10 features and 20 000 prototypes takes about 2 s
+    *Time and memory for many rows.* A pass of 10 features and 20 000 prototypes takes about 2 s
     of processor time for 100 000 rows, and the tree 6 s for any number of rows.  Passes are
-    parallel, over threads and workers, and linear in the rows: a fit with
-    ``n_clusters`` takes about 100 s for 1e6 rows, and about 10 000 s for 1e8, which 32 cores share in 6 minutes if they read fast enough.
-    A task holds a block of rows and the prototypes (2 MB); the client holds the leaves and a few
-    arrays of their length, below 20 MB.
+    parallel, over threads and workers, and linear in the rows: a fit with ``n_clusters`` takes
+    about 100 s for 1e6 rows, and about 10 000 s for 1e8, which 32 cores share in 6 minutes if
+    they read fast enough.  A task holds a block of rows and the prototypes (2 MB); the client
+    holds the leaves and a few arrays of their length, below 20 MB.
 
     In the plane, and with much noise, prototypes are coarse: :class:`DBSCAN` is exact there.
 
