@@ -384,7 +384,7 @@ class HDBSCAN(TreeEstimator):
             # Points without extent; each prototype counts as one.
             counts = np.ones(m) if problem.n_lloyd else leaves.weights
             bubbles, samples = Bubbles(leaves.centers, counts, np.zeros(m)), _NEIGHBORS
-            if problem.n_lloyd and not isinstance(self.min_cluster_size, float | np.floating):
+            if problem.n_lloyd and self.min_cluster_size >= 1:
                 smallest *= float(leaves.weights.mean())
         if self.min_samples is not None:
             samples = float(self.min_samples)

@@ -93,7 +93,7 @@ class Leaves:
         """Return rows in one place as one leaf, in order of their values, and the leaf of each."""
         centers, places = np.unique(self.centers, axis=0, return_inverse=True)
         places = places.reshape(-1)
-        weights = np.bincount(places, self.weights)
+        weights = np.asarray(np.bincount(places, self.weights), np.float64)
         return Leaves(centers, weights, np.zeros(len(centers))), places
 
     def kept(self) -> Leaves:
