@@ -29,6 +29,12 @@ class PairCounts(NamedTuple):
         full: Floats = flat.reshape(k, k)
         return full + full.T
 
+    def degrees(self, k: int) -> Floats:
+        """Return the sums of the rows of the :meth:`matrix`, (k,)."""
+        ends = np.concatenate([self.keys // k, self.keys % k])
+        sums: Floats = np.bincount(ends, np.tile(self.counts, 2), k).astype(np.float64)
+        return sums
+
 
 def count_pairs(a: NDArray, b: NDArray, weight: Floats | None, k: int) -> PairCounts:
     """Sum the weights of pairs of nodes in [0, k); pairs of weight 0 are left out."""

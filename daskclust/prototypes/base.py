@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -55,12 +55,10 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     checkpoint: Any
     _nodes: Floats
     n_neighbors: int
-    n_prototypes: int
     random_state: Any
     views: Any
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_prototypes, "n_prototypes", 1)
         check_integer(self.n_neighbors, "n_neighbors", 1)
         if self.views != "auto":
             # Whether the data are a cube is not known yet; names are checked in any case.
@@ -77,13 +75,16 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         self,
         problem: PrototypeProblem,
         state: PrototypeState,
+        prototypes: Sequence[Floats],
         history: list[dict[str, Any]],
         **facts: Any,
     ) -> None:
-        """Set what all estimators on prototypes have; facts go into the history."""
+        """Set what all estimators on prototypes have; facts go into the history.
+
+        ``prototypes`` are the sets that the model uses.
+        """
         # Passes over a cube, which its rows do not count: the sample, and the graph.
         passes = history[-1]["passes"] + (0 if problem.cube is None else 2)
-        prototypes = problem.prototypes(state)
         nodes = [len(own) + len(problem.extra) for own in prototypes]
         last = {**history[-1], "passes": passes, "nodes": nodes, **facts}
         self.history_ = [*history[:-1], last]

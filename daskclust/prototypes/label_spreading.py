@@ -89,7 +89,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each set, no more than a tenth of the rows.  Each view has six sets up
+        Prototypes in each set, no more than a fourth of the rows.  Each view has six sets up
         to 400 prototypes, as many as have 2400 together beyond that, and at least one.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
@@ -257,6 +257,7 @@ tuple of str, default="auto"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_integer(self.n_prototypes, "n_prototypes", 1)
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
         if self.alpha == 1:
@@ -383,6 +384,7 @@ tuple of str, default="auto"
         self._keep(
             problem,
             state,
+            problem.prototypes(state),
             history,
             unreached_nodes=found.missed_nodes,
             unreached_rows=found.missed_rows,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,11 +30,20 @@ from daskclust.estimator.partial_labels import NO_LABELS, PartialLabels, read_la
 from daskclust.estimator.row_functions import CheckedRows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.pair_counts import PairCounts
 from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.graph import Embedding, bend, carrier, embed, normalized, propagate_pairs
+from daskclust.prototypes.graph import (
+    Embedding,
+    bend,
+    carrier,
+    embed,
+    neighbor_graph,
+    normalized,
+    propagate_pairs,
+)
 from daskclust.prototypes.labeled import (
     NODES_A_PROTOTYPE,
     LabelPlan,
@@ -42,7 +52,7 @@ from daskclust.prototypes.labeled import (
     take_rows,
 )
 from daskclust.prototypes.posterior import near_values
-from daskclust.prototypes.state import PrototypeProblem, PrototypeState, count_prototypes
+from daskclust.prototypes.state import PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space, check_views, takes_gaps, views_of_gaps
 from daskclust.starts.sampled import cluster_few
 
@@ -217,38 +227,50 @@ class NodeLinks:
         return np.concatenate([found, of_rows])
 
 
-#: Weak ties between all nodes.  0.1 to 2 end alike on most sets tried; less breaks down
-#: where small groups hang by a thread.
-_REGULARIZATION = 1.0
+#: Number of neighbors that a node is connected with, itself among them.
+_NEIGHBORS = 10
 #: How far constraints travel: 0.8 was ahead of 0.5 on all sets tried.
 _PAIRS_ALPHA = 0.8
 
 
 @dataclass(frozen=True)
 class NodeGraph:
-    """Normalized graph of the nodes, with the number of rows near each node.
+    """Graph of the nodes, with the number of rows near each node.
 
-    ``carried_by`` is the :func:`carrier` of the graph; None if there are no constraints.
+    ``similarity`` is the graph as a dense, normalized matrix, and ``carried_by`` its
+    :func:`carrier`; both are None if there are no constraints.
     """
 
-    graph: Floats
+    graph: csr_matrix
     mass: Floats
+    similarity: Floats | None
     carried_by: Floats | None
     n_clusters: int
     seed: int
 
     @classmethod
     def of(
-        cls, near: Floats, n_near: int, n_clusters: int, seed: int, *, constrained: bool
+        cls,
+        nodes: Floats,
+        near: PairCounts,
+        n_near: int,
+        n_clusters: int,
+        seed: int,
+        *,
+        constrained: bool,
     ) -> NodeGraph:
-        """Normalize counts: ``near`` (k, k) rows have both nodes among their ``n_near`` nearest."""
+        """Connect ``nodes`` (k, q) with their neighbors, and count the rows near each node.
+
+        ``near`` counts rows by pairs of their ``n_near`` nearest nodes.
+        """
         # A row near a node counts for each of the other nodes that it is near to.
-        mass = near.sum(axis=1) / max(min(n_near, len(near)) - 1, 1)
-        graph = near.copy()
-        np.fill_diagonal(graph, mass)
-        graph = normalized(graph, loops=True)
-        carried_by = carrier(graph, _PAIRS_ALPHA) if constrained else None
-        return cls(graph, mass, carried_by, n_clusters, seed)
+        mass = near.degrees(len(nodes)) / max(min(n_near, len(nodes)) - 1, 1)
+        graph = neighbor_graph(nodes, _NEIGHBORS)
+        if not constrained:
+            return cls(graph, mass, None, None, n_clusters, seed)
+        similarity = normalized(graph.toarray(), loops=True)
+        carried_by = carrier(similarity, _PAIRS_ALPHA)
+        return cls(graph, mass, similarity, carried_by, n_clusters, seed)
 
     def carried(self, wanted: Floats) -> Floats:
         """Propagate constraints (k, k) between the nodes."""
@@ -260,12 +282,14 @@ class NodeGraph:
     ) -> tuple[Embedding, Ints]:
         """Embed the nodes by the leading eigenvectors, and cluster them there.
 
-        ``carried`` are propagated constraints.  O(k^3) time, a few matrices of ``8 k^2`` bytes.
+        ``carried`` are propagated constraints.  With them O(k^3) time, and a few matrices of
+        ``8 k^2`` bytes.
         """
-        graph = self.graph
+        graph: Floats | csr_matrix = self.graph
         if carried is not None and strength > 0 and carried.any():
-            graph = normalized(bend(graph, carried, strength), loops=True)
-        embedding = embed(graph, min(self.n_clusters, len(graph)), _REGULARIZATION)
+            assert self.similarity is not None
+            graph = bend(self.similarity, carried, strength)
+        embedding = embed(graph, min(self.n_clusters, len(self.mass)))
         centers = cluster_few(
             embedding.vectors, np.maximum(self.mass, 0.0), self.n_clusters, self.seed
         )
@@ -330,8 +354,10 @@ class ClusterVote:
         return found.astype(np.int32)
 
 
-#: Nearest nodes of a row that count as connected.
-_CONNECTED = 5
+#: Nearest nodes of a row to which it is counted.
+_COUNTED = 5
+#: Number of rows up to which all rows are nodes, and number of prototypes of more rows.
+_MOST_ROW_NODES, _PROTOTYPES = 5000, 400
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
 
@@ -479,7 +505,7 @@ tuple of str, default="auto"
         self,
         n_clusters: int = 8,
         *,
-        n_prototypes: int = 400,
+        n_prototypes: int | Literal["auto"] = "auto",
         views: Views = "auto",
         n_neighbors: int = 5,
         pair_strength: float | Literal["auto"] = "auto",
@@ -487,7 +513,7 @@ tuple of str, default="auto"
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.n_prototypes = n_prototypes
+        self.n_prototypes: Any = n_prototypes
         self.views: Any = views
         self.n_neighbors = n_neighbors
         self.pair_strength: Any = pair_strength
@@ -497,6 +523,10 @@ tuple of str, default="auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.n_clusters, "n_clusters", 1)
+        if isinstance(self.n_prototypes, str):
+            check_choice(self.n_prototypes, "n_prototypes", ("auto",))
+        else:
+            check_integer(self.n_prototypes, "n_prototypes", 1)
         if isinstance(self.pair_strength, str):
             check_choice(self.pair_strength, "pair_strength", ("auto",))
         else:
@@ -577,19 +607,23 @@ tuple of str, default="auto"
 
     def _problem(self, data: OpenData, read: _Read) -> _Problem:
         seed = data.seeds[0]
-        pairs = NodePairs.fetch(
-            data.rows, read.constraints, read.labels, int(self.n_prototypes), seed
-        )
-        n_prototypes = int(self.n_prototypes)
+        auto = isinstance(self.n_prototypes, str)
+        n_prototypes = _PROTOTYPES if auto else int(self.n_prototypes)
+        pairs = NodePairs.fetch(data.rows, read.constraints, read.labels, n_prototypes, seed)
+        n_rows = int(data.rows.n_rows)
+        # A graph that constraints bend is dense.
+        n_linked = min(n_prototypes, n_rows)
+        n_alone = n_rows if auto and n_rows <= _MOST_ROW_NODES else n_linked
+        both = pairs.any and self.pair_strength == "auto"
         return _Problem(
             rows=data.rows,
             cube=data.cube,
             weight=data.weight,
             views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
-            also_alone=pairs.any and self.pair_strength == "auto",
-            n_prototypes=count_prototypes(n_prototypes, data.rows.n_rows, 3 * int(self.n_clusters)),
-            n_near=_CONNECTED,
+            n_alone=n_alone if both else None,
+            n_prototypes=n_linked if pairs.any else n_alone,
+            n_near=_COUNTED,
             lloyd_iter=_LLOYD,
             seed=seed,
             extra=pairs.nodes.x,
@@ -608,18 +642,21 @@ tuple of str, default="auto"
         space, n_neighbors = problem.spaces(state)[0], int(self.n_neighbors)
         nodes, *alone = problem.nodes(state)
         counts, *counts_alone = problem.counts(state)
+        prototypes = problem.prototypes(state)[0]
         k, seed, pairs = int(self.n_clusters), problem.seed, problem.pairs
-        graph = NodeGraph.of(counts.near, problem.n_near, k, seed, constrained=pairs.any)
+        graph = NodeGraph.of(nodes, counts.near, problem.n_near, k, seed, constrained=pairs.any)
         carried, strength = None, 0.0
         if pairs.any:
-            links = pairs.on_nodes(space, problem.prototypes(state)[0], counts.classes)
+            links = pairs.on_nodes(space, prototypes, counts.classes)
             carried = graph.carried(links.matrix())
         if alone:
-            free = NodeGraph.of(counts_alone[0].near, problem.n_near, k, seed, constrained=False)
+            free = NodeGraph.of(
+                alone[0], counts_alone[0].near, problem.n_near, k, seed, constrained=False
+            )
             vote = ClusterVote(space, alone[0], free.cluster()[1], n_neighbors)
             strength = choose_strength(graph, links, vote(pairs.x).astype(np.int64))
             if strength == 0:
-                nodes, graph = alone[0], free
+                nodes, graph, prototypes = alone[0], free, alone[0]
                 warn(
                     "Constraints that were left out are satisfied more often without the others "
                     "than with them, so no constraint is used (pair_strength_ is 0). Check the "
@@ -629,11 +666,10 @@ tuple of str, default="auto"
         elif pairs.any:
             strength = float(self.pair_strength)
         embedding, self._clusters = graph.cluster(carried, strength)
-        size = len(problem.prototypes(state)[0])
         self.pair_strength_ = strength
         self._nodes = nodes
-        self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values
-        self._keep(problem, state, history)
+        self.embedding_, self.eigenvalues_ = embedding.vectors[: len(prototypes)], embedding.values
+        self._keep(problem, state, [prototypes], history, nodes=[len(nodes)])
         warn_few_distinct(len(np.unique(self._clusters)), k)
         self.labels_ = row_labels(
             data, CheckedRows(self._vote(), data.rows.dtype, takes_gaps(problem.views))

@@ -408,9 +408,9 @@ class _Labels:
 
 def _graph(counts: GraphCounts) -> Floats:
     """Return the normalized graph of one set of prototypes."""
-    graph = normalized(counts.near)
+    graph = normalized(counts.near.matrix(counts.n_nodes))
     if counts.adjacent is not None:
-        graph = normalized(graph + normalized(counts.adjacent))
+        graph = normalized(graph + normalized(counts.adjacent.matrix(counts.n_nodes)))
     return graph
 
 
@@ -436,7 +436,8 @@ def _travel(
         found.append(shares(weighed(scores, totals)))
         left_out.append(shares(weighed(np.maximum(others, 0.0), totals - seeds[kept])))
     found[0][lost] = 1.0 / found[0].shape[1]
-    return _Travelled(found, left_out, lost, float(counts.near[lost].sum() / 2))
+    lost_rows = float(counts.near.degrees(counts.n_nodes)[lost].sum() / 2)
+    return _Travelled(found, left_out, lost, lost_rows)
 
 
 def settle(graph: Floats, labels: Sequence[tuple[Floats, Floats]]) -> list[Floats]:

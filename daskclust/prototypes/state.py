@@ -35,13 +35,13 @@ from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, Connect
 from daskclust.starts.steps import relocate_empty
 
 #: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
-SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
+SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 4
 #: Prototypes rest where they move by less, squared, than this share of a feature's variance.
 _TOLERANCE = 1e-4
 
 
 def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
-    """Return the number of prototypes: a tenth of the rows at most, but ``least`` of few rows."""
+    """Return the number of prototypes: a fourth of the rows at most, but ``least`` of few rows."""
     return min(wanted, max(n_rows // _LEAST_ROWS, least), n_rows)
 
 
@@ -99,8 +99,10 @@ def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: 
     """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
 
     They come in lexicographic order.  Cost O(m k q) for the start, and for each of ``n_iter``
-    iterations.
+    iterations.  Up to ``count`` rows are prototypes themselves.
     """
+    if len(z) <= count:
+        return Prototypes(np.unique(z, axis=0), 0)
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
     # The sample is here: one start by k-means++ takes a third of the time of rounds and of
     # restarts on their candidates, and labels travel along its prototypes as well.
@@ -170,11 +172,12 @@ def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Counts of one space as matrices; those of adjacent pixels for images only."""
+    """Counts of one space of ``n_nodes`` nodes; those of adjacent pixels for images only."""
 
-    near: Floats
-    adjacent: Floats | None
+    near: PairCounts
+    adjacent: PairCounts | None
     classes: Floats
+    n_nodes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +187,7 @@ class PrototypeProblem:
     ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
     prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
     ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.  With
-    ``also_alone`` the one set of prototypes is counted a second time, without the extra nodes.
+    ``n_alone`` there is a second graph, of so many prototypes, without the extra nodes.
     """
 
     rows: Rows
@@ -193,7 +196,7 @@ class PrototypeProblem:
     views: tuple[str, ...]
     joined: bool = False
     n_sets: int = 1
-    also_alone: bool = False
+    n_alone: int | None = None
     n_prototypes: int
     n_near: int
     lloyd_iter: int
@@ -218,7 +221,7 @@ class PrototypeProblem:
     @property
     def _n_copies(self) -> int:
         """Number of graphs of one space."""
-        return 2 if self.also_alone else self.n_sets
+        return self.n_sets if self.n_alone is None else 2
 
     # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
     # instances while it is found, and fits that share passes wait for each other inside.
@@ -257,11 +260,14 @@ class PrototypeProblem:
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
-            for seed in (self.seed, *further.tolist()):
-                find = partial(find_prototypes, z, weight, self.n_prototypes, self.lloyd_iter, seed)
+            sets = [(self.n_prototypes, seed) for seed in (self.seed, *further.tolist())]
+            if self.n_alone not in (None, self.n_prototypes):
+                sets.append((int(self.n_alone), self.seed))
+            for count, seed in sets:
+                find = partial(find_prototypes, z, weight, count, self.lloyd_iter, seed)
                 stage = f"prototypes {len(found)}"
                 found.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
-        if self.also_alone:
+        if self.n_alone == self.n_prototypes:
             found *= 2
         return PrototypeState(
             space.units,
@@ -280,12 +286,11 @@ class PrototypeProblem:
 
     def _extra(self, number: int) -> Array:
         """Return the further nodes of a set of prototypes."""
-        return self.extra[:0] if self.also_alone and number else self.extra
+        return self.extra[:0] if self.n_alone is not None and number else self.extra
 
     def prototypes(self, state: PrototypeState) -> list[Floats]:
-        """Return the different sets of prototypes, those of one space after another."""
-        found = split(state.prototypes, state.sizes)
-        return found[:1] if self.also_alone else found
+        """Return the sets of prototypes, those of one space after another."""
+        return split(state.prototypes, state.sizes)
 
     def nodes(self, state: PrototypeState) -> list[Floats]:
         """Prototypes and further nodes of each space."""
@@ -314,11 +319,11 @@ class PrototypeProblem:
         classes = zip(counts.classes, state.sizes, strict=True)
         own_classes = np.concatenate([own[:size] for own, size in classes])
         after = state.with_counts(counts.near, adjacent, own_classes)
-        edges = int(sum(len(c.keys) for c in counts.near[: 1 if self.also_alone else None]))
+        edges = int(sum(len(c.keys) for c in counts.near[: self.n_sets if self.joined else None]))
         return Step(after, float(edges), 0.0, finished=True)
 
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
-        """Yield the counts of each space as matrices, one space at a time."""
+        """Yield the counts of each space."""
         assert state.classes is not None
         pairs: list[Iterable[PairCounts]] = []
         for keys, counts, sizes in (
@@ -332,5 +337,4 @@ class PrototypeProblem:
         classes_of = split(state.classes, state.sizes)
         graphs = zip_longest(state.sizes, *pairs, classes_of)
         for number, (size, near, adjacent, classes) in enumerate(graphs):
-            k = int(size) + len(self._extra(number))
-            yield GraphCounts(near.matrix(k), adjacent and adjacent.matrix(k), classes)
+            yield GraphCounts(near, adjacent, classes, int(size) + len(self._extra(number)))
