@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from daskclust._types import Floats, Ints
 
@@ -28,6 +29,11 @@ class PairCounts(NamedTuple):
         flat[self.keys] = self.counts
         full: Floats = flat.reshape(k, k)
         return full + full.T
+
+    def sparse(self, k: int) -> csr_matrix:
+        """Return the :meth:`matrix` as a sparse one."""
+        half = csr_matrix((self.counts, (self.keys // k, self.keys % k)), shape=(k, k))
+        return (half + half.T).tocsr()
 
     def degrees(self, k: int) -> Floats:
         """Return the sums of the rows of the :meth:`matrix`, (k,)."""

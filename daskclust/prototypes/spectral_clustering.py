@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, diags
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -229,6 +229,8 @@ class NodeLinks:
 
 #: Number of neighbors that a node is connected with, itself among them.
 _NEIGHBORS = 10
+#: Weight of an edge without rows, as a fraction of the mean count of a connected pair.
+_EMPTY = 0.05
 #: How far constraints travel: 0.8 was ahead of 0.5 on all sets tried.
 _PAIRS_ALPHA = 0.8
 
@@ -259,13 +261,16 @@ class NodeGraph:
         *,
         constrained: bool,
     ) -> NodeGraph:
-        """Connect ``nodes`` (k, q) with their neighbors, and count the rows near each node.
+        """Connect ``nodes`` (k, q) with their neighbors, by weights of the rows near both.
 
         ``near`` counts rows by pairs of their ``n_near`` nearest nodes.
         """
         # A row near a node counts for each of the other nodes that it is near to.
         mass = near.degrees(len(nodes)) / max(min(n_near, len(nodes)) - 1, 1)
-        graph = neighbor_graph(nodes, _NEIGHBORS)
+        counts = (near.sparse(len(nodes)) + diags(mass)).tocsr()
+        mean = counts.sum() / max(counts.nnz, 1)
+        edges = neighbor_graph(nodes, _NEIGHBORS)
+        graph = (edges.multiply(counts / mean if mean > 0 else counts) + _EMPTY * edges).tocsr()
         if not constrained:
             return cls(graph, mass, None, None, n_clusters, seed)
         similarity = normalized(graph.toarray(), loops=True)
