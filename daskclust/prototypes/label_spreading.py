@@ -89,8 +89,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each set, no more than a fourth of the rows.  Each view has six sets up
-        to 400 prototypes, as many as have 2400 together beyond that, and at least one.
+        Prototypes in each set: at most a tenth of the rows, or 50 (no more than a fourth of the
+        rows) of fewer than 500 rows.  Each view has six sets up to 400 prototypes, as many as have
+        2400 together beyond that, and at least one.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count

@@ -35,14 +35,23 @@ from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, Connect
 from daskclust.starts.steps import relocate_empty
 
 #: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
-SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 4
+SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
+#: Number of prototypes of few rows, and minimum number of rows for each of them.
+_FEW_PROTOTYPES, _FEWEST_ROWS = 50, 4
 #: Prototypes rest where they move by less, squared, than this share of a feature's variance.
 _TOLERANCE = 1e-4
 
 
-def count_prototypes(wanted: int, n_rows: int, least: int = 2) -> int:
-    """Return the number of prototypes: a fourth of the rows at most, but ``least`` of few rows."""
-    return min(wanted, max(n_rows // _LEAST_ROWS, least), n_rows)
+def count_prototypes(wanted: int, n_rows: int) -> int:
+    """Return the number of prototypes: a tenth of the rows at most, or 50 of fewer than 500 rows.
+
+    There is at most one prototype for four rows.
+
+    >>> count_prototypes(400, 200), count_prototypes(400, 100), count_prototypes(400, 1000)
+    (50, 25, 100)
+    """
+    few = min(n_rows // _FEWEST_ROWS, _FEW_PROTOTYPES)
+    return min(wanted, max(n_rows // _LEAST_ROWS, few, 2), n_rows)
 
 
 def sample_size(n_prototypes: int) -> int:

@@ -6,15 +6,21 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
 from daskclust._types import Floats
+from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.projection import noise_whitening
 from daskclust.prototypes.graph import (
     bend,
     carrier,
     embed,
+    neighbor_graph,
     normalized,
     propagate_pairs,
     spread_seeds,
@@ -87,10 +93,67 @@ def test_nodes_that_no_label_reaches_are_found() -> None:
     assert unreached(graph, labeled).tolist() == [False, False, True, True, True]
 
 
+def pairs_of(matrix: np.ndarray) -> PairCounts:
+    """Counts of the pairs of different nodes."""
+    half = np.triu(matrix, 1).ravel()
+    keys = np.flatnonzero(half)
+    return PairCounts(keys, half[keys])
+
+
+def test_neighbors_of_nodes_are_connected_and_components_joined_by_hand() -> None:
+    nodes = np.array([[0.0], [1.0], [3.0], [10.0], [12.0]])
+    graph = neighbor_graph(nodes, 2).toarray()
+    expected = np.zeros((5, 5))
+    # Both ends have the other one; then one of both; then a link of length 7.
+    expected[0, 1] = expected[3, 4] = 1.0
+    expected[1, 2] = 0.5
+    # The distances from its ends to their last neighbors are 2, those of the nodes next to them.
+    expected[2, 3] = 0.01 * 4 / 49
+    assert_allclose(graph, expected + expected.T + np.eye(5), atol=1e-15)
+    assert_array_equal(neighbor_graph(nodes[:1], 10).toarray(), [[1.0]])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 30), st.integers(2, 6))
+def test_neighbor_graphs_are_connected_and_hold_all_neighbors(seed: int, k: int, n: int) -> None:
+    nodes = np.random.default_rng(seed).normal(size=(k, 2))
+    graph = neighbor_graph(nodes, n)
+    assert connected_components(graph, directed=False)[0] == 1
+    near = np.linalg.norm(nodes[:, None] - nodes, axis=2).argsort(axis=1)[:, : min(n, k)]
+    edges = np.zeros((k, k))
+    np.put_along_axis(edges, near, 0.5, axis=1)
+    edges += edges.T
+    found = graph.toarray()
+    assert_allclose(found[edges > 0], edges[edges > 0])
+    # Anything else is a weak link of a tree.
+    others = found[edges == 0]
+    assert (others < 0.02).all()
+    components = connected_components(csr_matrix(edges), directed=False)[0]
+    assert np.count_nonzero(others) == 2 * (components - 1)
+
+
+def test_a_sparse_graph_is_embedded_like_a_dense_one() -> None:
+    rng = np.random.default_rng(0)
+    nodes = np.concatenate(
+        [rng.normal(size=(220, 2)), np.array([6.0, 0.0]) + rng.normal(size=(220, 2))]
+    )
+    graph = neighbor_graph(nodes, 10)
+    sparse, dense = embed(graph, 3), embed(graph.toarray(), 3)
+    assert_allclose(sparse.values, dense.values, atol=1e-9)
+    assert_allclose(sparse.vectors, dense.vectors, atol=1e-6)
+
+
+def test_sums_and_sparse_matrices_of_pairs_are_those_of_the_dense_one() -> None:
+    counts = PairCounts(np.array([0, 1, 5]), np.array([1.0, 2.0, 4.0]))
+    assert_array_equal(counts.degrees(3), [4.0, 6.0, 4.0])
+    assert_array_equal(counts.sparse(3).toarray(), counts.matrix(3))
+    assert_array_equal(counts.degrees(3), counts.matrix(3).sum(axis=1))
+
+
 def test_two_groups_are_told_apart_by_the_second_eigenvector() -> None:
     graph = np.kron(np.eye(2), np.ones((3, 3)))
     graph[2, 3] = graph[3, 2] = 0.1
-    found = embed(normalized(graph, loops=True), 2, 0.5)
+    found = embed(graph, 2)
     assert found.values[0] == pytest.approx(1.0)
     assert len(set(np.sign(found.vectors[:3, 1]))) == 1
     assert np.sign(found.vectors[0, 1]) != np.sign(found.vectors[5, 1])
@@ -200,7 +263,9 @@ def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
     seeds = np.eye(2)[[0, 0, 1, 1, 1]]
     counted = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     for classes in (np.empty((3, 0)), counted):
-        (found,) = _travel(GraphCounts(counts, None, classes), [(classes, seeds)], 3, 0.9).left_out
+        (found,) = _travel(
+            GraphCounts(pairs_of(counts), None, classes, 8), [(classes, seeds)], 3, 0.9
+        ).left_out
         for i in range(5):
             rest = np.concatenate([counted * bool(classes.size), seeds])
             rest[3 + i] = 0.0
@@ -371,7 +436,7 @@ def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
     counted = rng.integers(0, 2, (8, 3)).astype(float)
     counted[5] = 0.0
     for classes in (np.empty((8, 0)), counted):
-        counts = GraphCounts(near, None, classes)
+        counts = GraphCounts(pairs_of(near), None, classes, 12)
         whole = _travel(counts, [(classes, seeds), (classes, rest)], 8, 0.9)
         alone = _travel(counts, [(classes, rest)], 8, 0.9)
         assert_allclose(whole.shares[1], alone.shares[0])

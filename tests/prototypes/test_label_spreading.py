@@ -15,6 +15,7 @@ from helpers import moons, spread_by_less
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_circles
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -51,6 +52,14 @@ def scene(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def opened(values: np.ndarray, chunks: tuple[int, int], **options: Any) -> daskclust.Cube:
     return open_cube(values, dims=("y", "x", "band"), chunks=chunks, nodata=0, **options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_labels_tell_circles_of_200_rows_apart(seed: int) -> None:
+    X, truth = make_circles(200, factor=0.5, noise=0.05, random_state=seed)
+    rows = [int(np.flatnonzero(truth == c)[0]) for c in (0, 1)]
+    model = LabelSpreading(random_state=seed).fit(X, (rows, [0, 1]))
+    assert_array_equal(model.labels_, truth)
 
 
 def test_labels_travel_where_straight_lines_fail() -> None:

@@ -13,7 +13,7 @@ from helpers import moons
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from sklearn.datasets import make_blobs
+from sklearn.datasets import make_blobs, make_circles
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
@@ -46,6 +46,26 @@ def test_two_moons_are_told_apart() -> None:
     assert model.eigenvalues_[0] == pytest.approx(1.0)
     assert_array_equal(model.predict(X), model.labels_)
     assert_array_equal(SpectralClustering(2, random_state=0).fit_predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("n", [200, 500])
+def test_circles_of_few_rows_are_told_apart(n: int) -> None:
+    for seed in range(3):
+        X, truth = make_circles(n, factor=0.5, noise=0.05, random_state=seed)
+        model = SpectralClustering(2, random_state=seed).fit(X)
+        assert adjusted_rand_score(truth, model.labels_) == 1.0
+        # All rows are nodes.
+        assert model.history_[-1]["nodes"] == [n]
+        assert len(model.prototypes_) == n
+
+
+def test_more_rows_than_nodes_are_represented_by_prototypes() -> None:
+    X, truth = make_circles(5200, factor=0.5, noise=0.05, random_state=0)
+    model = SpectralClustering(2, random_state=0).fit(X)
+    assert model.history_[-1]["nodes"] == [400]
+    assert adjusted_rand_score(truth, model.labels_) == 1.0
+    few = SpectralClustering(2, n_prototypes=100, random_state=0).fit(X[::10])
+    assert few.history_[-1]["nodes"] == [100]
 
 
 @settings(max_examples=8)
@@ -269,6 +289,8 @@ def test_fewer_distinct_rows_than_clusters() -> None:
         ({"n_clusters": 0}, {}, ValueError, "n_clusters"),
         ({"n_clusters": N + 1}, {}, ValueError, "n_samples=600"),
         ({"n_neighbors": 0}, {}, ValueError, "n_neighbors"),
+        ({"n_prototypes": 0}, {}, ValueError, "n_prototypes"),
+        ({"n_prototypes": "many"}, {}, ValueError, "n_prototypes"),
         ({"pair_strength": 1.1}, {}, ValueError, "pair_strength"),
         ({"pair_strength": "strong"}, {}, ValueError, "pair_strength"),
         ({"pair_strength": True}, {}, TypeError, "pair_strength"),
