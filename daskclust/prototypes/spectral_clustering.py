@@ -273,7 +273,8 @@ class NodeGraph:
         graph = (edges.multiply(counts / mean if mean > 0 else counts) + _EMPTY * edges).tocsr()
         if not constrained:
             return cls(graph, mass, None, None, n_clusters, seed)
-        similarity = normalized(graph.toarray(), loops=True)
+        # Constraints are propagated along the edges, whatever the number of rows there.
+        similarity = normalized(edges.toarray(), loops=True)
         carried_by = carrier(similarity, _PAIRS_ALPHA)
         return cls(graph, mass, similarity, carried_by, n_clusters, seed)
 
