@@ -41,7 +41,6 @@ _COMMANDS = {
     "inspect": "describe a cube, a table, a label map or a model",
     "doctor": "check versions, threads, memory, and who sees a cube",
     "bench": "measure how a cluster scales, or how fast a cube is read",
-    "warmup": "compile the kernels ahead",
     "suggest": "say which pixels to label next",
     "label": "answer questions in a browser, get the map",
 }

@@ -497,13 +497,34 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--output", metavar="STORE", help="where a map is to be written; nothing stays there"
     )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="only compile the kernels of all estimators in advance, and print where they are "
+        "stored: next to the package, or in NUMBA_CACHE_DIR; exit code 1 if they cannot be stored",
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from daskclust.commands._compiling import as_text, compile_all
+
+    found = compile_all()
+    tell(options, found, as_text)
+    if found["folders"]:
+        return 0
+    raise OSError(
+        "Compiled kernels cannot be stored: the folder of the package and the home folder are "
+        "read-only. Set NUMBA_CACHE_DIR to a folder that can be written to."
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     from daskclust.commands._cubes import open_cube_of
 
+    if options.compile:
+        return _compile(options)
     client_side = look_around()
     stored: Any = None
     if options.cube is not None:

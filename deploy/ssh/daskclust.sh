@@ -58,7 +58,7 @@ if [ -n "${DASKCLUST_SHARED:-}" ]; then
     export NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-$DASKCLUST_SHARED/numba-cache}
     mkdir -p "$NUMBA_CACHE_DIR"
 fi
-daskclust warmup >>"$run/warmup.log" 2>&1 9>&- || echo "daskclust warmup failed: see $run/warmup.log" >&2
+daskclust doctor --compile >>"$run/compile.log" 2>&1 9>&- || echo "daskclust doctor --compile failed: see $run/compile.log" >&2
 host=${DASKCLUST_HOST:-$(hostname -I | awk '{print $1}')}
 remote=${DASKCLUST_REMOTE:-ssh}
 memory=${DASKCLUST_WORKER_MEMORY:-auto}

@@ -24,7 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import cli
-from daskclust.commands import warmup
+from daskclust.commands import doctor
 from daskclust.commands.demo import LABELS, PICTURE, REPORT, SCENE
 from daskclust.storage.outputs import Output, Written
 
@@ -239,8 +239,8 @@ def test_ctrl_c_that_a_library_makes_another_error_of(
             raise ImportError("initialization failed") from stop
         return 0
 
-    monkeypatch.setattr(warmup, "_run", run)
-    assert said("warmup") == (130, "", "daskclust: interrupted\n")
+    monkeypatch.setattr(doctor, "_run", run)
+    assert said("doctor") == (130, "", "daskclust: interrupted\n")
 
 
 def test_the_version_is_said_without_loading_what_commands_need() -> None:

@@ -1,4 +1,4 @@
-"""``daskclust warmup``: kernels are compiled, kept, and found again."""
+"""``daskclust doctor --compile``: kernels are compiled, kept, and found again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import daskclust
-from daskclust.commands import warmup
+from daskclust.commands import _compiling
 from daskclust.persistence.models import registry
 
 
 def warm(cache: Path, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "daskclust", "warmup", *flags],
+        [sys.executable, "-m", "daskclust", "doctor", "--compile", *flags],
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache), **environment},
         capture_output=True,
         text=True,
@@ -39,7 +39,7 @@ def test_all_estimators_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         monkeypatch.setattr(daskclust, name, MagicMock(return_value=model))
     x = np.random.default_rng(0).normal(size=(300, 3))
-    warmup._fit_all(x, 3)
+    _compiling._fit_all(x, 3)
     assert fitted == set(kinds)
 
 
@@ -62,7 +62,7 @@ def test_kernels_are_compiled_once(tmp_path: Path) -> None:
         "daskclust.HDBSCAN().fit(x)\n"
         "daskclust.DBSCAN().fit(x[:, :3])\n"
         "daskclust.AgglomerativeClustering(4).fit(x)\n"
-        "from daskclust.commands.warmup import _kernels\n"
+        "from daskclust.commands._compiling import _kernels\n"
         "stats = {name: kernel.stats for name, kernel in _kernels().items()}\n"
         "missed = {n: s.cache_misses for n, s in stats.items() if s.cache_misses}\n"
         "assert not missed, missed\n"
@@ -78,6 +78,6 @@ def test_kernels_are_compiled_once(tmp_path: Path) -> None:
 
 
 def test_help_says_where_kernels_are_kept(said: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = said("warmup", "--help")
+    code, out, _ = said("doctor", "--help")
     assert code == 0
     assert "NUMBA_CACHE_DIR" in out

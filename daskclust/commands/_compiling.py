@@ -1,8 +1,7 @@
-"""``daskclust warmup``: compile the kernels ahead, for an image or before a node takes work."""
+"""Compile the kernels in advance: for an image, or before a node takes work."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -10,21 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.commands.console import Progress, tell
+from daskclust.commands.console import Progress
 
 #: Rows, features and clusters of the fits: each choice of the kernels occurs.
 _ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "warmup",
-        description="Compile the kernels of all estimators by fits of a few hundred rows, and say "
-        "where they are kept: beside the package, or below NUMBA_CACHE_DIR. Run it when an image "
-        "is built or a node starts, so that the first fit does not wait. Exit code 1 where "
-        "nothing can be kept.",
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
 def _fit_all(x: Any, k: int) -> None:
@@ -76,15 +64,8 @@ def _kernels() -> dict[str, Any]:
     }
 
 
-def _as_text(found: dict[str, Any]) -> list[str]:
-    return [
-        f"Kernels   {found['compiled']} compiled, {found['from_cache']} were there, in "
-        f"{found['seconds']:.1f} s",
-        *(f"Kept in   {folder}" for folder in found["folders"]),
-    ]
-
-
-def _run(options: argparse.Namespace) -> int:
+def compile_all() -> dict[str, Any]:
+    """Compile the kernels by fits of a few hundred rows; return counts and folders of the cache."""
     began = time.perf_counter()
     progress = Progress()
     rng = np.random.default_rng(0)
@@ -97,20 +78,18 @@ def _run(options: argparse.Namespace) -> int:
                 with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
                     _fit_all(x, k)
     stats = [kernel.stats for kernel in _kernels().values()]
-    found: dict[str, Any] = {
-        "command": "warmup",
+    return {
         "kernels": len(stats),
         "compiled": sum(sum(found.cache_misses.values()) for found in stats),
         "from_cache": sum(sum(found.cache_hits.values()) for found in stats),
         "folders": sorted({found.cache_path for found in stats if found.cache_path}),
         "seconds": time.perf_counter() - began,
     }
-    tell(options, found, _as_text)
-    if found["folders"]:
-        return 0
-    print(
-        "daskclust: error: compiled kernels cannot be kept: neither the package's folder nor the "
-        "home can be written to. Set NUMBA_CACHE_DIR to a folder that can.",
-        file=sys.stderr,
-    )
-    return 1
+
+
+def as_text(found: dict[str, Any]) -> list[str]:
+    return [
+        f"Kernels   {found['compiled']} compiled, {found['from_cache']} from the cache, in "
+        f"{found['seconds']:.1f} s",
+        *(f"Cache     {folder}" for folder in found["folders"]),
+    ]
