@@ -93,6 +93,12 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
         ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.  The last two compare all
         rows up to ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.
+
+        A named initialization may choose rows that attract few others.  If clusters of few rows,
+        which are no outliers, are left at the end, the fit continues at the centers of
+        ``"k-means||"`` if their inertia is smaller, with a ``ConvergenceWarning``.  Centers of an
+        array, a model or a callable are not replaced; the fit only warns if one cluster holds
+        nearly all rows.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for
@@ -203,7 +209,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     cluster is empty, and 1 at the end unless the centers stood still.  The initialization takes
     ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample is all rows, 2 without rounds),
     ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.  ``"nested"``
-    with these takes 2 more.
+    with these takes 2 more.  Centers that are replaced take one pass, and those of ``"k-means||"``.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
     that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
@@ -398,9 +404,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if callable(init) or (isinstance(init, str) and init not in DETERMINISTIC_INITS):
             auto = 10 if callable(init) or init == "random" else 1
             n_restarts = auto if self.n_init == "auto" else int(self.n_init)
+        n_picks = n_survey_picks(init, self.n_clusters, data.X.shape[0])
         return FirstPass(
             draw_seeds(self.random_state, n_restarts),
-            n_survey_picks(init, self.n_clusters, data.X.shape[0]),
+            # A row from which k-means|| begins, should the fit collapse.
+            max(1, n_picks) if isinstance(init, str) else n_picks,
             transform=_ANGULAR.get(self.metric),
         )
 
@@ -430,7 +438,34 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         grown &= not is_complete(data.rows, self.n_clusters)
         if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
             problem = replace(problem, momentum=MOMENTUM)
+        if isinstance(self.init, str) and self.init != "k-means||":
+            seed = data.seeds[:1]
+            again = partial(self._sampled, data, "k-means||", seed, metric, shift, tolerance)
+            problem = replace(problem, again=again)
         return problem
+
+    def _sampled(
+        self,
+        data: OpenData,
+        init: str,
+        seeds: tuple[int, ...],
+        metric: Metric,
+        shift: Floats | None,
+        tol: float,
+    ) -> Floats:
+        return sample_centers(
+            data.rows,
+            data.survey,
+            init,
+            self.n_clusters,
+            seeds,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            shift=shift,
+            missing=data.survey.n_incomplete > 0,
+            metric=metric,
+            tolerance=tol,
+        )
 
     def _start(self, data: OpenData, metric: Metric, shift: Floats | None, tol: float) -> Floats:
         k, missing = self.n_clusters, data.survey.n_incomplete > 0
@@ -438,19 +473,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             given = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
             centers = np.stack([metric(centers) for centers in given])
         else:
-            centers = sample_centers(
-                data.rows,
-                data.survey,
-                self.init,
-                k,
-                data.seeds,
-                oversampling_factor=self.oversampling_factor,
-                init_rounds=self.init_rounds,
-                shift=shift,
-                missing=missing,
-                metric=metric,
-                tolerance=tol,
-            )
+            centers = self._sampled(data, self.init, data.seeds, metric, shift, tol)
             if self.init == "k-means||":
                 return centers
         if self.algorithm == "nested":

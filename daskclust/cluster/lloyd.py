@@ -17,7 +17,7 @@ from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart,
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, Whitened
-from daskclust.kernels.nearest.kept import BYTES_A_ROW, moves_of
+from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
@@ -35,8 +35,9 @@ from daskclust.starts.steps import LloydStep
 #: by less than a share of the spread of a feature: otherwise scores cost no more.
 _KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
 KEPT_PRODUCTS, _CALM = 4096, 0.1
-#: Maximum share of rows outside the largest cluster of a collapsed fit, and maximum share of the
-#: variance that they explain, as a multiple of their share of the rows.
+#: Maximum share of rows outside the largest cluster of a collapsed fit, which is also the maximum
+#: size of a useless cluster as a share of the largest one; and maximum share of the variance that
+#: such rows explain, as a multiple of their share of the rows.
 _COLLAPSED, _OWN_SHARE = 0.01, 3.0
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
@@ -85,6 +86,20 @@ class ClassClusters(Protocol):
         """Cluster of each labeled row, for one set of centers."""
 
 
+def explain_little(centers: Floats, counts: Floats, inertia: float, few: Bools) -> bool:
+    """Return True if some clusters (k,), of few rows, explain little but these rows.
+
+    A row by itself explains its squared distance from the mean, about its share of the variance.
+    Far outliers explain much more than their share of the rows.
+    """
+    weight = np.where(few, counts, 0.0)
+    if not weight.any():
+        return False
+    squared = ((centers - counts @ centers / counts.sum()) ** 2).sum(axis=1)
+    share = _OWN_SHARE * weight.sum() / counts.sum()
+    return bool(weight @ squared <= share * (counts @ squared + inertia))
+
+
 @dataclass
 class _LastPass:
     """What helps the next assignment pass: what blocks kept, the centers, and their spread.
@@ -97,6 +112,8 @@ class _LastPass:
     spread: float = 0.0
     #: Passes that may follow before a lost worker would have too many to make again.
     n_left: int = 0
+    #: Whether a collapsed restart was compared with another initialization.
+    compared: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +124,8 @@ class LloydProblem(DataAlone):
     centers of all restarts, (r, k, p), there. `tolerance`: squared shift of a restart's centers, up
     to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
     labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
-    distance. `momentum`: see :class:`~daskclust.starts.steps.LloydStep`.
+    distance. `momentum`: see :class:`~daskclust.starts.steps.LloydStep`. `again`: finds other
+    centers, (1, k, p), which replace those of a collapsed fit if their inertia is smaller.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -122,7 +140,13 @@ class LloydProblem(DataAlone):
     clamped: ClassClusters | None = None
     missing: bool = False
     momentum: float = 0.0
+    again: Callable[[], Floats] | None = None
     _last: _LastPass = field(default_factory=_LastPass, init=False, compare=False, repr=False)
+
+    @property
+    def compared(self) -> bool:
+        """Return True if the centers were compared with those of another initialization."""
+        return self._last.compared
 
     def identity(self) -> Mapping[str, Any]:
         return {} if self.classes is None else {"labels": self.classes.labels.digest()}
@@ -194,14 +218,50 @@ class LloydProblem(DataAlone):
             settled[r] = moved == 0.0
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
-        return Step(
-            state=LloydState(
-                centers, inertia, converged, settled, n_iter, counts, before, observed=observed
-            ),
-            objective=float(inertia.min()),
-            center_shift=float(np.sqrt(max(shifts))),
-            finished=bool(converged.all()),
+        found = LloydState(
+            centers, inertia, converged, settled, n_iter, counts, before, observed=observed
         )
+        if converged.all():
+            found = self._repaired(found)
+        return Step(
+            state=found,
+            objective=float(found.inertia.min()),
+            center_shift=float(np.sqrt(max(shifts))),
+            finished=bool(found.converged.all()),
+        )
+
+    def _repaired(self, state: LloydState) -> LloydState:
+        """Replace the centers of the best restart if they collapsed and others are better.
+
+        One pass and those of the other initialization, once a fit, if the fit collapsed.
+        """
+        best = best_restart(state.inertia)
+        centers, counts = state.centers[best], state.counts[best]
+        if self.again is None or self._last.compared or self.missing:
+            return state
+        few = counts <= _COLLAPSED * counts.max()
+        if not explain_little(centers, counts, float(state.inertia[best]), few):
+            return state
+        self._last.compared = True
+        other = self.again()
+        stats = self._assign(other)
+        inertia = stats.inertia.sum()
+        if not inertia < state.inertia[best]:
+            return state
+        warn(
+            f"{few.sum()} of {len(few)} clusters held {counts[few].sum() / counts.sum():.2%} of "
+            "the rows, and these are no outliers. The fit continued at the centers of "
+            'init="k-means||".',
+            ConvergenceWarning,
+        )
+        arrays = {
+            name: getattr(state, name).copy()
+            for name in ("centers", "before", "inertia", "counts", "converged", "settled")
+        }
+        arrays["centers"][best] = arrays["before"][best] = other[0]
+        arrays["inertia"][best], arrays["counts"][best] = inertia, stats.counts[0]
+        arrays["converged"][best] = arrays["settled"][best] = False
+        return replace(state, **arrays)
 
     def settle(self, state: LloydState) -> LloydState:
         """Make the inertia that of the present centers; a pass where centers moved."""
@@ -221,22 +281,6 @@ class LloydProblem(DataAlone):
         if last.centers is None or not np.array_equal(last.centers, centers):
             return None
         return np.concatenate([kept.labels for group in last.carry.held for kept in group])
-
-
-def _warn_collapsed(counts: Floats, explained: float) -> None:
-    """Warn if one cluster holds nearly all rows and the others explain little but themselves.
-
-    `explained` is the fraction of the variance between the clusters.  A row by itself explains its
-    squared distance from the mean; far outliers explain much more than their share of the rows.
-    """
-    others = 1.0 - float(counts.max() / counts.sum())
-    if 0.0 < others <= _COLLAPSED and explained <= _OWN_SHARE * others:
-        warn(
-            f"One cluster holds {1.0 - others:.2%} of the rows, and the others are no outliers. "
-            "The initial centers were not comparable, such as single rows next to means of many "
-            'rows. Use init="k-means||", which finds comparable centers.',
-            ConvergenceWarning,
-        )
 
 
 class LloydClusterer(BaseClusterer):
@@ -280,10 +324,18 @@ class LloydClusterer(BaseClusterer):
             # Centers of equal rows may differ by their rounding: clusters without rows tell.
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
-        if self.n_iter_ and not problem.missing and not isinstance(problem.metric, Whitened):
-            survey = data.survey
-            total = survey.weight * float(survey.variance.sum())
-            _warn_collapsed(self.counts_, 1.0 - self.inertia_ / total if total > 0 else 1.0)
+        counts, total = self.counts_, float(self.counts_.sum())
+        others = np.arange(len(counts)) != counts.argmax()
+        known = bool(self.n_iter_) and not (problem.missing or problem.compared)
+        few = known and counts[others].sum() <= _COLLAPSED * total
+        if few and explain_little(self._centers, counts, self.inertia_, others):
+            warn(
+                f"One cluster holds {counts.max() / total:.2%} of the rows, and "
+                "the others are no outliers. The initial centers were not comparable, such as "
+                'single rows next to means of many rows. Use init="k-means||", which finds '
+                "comparable centers.",
+                ConvergenceWarning,
+            )
         note_observed(self, None if state.observed is None else state.observed[best])
         here = isinstance(data.X, np.ndarray)
         labels = problem.kept_labels(self._centers) if here else None

@@ -122,6 +122,18 @@ def test_a_collapsed_fit_is_noticed() -> None:
         KMeans(3, init=init).fit(X)
 
 
+def test_useless_clusters_of_a_named_initialization_are_replaced() -> None:
+    X, truth = gaussians(2000, 1000, 4, 8.0)
+    # The farthest rows are single rows with more noise, which attract no others.
+    X[:4] *= np.array([1.5, 1.4, 1.3, 1.2])[:, None]
+    with pytest.warns(ConvergenceWarning, match="2 of 4 clusters held 0.10% of the rows"):
+        model = KMeans(4, init="maximin").fit(X)
+    assert adjusted_rand_score(truth, model.labels_) > 0.98
+    with pytest.warns(ConvergenceWarning, match="2 of 4 clusters"):
+        cut = KMeans(4, init="maximin").fit(da.from_array(X, chunks=(777, -1)))
+    assert_array_equal(np.asarray(cut.labels_), model.labels_)
+
+
 def test_outliers_are_not_a_collapsed_fit(recwarn) -> None:
     X, _ = gaussians(3000, 50, 1)
     X[:3] += 100.0
