@@ -25,7 +25,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, open_rows, side_by_side, without_passes
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
+from daskclust.kernels.nearest.assign import direct_distances
 from daskclust.kernels.starts.draws import (
     draw_greedy,
     draw_in_batches,
@@ -50,8 +50,8 @@ _MOST = 300
 #: Lower bound for cluster weights, smaller than any real weight.
 _TINY = 1e-140
 #: Maximum number of tries of a restart, product of rows and centers that they may have together,
-#: and iterations of each before the best one is chosen.
-_TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 6
+#: and iterations of each before the worse half is dropped.
+_TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 2
 #: Passes over all rows that swaps of centers may take, by multiplications.
 _SWAP_PASSES = 4
 #: Maximum number of sets that are improved by swaps, and swaps of each for which that is cheap.
@@ -59,8 +59,8 @@ _IMPROVED, _SWAPS = 2, 20
 #: Principal directions in addition to two per cluster: noise may have a larger variance than the
 #: clusters.  Features per direction from which centers are sought in their space.
 _SPARE_DIRECTIONS, _MUCH_WIDER = 8, 1.5
-#: Extra directions, and iterations, of the search for principal directions.
-_OVERSAMPLED, _SUBSPACE_ITERATIONS = 8, 3
+#: Iterations of the search for principal directions.
+_SUBSPACE_ITERATIONS = 4
 #: Passes over all rows that greedy draws from the sample may take if ``k p`` is large.
 _DRAW_PASSES = 3
 #: Time of a draw of narrow rows, in registers, compared with a pass of as many multiplications.
@@ -91,19 +91,18 @@ class SampledKMeans:
     missing: bool = False
 
 
-def _principal(z: Floats, weight: Floats, n: int, seed: int) -> Floats:
-    """Return the `n` first principal directions of weighted rows (m, p) about 0, (p, n).
+def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
+    """Return `n` orthonormal directions of large variance of weighted rows (m, p) about 0, (p, n).
 
     Randomized subspace iteration (Halko, Martinsson and Tropp 2011); cost ``O(m p n)``.
     """
-    mass = (weight / weight.max())[:, None]
+    mass = (weight / weight.max()).astype(z.dtype)[:, None]
     rng = np.random.default_rng([seed, _OF_DIRECTIONS])
+    basis = rng.standard_normal((z.shape[1], n), z.dtype)
     with one_blas_thread():
-        basis = rng.standard_normal((z.shape[1], n + _OVERSAMPLED))
         for _ in range(_SUBSPACE_ITERATIONS):
             basis, _ = np.linalg.qr(z.T @ (mass * (z @ basis)))
-        _, _, directions = np.linalg.svd(np.sqrt(mass) * (z @ basis), full_matrices=False)
-    return np.asarray(basis @ directions[:n].T)
+    return np.asarray(basis)
 
 
 def _best_first(costs: list[float]) -> NDArray[np.intp]:
@@ -144,9 +143,8 @@ def draw_tries(
     """Find sets of centers for one restart on the first part of the sample.
 
     Centers are drawn by greedy k-means++, iterated, and improved by swaps, in the space of
-    ``2 k + 8`` principal directions if that is much narrower.  One set more is drawn in the space
-    of the rows.  Of many centers one set is drawn, in the time of at most three passes over all
-    rows.
+    ``2 k + 8`` principal directions if that is much narrower.  Of many centers one set is drawn, in
+    the time of at most three passes over all rows.
 
     Parameters
     ----------
@@ -187,35 +185,29 @@ def draw_tries(
     # About the mean and of size 1, single precision has digits and range enough.
     origin = (weight / weight.sum()) @ rows
     z = rows - origin
-    extent = float(np.abs(z).max(initial=0.0)) or 1.0
-    z /= extent
-    points = z @ _principal(z, weight, n_directions, seed) if narrow else z
-    points = np.ascontiguousarray(points, dtype=np.float32)
+    extent = float(max(z.max(initial=0.0), -z.min(initial=0.0))) or 1.0
+    z = np.divide(z, extent, dtype=np.float32, casting="same_kind")
+    directions = _principal(z, weight, n_directions, seed) if narrow else None
+    points = z if directions is None else z @ directions
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
     drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
     if min(map(len, drawn)) < k:
         return [rows[min(drawn, key=len)].astype(np.float64)]
     inside = WeightedRows(points, weight, weight @ points / weight.sum())
-    tried = side_by_side(
-        [partial(inside.iterate, points[d].astype(np.float64), _TRIAL_ITERATIONS) for d in drawn]
-    )
     allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
     n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
-    order = _best_first([cost for _, cost in tried])[:n_improved].tolist()
+    tried = [points[places].astype(np.float64) for places in drawn]
+    while len(tried) > n_improved:
+        found = side_by_side([partial(inside.iterate, c, _TRIAL_ITERATIONS) for c in tried])
+        n_better = max(n_improved, len(tried) // 2)
+        tried = [found[t][0] for t in _best_first([cost for _, cost in found])[:n_better]]
     improved = side_by_side(
-        [partial(improve_by_swaps, inside, tried[t][0], allowed // n_improved) for t in order]
+        [partial(improve_by_swaps, inside, centers, allowed // n_improved) for centers in tried]
     )
     best, _ = improved[_best_first([cost for _, cost in improved])[0]]
-    if not narrow:
-        return [best * extent + origin]
-    labels, _ = nearest(points, best, shift=inside.shift)
-    sums, counts = label_sums(rows, weight, labels.astype(np.int64), k)
-    (places,) = _greedy_sets(rows, weight, k, seed, 1, draws)
-    other = rows[places].astype(np.float64)
-    if len(other) < k:
-        return [other]
-    means = np.divide(sums, counts[:, None], out=other.copy(), where=counts[:, None] > 0)
-    return [means, other]
+    if directions is not None:
+        best = best @ directions.T
+    return [best * extent + origin]
 
 
 def _settle(

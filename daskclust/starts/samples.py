@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.engine import Rows
@@ -134,11 +135,19 @@ class Sample:
         return self.rows[:end], weights, float(times * squares / mass)
 
 
-def _distinct(x: Array, weight: Floats) -> tuple[Array, Floats]:
-    """Merge equal rows in the order of their values: an integer weight then equals repetition."""
-    x, weight = x[weight > 0], weight[weight > 0]
-    distinct, number = np.unique(x, axis=0, return_inverse=True)
-    return distinct, np.bincount(number.ravel(), weight, len(distinct)).astype(np.float64)
+def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Find the first of equal rows, ordered by their bytes, and the weights of all equal ones.
+
+    The order depends on nothing but the values: an integer weight then equals repetition.
+    """
+    # In double precision, whatever the dtype.  The two zeros are equal, but their bytes are not.
+    wide = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64))
+    whole = wide.view(f"V{wide.shape[1] * wide.itemsize}").ravel()
+    used = np.flatnonzero(weight > 0)
+    order = used[np.argsort(whole[used], kind="stable")]
+    new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
+    firsts = order[new]
+    return firsts, np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
 
 
 def draw_sample(
@@ -162,9 +171,12 @@ def draw_sample(
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
     if size == rows.n_rows and x.size <= _MERGED_VALUES:
-        x, weight = _distinct(x, weight)
-        numbers = np.arange(len(x))
-    order = rng.permutation(len(x))
+        places, merged = _distinct(x, weight)
+        weight = np.zeros(size)
+        weight[places] = merged
+    else:
+        places = np.arange(len(x))
+    order = rng.permutation(places)
     order = order[weight[order] > 0]
     if missing:
         # Rows without any value are nowhere.

@@ -8,31 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from daskclust._types import Array, Floats
 from daskclust.engine import side_by_side
 from daskclust.kernels.nearest.assign import cluster_points, nearest
+from daskclust.kernels.starts.halves import halve
 
-#: Iterations after a swap, and iterations of the two halves of a split cluster.
-_ITERATIONS, _HALF_ITERATIONS = 5, 6
-#: Power iterations for the direction in which a cluster is split.
-_POWER = 6
+#: Iterations after a swap.
+_ITERATIONS = 5
 #: Single swaps that fail before the search ends.
 _FAILURES = 3
 #: Multiplications of a search that is cheap in any case.
 CHEAP = 2**28
 #: Fraction by which a swap must lower the cost.
 _GAIN = 1e-5
-
-
-class _Split(NamedTuple):
-    """Centers (2, p) of the two halves of a cluster, and by how much they lower the cost."""
-
-    centers: Floats
-    gain: float
 
 
 @dataclass(frozen=True)
@@ -48,30 +39,6 @@ class WeightedRows:
         return cluster_points(self.x, self.weight, centers, max_iter=max_iter, shift=self.shift)
 
 
-def _split(rows: WeightedRows) -> _Split | None:
-    """Split rows by two-means, begun along their first principal direction."""
-    total = rows.weight.sum()
-    if len(rows.x) < 2 or total <= 0:
-        return None
-    mean = rows.weight @ rows.x / total
-    z = rows.x - mean
-    squared = np.einsum("ij,ij->i", z, z)
-    direction = z[np.argmax(squared)]
-    for _ in range(_POWER):
-        direction = (rows.weight * (z @ direction)) @ z
-        length = np.linalg.norm(direction)
-        if not length > 0:
-            return None
-        direction = direction / length
-    right = z @ direction > 0
-    weights = np.array([rows.weight[~right].sum(), rows.weight[right].sum()])
-    if not (weights > 0).all():
-        return None
-    sums = np.stack([rows.weight[side] @ rows.x[side] for side in (~right, right)])
-    halves, cost = rows.iterate(sums / weights[:, None], _HALF_ITERATIONS)
-    return _Split(halves, float(rows.weight @ squared) - cost)
-
-
 def _propose(
     rows: WeightedRows, centers: Floats, limit: int, forbidden: set[int]
 ) -> tuple[Floats, list[int]]:
@@ -80,12 +47,17 @@ def _propose(
     labels = nearest(rows.x, centers, shift=rows.shift)[0]
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(k + 1))
-    members = [order[bounds[i] : bounds[i + 1]] for i in range(k)]
-    splits = side_by_side(
-        [partial(_split, WeightedRows(rows.x[m], rows.weight[m], rows.shift)) for m in members]
+    halves = np.empty((k, 2, rows.x.shape[1]))
+    gains = np.array(
+        side_by_side(
+            [
+                partial(halve, rows.x, rows.weight, order[bounds[i] : bounds[i + 1]], halves[i])
+                for i in range(k)
+            ]
+        )
     )
+    gains[list(forbidden)] = 0.0
     mass = np.bincount(labels, rows.weight, k)
-    gains = np.array([0.0 if s is None or i in forbidden else s.gain for i, s in enumerate(splits)])
     # The cost of a merge (Ward).
     apart = ((centers[:, None] - centers[None]) ** 2).sum(axis=-1)
     total = mass[:, None] + mass[None]
@@ -96,8 +68,9 @@ def _propose(
     free, proposal = np.ones(k, bool), centers.copy()
     done: list[int] = []
     for i in np.argsort(-gains, kind="stable").tolist():
-        split = splits[i]
-        if split is None or not free[i] or len(done) == limit:
+        if not gains[i] > 0.0 or len(done) == limit:
+            break
+        if not free[i]:
             continue
         usable = pairs[free[left[pairs]] & free[right[pairs]]]
         usable = usable[(left[usable] != i) & (right[usable] != i)]
@@ -106,7 +79,7 @@ def _propose(
         a, b = int(left[usable[0]]), int(right[usable[0]])
         if total[a, b] > 0:
             proposal[a] = (mass[a] * centers[a] + mass[b] * centers[b]) / total[a, b]
-        proposal[b], proposal[i] = split.centers
+        proposal[b], proposal[i] = halves[i]
         free[[a, b, i]] = False
         done.append(i)
     return proposal, done

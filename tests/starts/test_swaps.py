@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans as SklearnKMeans
 
-from daskclust.starts.swaps import WeightedRows, _propose, _split, improve_by_swaps
+from daskclust.kernels.starts.halves import halve
+from daskclust.starts.swaps import WeightedRows, _propose, improve_by_swaps
 
 
 def rows_of(x: np.ndarray, weight: np.ndarray | None = None) -> WeightedRows:
@@ -15,17 +16,44 @@ def rows_of(x: np.ndarray, weight: np.ndarray | None = None) -> WeightedRows:
     return WeightedRows(x, weight, weight @ x / weight.sum())
 
 
+def split(x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, float]:
+    halves = np.empty((2, x.shape[1]))
+    return halves, halve(x, weight, np.arange(len(x)), halves)
+
+
 def test_a_cluster_is_split_in_its_two_groups_by_hand() -> None:
-    split = _split(rows_of(np.array([[0.0], [2.0], [10.0]]), np.array([1.0, 1.0, 2.0])))
-    assert split is not None
-    assert sorted(split.centers.ravel().tolist()) == [1.0, 10.0]
+    halves, gain = split(np.array([[0.0], [2.0], [10.0]]), np.array([1.0, 1.0, 2.0]))
+    assert sorted(halves.ravel().tolist()) == [1.0, 10.0]
     # About the mean 5.5 the cost is 30.25 + 12.25 + 2 * 20.25 = 83; of the two groups 2.
-    assert split.gain == pytest.approx(81.0)
+    assert gain == pytest.approx(81.0)
 
 
 @pytest.mark.parametrize("x", [np.zeros((1, 2)), np.ones((5, 2))])
 def test_equal_rows_are_not_split(x) -> None:
-    assert _split(rows_of(x)) is None
+    assert split(x, np.ones(len(x)))[1] == 0.0
+    assert split(x + np.arange(len(x))[:, None], np.zeros(len(x)))[1] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_halves_are_means_and_the_gain_is_the_fall_of_the_cost(seed, dtype) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(300, 7)).astype(dtype)
+    members = np.flatnonzero(rng.random(300) < 0.5)
+    x[members[::3], 2] += 8.0
+    weight, halves = rng.random(300), np.empty((2, 7))
+    gain = halve(x, weight, members, halves)
+    rows, mass = x[members].astype(np.float64), weight[members]
+    side = np.arange(len(members)) % 3 == 0
+    means = [np.average(rows[s], axis=0, weights=mass[s]) for s in (side, ~side)]
+    found = halves[np.argsort(-halves[:, 2])]
+    assert_allclose(found, means, rtol=1e-6, atol=1e-6)
+
+    def cost(rows: np.ndarray, mass: np.ndarray) -> float:
+        return float(mass @ ((rows - np.average(rows, axis=0, weights=mass)) ** 2).sum(axis=1))
+
+    parts = cost(rows[side], mass[side]) + cost(rows[~side], mass[~side])
+    assert gain == pytest.approx(cost(rows, mass) - parts, rel=1e-6)
 
 
 def test_the_cheapest_merge_pays_for_the_best_split_by_hand() -> None:
