@@ -439,8 +439,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
             problem = replace(problem, momentum=MOMENTUM)
         if isinstance(self.init, str) and self.init != "k-means||":
-            seed = data.seeds[:1]
-            again = partial(self._sampled, data, "k-means||", seed, metric, shift, tolerance)
+            # A fixed seed: some initializations promise the same centers every time.
+            again = partial(self._sampled, data, "k-means||", (0,), metric, shift, tolerance)
             problem = replace(problem, again=again)
         return problem
 
