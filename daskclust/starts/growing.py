@@ -188,7 +188,10 @@ def draw_tries(
     extent = float(max(z.max(initial=0.0), -z.min(initial=0.0))) or 1.0
     z = np.divide(z, extent, dtype=np.float32, casting="same_kind")
     directions = _principal(z, weight, n_directions, seed) if narrow else None
-    points = z if directions is None else z @ directions
+    points = z
+    if directions is not None:
+        # In double precision: equal rows stay equal when they are rounded.
+        points = (z @ directions.astype(np.float64)).astype(np.float32)
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
     drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
     if min(map(len, drawn)) < k:
