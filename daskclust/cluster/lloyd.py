@@ -17,7 +17,7 @@ from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart,
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, Whitened
-from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
+from daskclust.kernels.nearest.kept import BYTES_A_ROW, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
