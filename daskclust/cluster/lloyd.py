@@ -16,7 +16,7 @@ from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_dist
 from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
 from daskclust.estimator.inputs import check_integer, check_missing, check_real
 from daskclust.estimator.partial_labels import PartialLabels
-from daskclust.estimator.spaces import EUCLIDEAN, Metric, Whitened
+from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.kernels.nearest.kept import BYTES_A_ROW, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
