@@ -354,7 +354,7 @@ def _arrived(client: Any, futures: list[Any]) -> None:
 
     # The limit of the time is one for each request, not for all of the data.
     retries = replace(Retries.configured(), timeout=None)
-    retries.attempts(lambda state: state.outcome.result())(wait)
+    retries.attempts()(wait)
 
 
 def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:

@@ -151,14 +151,15 @@ class Retries:
         timeout = None if patience is None else float(parse_timedelta(patience))
         return cls(count, backoff, timeout)
 
-    def attempts(self, give_up: Callable[[RetryCallState], Any]) -> Retrying:
-        """Return a caller of functions, which calls `give_up` after the last attempt."""
+    def attempts(self, give_up: Callable[[RetryCallState], Any] | None = None) -> Retrying:
+        """Return a caller of functions; after the last attempt it calls `give_up`, or raises."""
         stop: Any = stop_after_attempt(self.count + 1)
         return Retrying(
             retry=retry_if_exception(is_passing),
             stop=stop if self.timeout is None else stop | stop_after_delay(2 * self.timeout),
             wait=wait_exponential(multiplier=self.backoff, max=_LONGEST),
             retry_error_callback=give_up,
+            reraise=True,
         )
 
 

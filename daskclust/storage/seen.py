@@ -134,8 +134,8 @@ def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
     return [os.path.join(folder, array.metadata.encode_chunk_key(tuple(at))) for at in places]
 
 
-#: Keys and chunks of the arrays that this process has compared.
-_seen: set[tuple[str, bytes | None]] = set()
+#: Arrays that this process has compared, by their metadata, chunks and sampled bytes.
+_seen: set[tuple[str, bytes | None, str | None]] = set()
 #: Bytes of a list of chunks that travels with an array; where it is longer, none does.
 _MOST_PACKED = 2**16
 #: Bytes of metadata that are believed to be metadata.
@@ -197,6 +197,7 @@ class SeenFiles:
             for path in sorted(map(str, paths))
             if os.path.isabs(path) and os.path.isfile(path)
         }
+        self.key = hashlib.sha256(repr(self._found).encode()).hexdigest()
 
     def check(self) -> None:
         """Raise if this process sees other files."""
@@ -334,6 +335,10 @@ class StoredArray:
         store = redact(self.array.store)
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
+    @property
+    def _mark(self) -> tuple[str, bytes | None, str | None]:
+        return self.key, self._listed, None if self._some is None else self._some.key
+
     def _check_metadata(self) -> None:
         if self.digest is None:
             return
@@ -342,17 +347,16 @@ class StoredArray:
         except FileNotFoundError:
             found = None
         if found != self.digest:
-            _seen.discard((self.key, self._listed))
+            _seen.discard(self._mark)
             verb = "does not see" if found is None else "sees another array at"
             raise unseen(repr(self.name), verb=verb)
 
     def check(self) -> None:
         """Compare once in each process; an archive each time."""
         self._archive.check()
-        mark = self.key, self._listed
-        if mark not in _seen:
+        if self._mark not in _seen:
             self.compare()
-            _seen.add(mark)
+            _seen.add(self._mark)
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)
