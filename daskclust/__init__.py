@@ -28,49 +28,51 @@ if TYPE_CHECKING:
         SemiSupervisedKMeans as SemiSupervisedKMeans,
     )
     from daskclust.cluster.sparsekmeans import SparseKMeans as SparseKMeans
-    from daskclust.constraints import pairs_from_labels as pairs_from_labels
-    from daskclust.cube import Cube as Cube
-    from daskclust.cube import open_cube as open_cube
-    from daskclust.engine import on_iteration as on_iteration
+    from daskclust.core.constraints import pairs_from_labels as pairs_from_labels
+    from daskclust.core.engine import on_iteration as on_iteration
+    from daskclust.core.persistence.models import load as load
+    from daskclust.density.agglomerative import AgglomerativeClustering as AgglomerativeClustering
+    from daskclust.density.dbscan import DBSCAN as DBSCAN
+    from daskclust.density.hdbscan import HDBSCAN as HDBSCAN
     from daskclust.explain import match_clusters as match_clusters
     from daskclust.mixture.gaussian_mixture import GaussianMixture as GaussianMixture
     from daskclust.mixture.pckid import PCKID as PCKID
-    from daskclust.persistence.models import load as load
-    from daskclust.prototypes.label_spreading import LabelSpreading as LabelSpreading
-    from daskclust.prototypes.spectral_clustering import SpectralClustering as SpectralClustering
-    from daskclust.trees.agglomerative import AgglomerativeClustering as AgglomerativeClustering
-    from daskclust.trees.dbscan import DBSCAN as DBSCAN
-    from daskclust.trees.hdbscan import HDBSCAN as HDBSCAN
+    from daskclust.scenes import Cube as Cube
+    from daskclust.scenes import open_cube as open_cube
+    from daskclust.semisupervised.label_spreading import LabelSpreading as LabelSpreading
+    from daskclust.semisupervised.spectral_clustering import (
+        SpectralClustering as SpectralClustering,
+    )
 
 load_defaults()
 
 # Imported when first asked for: the compiled kernels, Zarr and SciPy take seconds, in which the
 # command line must already answer to Ctrl-C.
 _LATE = {
-    "AgglomerativeClustering": "daskclust.trees.agglomerative",
+    "AgglomerativeClustering": "daskclust.density.agglomerative",
     "COPKMeans": "daskclust.cluster.copkmeans",
-    "Cube": "daskclust.cube",
-    "DBSCAN": "daskclust.trees.dbscan",
+    "Cube": "daskclust.scenes",
+    "DBSCAN": "daskclust.density.dbscan",
     "DPMeans": "daskclust.cluster.dpmeans",
     "GaussianMixture": "daskclust.mixture.gaussian_mixture",
     "HierarchicalKMeans": "daskclust.cluster.hierarchical_kmeans",
-    "HDBSCAN": "daskclust.trees.hdbscan",
+    "HDBSCAN": "daskclust.density.hdbscan",
     "KMeans": "daskclust.cluster.kmeans",
-    "LabelSpreading": "daskclust.prototypes.label_spreading",
+    "LabelSpreading": "daskclust.semisupervised.label_spreading",
     "MPCKMeans": "daskclust.cluster.mpckmeans",
     "PCKID": "daskclust.mixture.pckid",
     "PCKMeans": "daskclust.cluster.pckmeans",
     "PCSKMeans": "daskclust.cluster.pcskmeans",
     "SemiSupervisedKMeans": "daskclust.cluster.semi_supervised_kmeans",
     "SparseKMeans": "daskclust.cluster.sparsekmeans",
-    "SpectralClustering": "daskclust.prototypes.spectral_clustering",
+    "SpectralClustering": "daskclust.semisupervised.spectral_clustering",
     "deduplicate": "daskclust.cluster.deduplicate",
-    "load": "daskclust.persistence.models",
+    "load": "daskclust.core.persistence.models",
     "match_clusters": "daskclust.explain",
-    "on_iteration": "daskclust.engine",
-    "open_cube": "daskclust.cube",
+    "on_iteration": "daskclust.core.engine",
+    "open_cube": "daskclust.scenes",
     "open_table": "daskclust.tables",
-    "pairs_from_labels": "daskclust.constraints",
+    "pairs_from_labels": "daskclust.core.constraints",
 }
 __all__ = sorted([*_LATE, "__version__", "datasets", "explain", "metrics", "selection"])
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from daskclust.cli import main
+from daskclust.app.cli import main
 
 # Worker processes import this module again, under another name.
 if __name__ == "__main__":

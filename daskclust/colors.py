@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
+from daskclust.core.array_types import Array, Floats, Ints
 
 # Okabe & Ito's colors, told apart with any color vision; then a few more.
 _COLORS = (

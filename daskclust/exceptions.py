@@ -55,7 +55,7 @@ class ClusterError(DaskclustError, RuntimeError):
     """A Dask cluster that has no workers, whose workers die, or that cannot be reached.
 
     A fit waits for workers for at most ``daskclust.worker-timeout`` (10 minutes by
-    default).  Meanwhile it emits a notice; see :func:`daskclust.engine.on_notice`.  The
+    default).  Meanwhile it emits a notice; see :func:`daskclust.core.engine.on_notice`.  The
     message names the checkpoint, if there is one.
     """
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Array, Floats, Ints
 from daskclust.colors import (
     N_DISTINCT,
     drawn,
@@ -19,6 +18,7 @@ from daskclust.colors import (
     rgb_bands,
     stretch,
 )
+from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.metrics import match_labels
 
 __all__ = [

@@ -22,8 +22,8 @@ except ImportError as error:
     raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
 
 from daskclust.colors import name_of
-from daskclust.cube import Cube, open_cube
-from daskclust.persistence.saveable import class_names_of
+from daskclust.core.persistence.mixin import class_names_of
+from daskclust.scenes import Cube, open_cube
 
 __all__ = ["ClusterAccessor"]
 

@@ -19,7 +19,7 @@ from helpers import spread_by_less
 from hypothesis import settings
 
 import daskclust
-from daskclust import cli
+from daskclust.app import cli
 from daskclust.testing import CountingScheduler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,7 +61,7 @@ _IMPORTED = [
     "distributed",
     "daskclust.cluster.kmeans",
     "daskclust.mixture.pckid",
-    "daskclust.prototypes.spectral_clustering",
+    "daskclust.semisupervised.spectral_clustering",
 ]
 
 # A shell's background job ignores Ctrl-C, and hands that on to the commands that tests interrupt.

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskclust.core.engine import on_notice
 from daskclust.datasets import make_hyperspectral_cube
-from daskclust.engine import on_notice
 
 __all__ = [
     "chunks_of",
@@ -111,9 +111,9 @@ def spread_by_less(patch: pytest.MonkeyPatch) -> None:
 
     Sets and trees are most of its time, and of that of predictions, for a small scene.
     """
-    from daskclust.prototypes import label_spreading, learners
+    from daskclust.semisupervised import classifiers, label_spreading
 
-    patch.setattr(learners, "_TREES", 10)
+    patch.setattr(classifiers, "_TREES", 10)
     patch.setattr(label_spreading, "_SETS", 2)
 
 

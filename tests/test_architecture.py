@@ -33,7 +33,7 @@ KNOW_DASK = {
     "tables",
 }
 #: Checks of the type and shape of what users hand in, before the engine sees it.
-KNOW_DASK_ARRAYS = {"estimator/inputs.py"}
+KNOW_DASK_ARRAYS = {"core/estimator/validation.py"}
 #: Who may import the package itself, inside functions only.
 USE_THE_WHOLE = {"__main__", "cli", "commands", "persistence"}
 
@@ -222,7 +222,7 @@ UNDOCUMENTED = {
 }
 REACHES = {"__dask_graph__", "__dask_keys__", "scheduler_info"}
 #: Asks whether a value is a collection, and gives the scheduler's report to people.
-ALLOWED_REACHES = {"persistence/schema.py", "commands/doctor.py"}
+ALLOWED_REACHES = {"core/persistence/schema.py", "app/commands/doctor.py"}
 
 
 def _reached(path: Path) -> set[str]:
@@ -239,7 +239,7 @@ def _reached(path: Path) -> set[str]:
 
 def test_only_one_module_reaches_beyond_the_api_of_dask() -> None:
     reaches = {str(path.relative_to(PACKAGE)): _reached(path) for path in MODULES.values()}
-    assert reaches.pop("engine/dask_surface.py")
+    assert reaches.pop("core/engine/private_api.py")
     wrong = {
         path: found for path, found in reaches.items() if found and path not in ALLOWED_REACHES
     }
@@ -251,9 +251,9 @@ PROMISED = {"_replace", "_asdict", "_fields", "_exit", "_getframe", "_meta"}
 #: Modules that reach beyond a public API, each with a test of what it takes; and of argparse's
 #: parser, what its subclass sees.
 SURFACES = {
-    "engine/dask_surface.py": "tests/engine/test_dask_surface.py",
-    "storage/surface.py": "tests/storage/test_surface.py",
-    "commands/console.py": "tests/commands/test_console.py",
+    "core/engine/private_api.py": "tests/core/engine/test_dask_surface.py",
+    "core/storage/private_api.py": "tests/core/storage/test_surface.py",
+    "app/commands/console.py": "tests/app/commands/test_console.py",
 }
 
 
@@ -325,8 +325,8 @@ def test_importing_the_package_starts_nothing_and_loads_no_extra() -> None:
         "assert threading.active_count() == n\n"
         # Workers import the engine with their first task, then what labels rows, and this is a
         # third of what it takes.
-        "import daskclust.engine, daskclust.kernels.starts.draws\n"
-        "import daskclust.cube, daskclust.datasets, daskclust.estimator.row_functions\n"
+        "import daskclust.core.engine, daskclust.core.kernels.draws\n"
+        "import daskclust.scenes, daskclust.datasets, daskclust.core.estimator.row_functions\n"
         "assert not {'sklearn', 'scipy.stats', 'scipy.optimize'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

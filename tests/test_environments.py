@@ -20,7 +20,7 @@ SCRIPT = """
 import numpy as np, dask.array as da, zarr
 from distributed import Client, LocalCluster
 import daskclust
-from daskclust.kernels.nearest.assign import accumulate, nearest
+from daskclust.core.kernels.nearest.assign import accumulate, nearest
 
 def main(folder):
     rng = np.random.default_rng(0)

@@ -60,7 +60,7 @@ def test_what_is_built_can_be_installed_and_runs(built: Path, kind: str, tmp_pat
         "import daskclust, pathlib\n"
         f"assert pathlib.Path(daskclust.__file__).is_relative_to({str(target)!r})\n"
         "import dask; assert dask.config.get('daskclust.persist') == 'auto'\n"
-        "from daskclust.cli import main\n"
+        "from daskclust.app.cli import main\n"
         "main(['--version'])\n"
     )
     done = subprocess.run(

@@ -9,10 +9,10 @@ from daskclust.cluster.constrained.assignment import HardConstraints, check_feas
 from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
-from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import InitWithPairs
-from daskclust.persistence.schema import Entry
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.estimator.fit_loop import OpenData, fit
+from daskclust.core.estimator.validation import InitWithPairs
+from daskclust.core.persistence.schema import Entry
 
 
 class COPKMeans(ConstrainedClusterer):

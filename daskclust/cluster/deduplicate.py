@@ -8,12 +8,18 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Bools, Floats
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
-from daskclust.engine import compute, decide_within_groups, is_dask, make_rows, working_dtype
-from daskclust.estimator.inputs import Data, check_choice, check_data, check_integer, check_real
-from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
-from daskclust.kernels.blas import one_blas_thread
+from daskclust.core.array_types import Array, Bools, Floats
+from daskclust.core.engine import compute, decide_within_groups, is_dask, make_rows, working_dtype
+from daskclust.core.estimator.transforms import EUCLIDEAN, Metric, UnitSphere
+from daskclust.core.estimator.validation import (
+    Data,
+    check_choice,
+    check_data,
+    check_integer,
+    check_real,
+)
+from daskclust.core.kernels.blas import one_blas_thread
 
 MetricName = Literal["cosine", "euclidean"]
 Keep = Literal["first", "last"]

@@ -16,20 +16,20 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._types import Array, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.engine import Rows
-from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, Step, row_labels
-from daskclust.estimator.inputs import Data, check_integer, check_real
-from daskclust.estimator.spaces import EUCLIDEAN
-from daskclust.kernels.compensated import add_pairs, add_plain
-from daskclust.kernels.dp_means import found_in_order
-from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
-from daskclust.persistence.schema import Entry, Number
-from daskclust.reduction import ASSIGN, CenterSets
-from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
-from daskclust.starts.deterministic import farthest_first_delta
+from daskclust.cluster.dpmeans_kernels import found_in_order
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.base import BaseClusterer
+from daskclust.core.estimator.fit_loop import DataAlone, FirstPass, OpenData, Step, row_labels
+from daskclust.core.estimator.transforms import EUCLIDEAN
+from daskclust.core.estimator.validation import Data, check_integer, check_real
+from daskclust.core.initialization.deterministic import farthest_first_delta
+from daskclust.core.kernels.compensated import add_pairs, add_plain
+from daskclust.core.kernels.nearest.assign import direct_distances, label_sums, nearest
+from daskclust.core.persistence.schema import Entry, Number
+from daskclust.core.reduction import ASSIGN, CenterSets
+from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+from daskclust.core.warn import warn
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Array as AnyArray
-from daskclust._types import Floats, Ints
-from daskclust._warnings import warn
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.lloyd import LloydProblem, LloydState
-from daskclust.engine import (
+from daskclust.core.array_types import Array as AnyArray
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import (
     PART,
     Grouping,
     Rows,
@@ -31,8 +30,8 @@ from daskclust.engine import (
     row_record,
     working_dtype,
 )
-from daskclust.estimator.base import BaseClusterer, warn_few_distinct
-from daskclust.estimator.fitting import (
+from daskclust.core.estimator.base import BaseClusterer, warn_few_distinct
+from daskclust.core.estimator.fit_loop import (
     DataAlone,
     FirstPass,
     OpenData,
@@ -42,7 +41,9 @@ from daskclust.estimator.fitting import (
     row_labels,
     settled,
 )
-from daskclust.estimator.inputs import (
+from daskclust.core.estimator.row_functions import check_block, check_squares
+from daskclust.core.estimator.transforms import Metric
+from daskclust.core.estimator.validation import (
     Data,
     check_choice,
     check_enough_rows,
@@ -51,14 +52,13 @@ from daskclust.estimator.inputs import (
     check_rows,
     check_weight,
 )
-from daskclust.estimator.row_functions import check_block, check_squares
-from daskclust.estimator.spaces import Metric
-from daskclust.kernels.nearest.assign import SEGMENT, label_sums
-from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
-from daskclust.persistence.schema import Array, Number
-from daskclust.reduction import Survey
-from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
-from daskclust.storage.grouped import GroupedRows, Spill
+from daskclust.core.kernels.nearest.assign import SEGMENT, label_sums
+from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
+from daskclust.core.persistence.schema import Array, Number
+from daskclust.core.reduction import Survey
+from daskclust.core.reduction.assign import LEAF_STATISTICS, LeafQuery
+from daskclust.core.storage.shuffle_files import GroupedRows, Spill
+from daskclust.core.warn import warn
 
 #: Parents whose parts are clustered between two checkpoints at least, and steps of a level at most.
 _BATCH, _STEPS = 64, 16

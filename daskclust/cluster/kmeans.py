@@ -11,11 +11,19 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from daskclust._types import Floats
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.engine import map_rows, open_rows, working_dtype
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
-from daskclust.estimator.inputs import (
+from daskclust.core.array_types import Floats
+from daskclust.core.engine import map_rows, open_rows, working_dtype
+from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds
+from daskclust.core.estimator.transforms import (
+    COVARIANCE,
+    EUCLIDEAN,
+    MeanState,
+    Metric,
+    UnitSphere,
+    Whitened,
+)
+from daskclust.core.estimator.validation import (
     Data,
     Init,
     check_choice,
@@ -27,25 +35,17 @@ from daskclust.estimator.inputs import (
     given_centers,
     is_partial,
 )
-from daskclust.estimator.spaces import (
-    COVARIANCE,
-    EUCLIDEAN,
-    MeanState,
-    Metric,
-    UnitSphere,
-    Whitened,
-)
-from daskclust.reduction import SURVEY, SurveyRequest
-from daskclust.starts.growing import SampledKMeans
-from daskclust.starts.sampled import (
+from daskclust.core.initialization.growing import SampledKMeans
+from daskclust.core.initialization.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
     improve_on_sample,
     n_survey_picks,
     sample_centers,
 )
-from daskclust.starts.samples import is_complete
-from daskclust.starts.steps import MOMENTUM
+from daskclust.core.initialization.samples import is_complete
+from daskclust.core.initialization.steps import MOMENTUM
+from daskclust.core.reduction import SURVEY, SurveyRequest
 
 
 def can_follow(model: Any) -> bool:

@@ -9,26 +9,26 @@ from typing import Annotated, Any, ClassVar, Protocol
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._types import Bools, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.engine import Carry, Rows
-from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_distinct
-from daskclust.estimator.fitting import DataAlone, OpenData, Step, best_restart, row_labels
-from daskclust.estimator.inputs import check_integer, check_missing, check_real
-from daskclust.estimator.partial_labels import PartialLabels
-from daskclust.estimator.spaces import EUCLIDEAN, Metric
-from daskclust.kernels.nearest.kept import BYTES_A_ROW, moves_of
-from daskclust.persistence.schema import Array, Entry, Number
-from daskclust.reduction import (
+from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.engine import Carry, Rows
+from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few_distinct
+from daskclust.core.estimator.fit_loop import DataAlone, OpenData, Step, best_restart, row_labels
+from daskclust.core.estimator.partial_labels import PartialLabels
+from daskclust.core.estimator.transforms import EUCLIDEAN, Metric
+from daskclust.core.estimator.validation import check_integer, check_missing, check_real
+from daskclust.core.initialization.sampled import note_start
+from daskclust.core.initialization.samples import is_large
+from daskclust.core.initialization.steps import LloydStep
+from daskclust.core.kernels.nearest.bounds import BYTES_A_ROW, moves_of
+from daskclust.core.persistence.schema import Array, Entry, Number
+from daskclust.core.reduction import (
     ASSIGN,
     CenterSets,
     ClusterStatistics,
     RowLabels,
 )
-from daskclust.reduction.assign import ASSIGN_KEPT, MovedCenters
-from daskclust.starts.sampled import note_start
-from daskclust.starts.samples import is_large
-from daskclust.starts.steps import LloydStep
+from daskclust.core.reduction.assign import ASSIGN_KEPT, MovedCenters
+from daskclust.core.warn import warn
 
 #: Bounds of rows are kept between passes for so many centers of so many features, and for centers
 #: of more features that are large together.  Of fewer, from so many products on, while centers move
@@ -124,7 +124,7 @@ class LloydProblem(DataAlone):
     centers of all restarts, (r, k, p), there. `tolerance`: squared shift of a restart's centers, up
     to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
     labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
-    distance. `momentum`: see :class:`~daskclust.starts.steps.LloydStep`. `again`: finds other
+    distance. `momentum`: see :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: finds other
     centers, (1, k, p), which replace those of a collapsed fit if their inertia is smaller.
     """
 

@@ -15,9 +15,9 @@ from daskclust.cluster.constrained.base import (
 )
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
-from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, PairPenalty, check_choice, check_real
-from daskclust.persistence.schema import Array, Entry
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.estimator.validation import InitWithPairs, PairPenalty, check_choice, check_real
+from daskclust.core.persistence.schema import Array, Entry
 
 
 class MPCKMeans(PairwiseFit, ConstrainedClusterer):

@@ -13,9 +13,9 @@ from daskclust.cluster.constrained.base import (
 )
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import PlainMeans
-from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import InitWithPairs, Missing, PairPenalty
-from daskclust.persistence.schema import Entry
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.estimator.validation import InitWithPairs, Missing, PairPenalty
+from daskclust.core.persistence.schema import Entry
 
 
 class PCKMeans(PairwiseFit, ConstrainedClusterer):

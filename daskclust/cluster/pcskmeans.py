@@ -21,15 +21,15 @@ from daskclust.cluster.constrained.updates import (
     SparseWeights,
     sparsity_bound,
 )
-from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import (
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.estimator.validation import (
     InitWithPairs,
     Missing,
     PairPenalty,
     check_choice,
     check_integer,
 )
-from daskclust.persistence.schema import Entry
+from daskclust.core.persistence.schema import Entry
 
 #: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
 _SHARE = 0.5

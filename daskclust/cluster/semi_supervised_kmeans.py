@@ -10,16 +10,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import (
     ClassClusters,
     LloydClusterer,
     LloydProblem,
     LloydState,
 )
-from daskclust.engine import Rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
-from daskclust.estimator.inputs import (
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds, fit
+from daskclust.core.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.core.estimator.validation import (
     Data,
     InitWithLabels,
     Missing,
@@ -28,14 +29,13 @@ from daskclust.estimator.inputs import (
     check_integer,
     given_centers,
 )
-from daskclust.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.core.initialization.growing import match
+from daskclust.core.initialization.sampled import cluster_few, n_survey_picks, sample_centers
+from daskclust.core.initialization.steps import found_clusters
+from daskclust.core.kernels.nearest.assign import accumulate, nearest
+from daskclust.core.persistence.schema import Array, Classes, Entry
+from daskclust.core.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
 from daskclust.exceptions import ConstraintError
-from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.persistence.schema import Array, Classes, Entry
-from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
-from daskclust.starts.growing import match
-from daskclust.starts.sampled import cluster_few, n_survey_picks, sample_centers
-from daskclust.starts.steps import found_clusters
 
 #: How the centers are sampled that no class provides.
 _SAMPLERS = {

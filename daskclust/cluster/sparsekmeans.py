@@ -13,10 +13,10 @@ from daskclust.cluster.constrained.updates import (
     SparseWeights,
     sparsity_bound,
 )
-from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.inputs import Init, Missing, check_integer
-from daskclust.persistence.schema import Entry
-from daskclust.starts.sampled import STRING_INITS
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.estimator.validation import Init, Missing, check_integer
+from daskclust.core.initialization.sampled import STRING_INITS
+from daskclust.core.persistence.schema import Entry
 
 
 class SparseKMeans(ConstrainedClusterer):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust._types import Floats, Ints
+from daskclust.core.array_types import Floats, Ints
 from daskclust.datasets._random import (
     check_finite,
     make_rows,

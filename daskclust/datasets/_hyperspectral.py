@@ -16,12 +16,12 @@ import numpy as np
 import zarr
 from numpy.typing import DTypeLike, NDArray
 
-from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.engine import compute
+from daskclust.core.storage.outputs import check_written, new_group
+from daskclust.core.storage.stored_array import StoredArray
+from daskclust.core.storage.stores import encode_fill_value, open_store
 from daskclust.datasets._random import check_finite, positive, row_normals, seed_of, stream
-from daskclust.engine import compute
-from daskclust.storage.outputs import check_written, new_group
-from daskclust.storage.seen import StoredArray
-from daskclust.storage.stores import encode_fill_value, open_store
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 

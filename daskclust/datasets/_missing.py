@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Bools, Floats
+from daskclust.core.array_types import Bools, Floats
+from daskclust.core.engine import check_shape, compute, is_dask
 from daskclust.datasets._random import seed_of, stream
-from daskclust.engine import check_shape, compute, is_dask
 from daskclust.exceptions import ChunkError
 
 _MECHANISMS = ("mcar", "mar", "nmar", "quadrants")

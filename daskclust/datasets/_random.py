@@ -13,7 +13,7 @@ from numpy.random import Generator, Philox, RandomState, SeedSequence
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from daskclust._types import Floats
+from daskclust.core.array_types import Floats
 
 # Philox yields four 64-bit numbers per counter step.  Each row gets whole steps,
 # so that jumping to a row is one `advance`.

@@ -11,11 +11,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Bools, Floats, Ints
-from daskclust.estimator.base import center_space
-from daskclust.estimator.inputs import check_same_features, data_centers
-from daskclust.estimator.spaces import UnitSphere
-from daskclust.explain._data import Labeled, model_input, open_labeled
+from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.estimator.base import center_space
+from daskclust.core.estimator.transforms import UnitSphere
+from daskclust.core.estimator.validation import check_same_features, data_centers
+from daskclust.explain._labeled_rows import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled
 from daskclust.metrics import contingency_table
 

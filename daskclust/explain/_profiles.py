@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from daskclust._types import Floats, Ints
-from daskclust.cube.pixels import questions_of
-from daskclust.engine import Carry
-from daskclust.estimator.inputs import as_percent, dominant_feature
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import Carry
+from daskclust.core.estimator.validation import as_percent, dominant_feature
+from daskclust.core.kernels.moments import merge_moments
 from daskclust.exceptions import MemoryPlanError
-from daskclust.explain._data import NOISE, NONE, Labeled, open_labeled
-from daskclust.kernels.label_profiles import choose_bins, histogram_quantiles, rank_areas
-from daskclust.kernels.moments import merge_moments
-from daskclust.plotting import draw_profiles, draw_spectra, label_colors, own_axes
-from daskclust.reduction.label_profiles import (
+from daskclust.explain._labeled_rows import NOISE, NONE, Labeled, open_labeled
+from daskclust.explain.profile_kernels import choose_bins, histogram_quantiles, rank_areas
+from daskclust.explain.profile_reductions import (
     LABEL_HISTOGRAMS,
     LABEL_SAMPLE,
     Histograms,
@@ -27,6 +25,8 @@ from daskclust.reduction.label_profiles import (
     LabelSample,
     LabelSampleRequest,
 )
+from daskclust.plotting import draw_profiles, draw_spectra, label_colors, own_axes
+from daskclust.scenes.pixels import questions_of
 
 #: Quantiles of each feature.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

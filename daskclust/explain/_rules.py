@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-from daskclust._types import Array, Bools, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.engine import as_matrix, map_rows, open_label_pairs
-from daskclust.estimator.inputs import check_integer
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.engine import as_matrix, map_rows, open_label_pairs
+from daskclust.core.estimator.validation import check_integer
+from daskclust.core.reduction.label_tables import CONTINGENCY
+from daskclust.core.warn import warn
 from daskclust.exceptions import PerformanceWarning
-from daskclust.explain._data import Labeled, open_labeled
+from daskclust.explain._labeled_rows import Labeled, open_labeled
 from daskclust.explain._profiles import Profiles, profiles_of, sample_labeled
-from daskclust.reduction.label_profiles import LabelSample
-from daskclust.reduction.label_tables import CONTINGENCY
+from daskclust.explain.profile_reductions import LabelSample
 
 #: Leaves for each cluster, and the fewest.
 _LEAVES, _FEWEST = 2, 4

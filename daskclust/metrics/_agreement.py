@@ -14,9 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix, hstack, identity
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from daskclust._types import Array, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.engine import (
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import (
     aligned_labels,
     as_label_vector,
     by_block,
@@ -26,9 +25,10 @@ from daskclust.engine import (
     open_label_pairs,
     unwrap,
 )
+from daskclust.core.kernels.pair_counts import count_label_pairs
+from daskclust.core.reduction.label_tables import CONTINGENCY
+from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.kernels.pair_counts import count_label_pairs
-from daskclust.reduction.label_tables import CONTINGENCY
 
 Counts = Ints
 #: The label of rows that have none.

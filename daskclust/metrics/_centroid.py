@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
-from daskclust._types import Floats, Ints
-from daskclust.engine import (
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import (
     Rows,
     as_label_vector,
     is_dask,
@@ -18,12 +18,12 @@ from daskclust.engine import (
     unwrap,
     working_dtype,
 )
-from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import check_integer, check_weight, fetched, without_mask
-from daskclust.kernels.moments import LabelMoments
-from daskclust.kernels.rng import draw_numbers
-from daskclust.reduction import SPREAD, Spread, SpreadRequest
-from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.estimator.validation import check_integer, check_weight, fetched, without_mask
+from daskclust.core.kernels.moments import LabelMoments
+from daskclust.core.kernels.rng import draw_numbers
+from daskclust.core.reduction import SPREAD, Spread, SpreadRequest
+from daskclust.core.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
 _MASKED = -1
 

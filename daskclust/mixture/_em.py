@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.engine import Rows
-from daskclust.estimator.fitting import DataAlone, Step
-from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.expectation import move_diagonal
-from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.fit_loop import DataAlone, Step
+from daskclust.mixture.densities import Mixtures
+from daskclust.mixture.expectation import move_diagonal
+from daskclust.mixture.reductions import EXPECTATION, MixtureStack
 
 #: Least variance, as a share of the column's: below it densities lose their digits.
 LEAST_VARIANCE = 1e-9

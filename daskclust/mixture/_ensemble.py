@@ -9,16 +9,16 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.linalg import eigh, qr, svd
 
-from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Carry, Rows, map_independent, open_rows
-from daskclust.engine.checkpoint import saved_stage, saves_stages
-from daskclust.estimator.fitting import DataAlone, Step
-from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.mixtures.densities import Mixtures, stack_models
-from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_start, features
-from daskclust.kernels.nearest.assign import nearest
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Carry, Rows, map_independent, open_rows
+from daskclust.core.engine.checkpoint import saved_stage, saves_stages
+from daskclust.core.estimator.fit_loop import DataAlone, Step
+from daskclust.core.kernels.blas import one_blas_thread
+from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
-from daskclust.reduction.mixtures import GRAM, GRAM_KEPT, GramRequest
+from daskclust.mixture.densities import Mixtures, stack_models
+from daskclust.mixture.expectation import RepeatedRows, accumulate_start, features
+from daskclust.mixture.reductions import GRAM, GRAM_KEPT, GramRequest
 
 #: Batches of members whose training a checkpoint keeps, and the least that are in one.
 _BATCHES, _LEAST_BATCH = 10, 4

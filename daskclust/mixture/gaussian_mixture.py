@@ -13,12 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Array, Floats, Ints
-from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.engine import Rows, open_rows
-from daskclust.estimator.base import map_new_rows
-from daskclust.estimator.fitting import (
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Rows, open_rows
+from daskclust.core.estimator.base import map_new_rows
+from daskclust.core.estimator.fit_loop import (
     FirstPass,
     FitPredict,
     OpenData,
@@ -28,7 +27,8 @@ from daskclust.estimator.fitting import (
     iterate,
     row_labels,
 )
-from daskclust.estimator.inputs import (
+from daskclust.core.estimator.row_functions import CheckedRows, infinite_message
+from daskclust.core.estimator.validation import (
     Data,
     check_choice,
     check_enough_rows,
@@ -38,16 +38,16 @@ from daskclust.estimator.inputs import (
     fetched,
     without_mask,
 )
-from daskclust.estimator.row_functions import CheckedRows, infinite_message
-from daskclust.kernels.mixtures.densities import Mixtures, stack_models
+from daskclust.core.initialization.sampled import sample_centers
+from daskclust.core.persistence.mixin import Saveable, check_count
+from daskclust.core.persistence.schema import Array as Stored
+from daskclust.core.persistence.schema import Covariances, Entry, Number, Plain
+from daskclust.core.reduction.survey import PARTIAL_SURVEY, SurveyRequest
+from daskclust.core.warn import warn
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
-from daskclust.mixture._fitted import MixtureFunction, observed_pass
-from daskclust.persistence.saveable import Saveable, check_count
-from daskclust.persistence.schema import Array as Stored
-from daskclust.persistence.schema import Covariances, Entry, Number, Plain
-from daskclust.reduction.mixtures import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
-from daskclust.reduction.survey import PARTIAL_SURVEY, SurveyRequest
-from daskclust.starts.sampled import sample_centers
+from daskclust.mixture.densities import Mixtures, stack_models
+from daskclust.mixture.predict import MixtureFunction, observed_pass
+from daskclust.mixture.reductions import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
 #: Of k-means, see :class:`daskclust.KMeans`.

@@ -16,11 +16,11 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
-from daskclust.estimator.base import map_new_rows
-from daskclust.estimator.fitting import (
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
+from daskclust.core.estimator.base import map_new_rows
+from daskclust.core.estimator.fit_loop import (
     FirstPass,
     FitPredict,
     OpenData,
@@ -28,7 +28,8 @@ from daskclust.estimator.fitting import (
     fit,
     open_checkpoint,
 )
-from daskclust.estimator.inputs import (
+from daskclust.core.estimator.row_functions import CheckedRows, check_block
+from daskclust.core.estimator.validation import (
     Data,
     check_choice,
     check_integer,
@@ -36,10 +37,11 @@ from daskclust.estimator.inputs import (
     check_real,
     check_rows,
 )
-from daskclust.estimator.row_functions import CheckedRows, check_block
-from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.expectation import kernel_block, project
-from daskclust.kernels.nearest.assign import nearest
+from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.persistence.mixin import Saveable, check_count
+from daskclust.core.persistence.schema import Array as Stored
+from daskclust.core.persistence.schema import Covariances, Entry, Number, Plain
+from daskclust.core.reduction import RowBlock
 from daskclust.mixture._em import Floor
 from daskclust.mixture._ensemble import (
     OVERSAMPLING,
@@ -53,11 +55,9 @@ from daskclust.mixture._ensemble import (
     pool_basis,
     train_members,
 )
-from daskclust.mixture._fitted import MixtureFunction, observed_pass
-from daskclust.persistence.saveable import Saveable, check_count
-from daskclust.persistence.schema import Array as Stored
-from daskclust.persistence.schema import Covariances, Entry, Number, Plain
-from daskclust.reduction import RowBlock
+from daskclust.mixture.densities import Mixtures
+from daskclust.mixture.expectation import kernel_block, project
+from daskclust.mixture.predict import MixtureFunction, observed_pass
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000

@@ -15,14 +15,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
-from daskclust._types import Array, Bools, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Job, Rows, open_blank
-from daskclust.estimator.fitting import draw_seeds, fit
-from daskclust.estimator.inputs import Data, check_data, check_integer
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.engine import Job, Rows, open_blank
+from daskclust.core.estimator.fit_loop import draw_seeds, fit
+from daskclust.core.estimator.validation import Data, check_data, check_integer
+from daskclust.core.persistence.models import registry
+from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.persistence.models import registry
 from daskclust.selection._grid import Selection, overrides, run_grid, selected
 
 #: Candidates that are compared by default, in the order in which they are preferred.

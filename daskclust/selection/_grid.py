@@ -13,12 +13,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._types import Array, Floats
-from daskclust.engine import Job, Rows, open_blank, run_together
-from daskclust.estimator.fitting import draw_seeds, fit
-from daskclust.estimator.inputs import Data, check_data
-from daskclust.reduction import SURVEY, SurveyRequest
-from daskclust.reduction.views import View
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.engine import Job, Rows, open_blank, run_together
+from daskclust.core.estimator.fit_loop import draw_seeds, fit
+from daskclust.core.estimator.validation import Data, check_data
+from daskclust.core.reduction import SURVEY, SurveyRequest
+from daskclust.core.reduction.row_views import View
 
 
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:

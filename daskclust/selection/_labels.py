@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Floats, Ints
-from daskclust.engine import is_dask
-from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import as_labels, check_integer
-from daskclust.estimator.partial_labels import read_labels
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import is_dask
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.estimator.partial_labels import read_labels
+from daskclust.core.estimator.validation import as_labels, check_integer
 from daskclust.exceptions import ConstraintError
-from daskclust.prototypes.asking import (
+from daskclust.semisupervised.active_learning import (
     DOUBTS,
     Cells,
     find_cells,
@@ -22,9 +22,9 @@ from daskclust.prototypes.asking import (
     influence,
     open_for_questions,
 )
-from daskclust.prototypes.graph import normalized
-from daskclust.prototypes.label_spreading import LabelSpreading
-from daskclust.prototypes.posterior import shares
+from daskclust.semisupervised.graph import normalized
+from daskclust.semisupervised.label_spreading import LabelSpreading
+from daskclust.semisupervised.predict import shares
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Job, Rows, is_dask, labeled_rows, open_rows
-from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import (
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Job, Rows, is_dask, labeled_rows, open_rows
+from daskclust.core.estimator.base import BaseClusterer
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.estimator.validation import (
     check_choice,
     check_integer,
     check_rows,
     check_values,
     check_weight,
 )
-from daskclust.kernels.linkage import cut_tree, link
+from daskclust.core.initialization.deterministic import farthest_first_delta
+from daskclust.core.kernels.linkage import cut_tree, link
+from daskclust.core.persistence.schema import saved_entries
+from daskclust.core.reduction import SPREAD, SURVEY, Spread, SpreadRequest, SurveyRequest
+from daskclust.core.reduction.row_views import UniformBox
+from daskclust.density.agglomerative import AgglomerativeClustering
 from daskclust.metrics import CentroidScores, ari_of_table, centroid_scores
-from daskclust.persistence.schema import saved_entries
-from daskclust.reduction import SPREAD, SURVEY, Spread, SpreadRequest, SurveyRequest
-from daskclust.reduction.views import UniformBox
 from daskclust.selection._grid import (
     Grid,
     Selection,
@@ -39,8 +41,6 @@ from daskclust.selection._grid import (
     survey_job,
 )
 from daskclust.selection._stability import fit_halves
-from daskclust.starts.deterministic import farthest_first_delta
-from daskclust.trees.agglomerative import AgglomerativeClustering
 
 _CENTROID = ("silhouette", "calinski_harabasz", "davies_bouldin")
 

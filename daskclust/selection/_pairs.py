@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Bools, Floats, Ints
-from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.fitting import draw_seeds
-from daskclust.estimator.inputs import check_integer
-from daskclust.prototypes.asking import (
+from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.estimator.validation import check_integer
+from daskclust.semisupervised.active_learning import (
     Answers,
     Cells,
     find_cells,
@@ -23,8 +23,8 @@ from daskclust.prototypes.asking import (
     open_for_questions,
     spread_out,
 )
-from daskclust.prototypes.graph import normalized, spread_seeds
-from daskclust.prototypes.posterior import shares
+from daskclust.semisupervised.graph import normalized, spread_seeds
+from daskclust.semisupervised.predict import shares
 
 #: How far neighborhoods reach along the graph.
 _ALPHA = 0.9

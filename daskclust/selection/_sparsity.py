@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Floats
-from daskclust.engine import Job
-from daskclust.estimator.inputs import check_choice, check_integer
-from daskclust.estimator.partial_labels import read_labels
+from daskclust.core.array_types import Floats
+from daskclust.core.engine import Job
+from daskclust.core.estimator.partial_labels import read_labels
+from daskclust.core.estimator.validation import check_choice, check_integer
+from daskclust.core.reduction import Survey
+from daskclust.core.reduction.row_views import PermutedColumns
 from daskclust.metrics import pairwise_f_score
-from daskclust.reduction import Survey
-from daskclust.reduction.views import PermutedColumns
 from daskclust.selection._grid import (
     Grid,
     Selection,

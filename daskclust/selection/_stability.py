@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 
-from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Job, is_dask, map_rows
-from daskclust.estimator.inputs import check_integer
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Job, is_dask, map_rows
+from daskclust.core.estimator.validation import check_integer
+from daskclust.core.reduction.label_tables import AGREEMENT, AgreementRequest
+from daskclust.core.reduction.row_views import Subsampled
 from daskclust.metrics import ari_of_table
-from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
-from daskclust.reduction.views import Subsampled
 from daskclust.selection._grid import Grid, open_grid
 
 #: Share of the rows that each fit sees.

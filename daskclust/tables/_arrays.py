@@ -12,11 +12,11 @@ import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
 
-from daskclust.engine import read_again
-from daskclust.storage.npy import NpyFile, is_npy
-from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import arrays_of, decode_fill_value, open_store
-from daskclust.storage.urls import redact
+from daskclust.core.engine import read_again
+from daskclust.core.storage.npy import NpyFile, is_npy
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.stored_array import as_dask
+from daskclust.core.storage.stores import arrays_of, decode_fill_value, open_store
 
 #: Names that a message lists.
 SHOWN = 30

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.storage.urls import redact
+from daskclust.core.storage.redact import redact
 
 #: Bytes of a CSV file by which its columns are known.
 HEAD_BYTES = 2**20

@@ -18,17 +18,24 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Ints
-from daskclust._warnings import warn
-from daskclust.engine import compute, number_type, parts_read_again
+from daskclust.core.array_types import Ints
+from daskclust.core.engine import compute, number_type, parts_read_again
+from daskclust.core.storage.files import matching, unanswered
+from daskclust.core.storage.npy import NewNpy, NpyOutput
+from daskclust.core.storage.outputs import (
+    Group,
+    Output,
+    check_written,
+    finite,
+    json_text,
+    new_group,
+)
+from daskclust.core.storage.redact import redact, redact_all
+from daskclust.core.storage.retry import NEVER_AGAIN, Retries, persistently
+from daskclust.core.storage.stored_array import SeenFiles, StoredArray
+from daskclust.core.storage.stores import local_path, open_store, url_options
+from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning, ReadError
-from daskclust.storage.files import matching, unanswered
-from daskclust.storage.npy import NewNpy, NpyOutput
-from daskclust.storage.outputs import Group, Output, check_written, finite, json_text, new_group
-from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
-from daskclust.storage.seen import SeenFiles, StoredArray
-from daskclust.storage.stores import local_path, open_store, url_options
-from daskclust.storage.urls import redact, redact_all
 from daskclust.tables._arrays import SHOWN, as_lists, stored_vectors
 from daskclust.tables._csv import HEAD_BYTES, Head, HeadError
 from daskclust.tables._writing import LabelsFolder, mark, write_part

@@ -11,9 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from daskclust.storage.outputs import Output, Written
-from daskclust.storage.reads import unseen
-from daskclust.storage.urls import redact
+from daskclust.core.storage.outputs import Output, Written
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.retry import unseen
 
 _MARK = "_daskclust.txt"
 _FIRST_LINE = "labels by daskclust"

@@ -1,4 +1,4 @@
-"""The laws of a :class:`~daskclust.reduction.Reduction`, as one check."""
+"""The laws of a :class:`~daskclust.core.reduction.Reduction`, as one check."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import dask
 import numpy as np
 from dask.utils import key_split
 
-from daskclust._types import Array, Floats
-from daskclust.reduction import Field, Partial, Reduction, RowBlock
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.reduction import Field, Partial, Reduction, RowBlock
 
 #: Relative to the largest value of an array: what another cut of the rows may change.
 TOLERANCE = 1e-12
@@ -166,7 +166,7 @@ def _check_shape(who: str, name: str, field: Field, array: Array) -> None:
 
 
 def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = TOLERANCE) -> None:
-    """Check the laws of a :class:`~daskclust.reduction.Merge` on some arrays.
+    """Check the laws of a :class:`~daskclust.core.reduction.Merge` on some arrays.
 
     The identity is neutral on both sides.  Merging is associative and commutative to a
     tolerance, keeps shape and type, and writes to neither array.  The merge can be
@@ -189,7 +189,7 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
     Examples
     --------
     >>> import numpy as np
-    >>> from daskclust.reduction import Field
+    >>> from daskclust.core.reduction import Field
     >>> check_merge_laws(Field((2,), "max"), [np.array([1.0, 2.0]), np.array([0.0, 5.0])])
     """
     name = field.rule.name

@@ -17,7 +17,7 @@ from _timing import Problem, middle, show_figures
 
 import daskclust
 import daskclust.cluster.constrained.assignment as soft
-from daskclust.constraints import PairwiseConstraints
+from daskclust.core.constraints import PairwiseConstraints
 
 #: Share of an iteration that the ordered pass takes, time of labels over that of pairs,
 #: seconds of a chain of a million rows, and times as fast as WekaUT's seconds, at most or least.

@@ -245,7 +245,7 @@ def start(name: str, way: str, k: int, share: float, seeds: int) -> dict[str, li
     """Return processor seconds of starts, of the first pass after them, and what fits end at."""
     from daskclust import KMeans
     from daskclust.cluster.lloyd import LloydProblem
-    from daskclust.starts import sampled
+    from daskclust.core.initialization import sampled
 
     found: dict[str, list[float]] = {"start": [], "pass": [], "fit": [], "inertia": []}
 

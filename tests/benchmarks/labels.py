@@ -47,11 +47,11 @@ from sklearn.svm import SVC
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
-from daskclust.prototypes import label_spreading, spreading
-from daskclust.prototypes.graph import normalized, spread_seeds
-from daskclust.prototypes.posterior import Balance, margins
-from daskclust.prototypes.spectral_clustering import NodeGraph
-from daskclust.prototypes.spreading import balance
+from daskclust.semisupervised import label_spreading, spreading
+from daskclust.semisupervised.graph import normalized, spread_seeds
+from daskclust.semisupervised.predict import Balance, margins
+from daskclust.semisupervised.spectral_clustering import NodeGraph
+from daskclust.semisupervised.spreading import balance
 
 FILES = {
     "salinas": "hsi_salinas_a",

@@ -15,8 +15,8 @@ import numpy as np
 from _timing import middle, print_table
 from distributed import Client, LocalCluster
 
-from daskclust.engine import open_rows
-from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.core.engine import open_rows
+from daskclust.core.reduction import ASSIGN, CenterSets
 
 #: Milliseconds that a null iteration may take.
 TARGET = 100.0

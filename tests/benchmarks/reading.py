@@ -30,9 +30,9 @@ from _timing import THREADS, middle, print_table
 from distributed import Client, LocalCluster
 
 import daskclust
-from daskclust.engine.blocks import as_matrix
-from daskclust.kernels.nearest.assign import SEGMENT, accumulate, no_statistics
-from daskclust.storage.seen import StoredArray
+from daskclust.core.engine.blocks import as_matrix
+from daskclust.core.kernels.nearest.assign import SEGMENT, accumulate, no_statistics
+from daskclust.core.storage.stored_array import StoredArray
 
 MIB = 2**20
 #: Share of a bare sum's speed that a pass is to reach.

@@ -14,7 +14,13 @@ from _timing import middle, print_table
 from distributed import Client, LocalCluster
 from simulated import simulated
 
-from daskclust.commands.bench import CostModel, Sample, measure_overhead, measure_scaling, rows_for
+from daskclust.app.commands.bench import (
+    CostModel,
+    Sample,
+    measure_overhead,
+    measure_scaling,
+    rows_for,
+)
 
 #: By how much a prediction may be wrong.
 TARGET = 0.3

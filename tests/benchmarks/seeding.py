@@ -14,9 +14,9 @@ import dask.array as da
 import numpy as np
 from _timing import Problem, print_table
 
-from daskclust.engine import open_rows
-from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowLabels, SurveyRequest
-from daskclust.starts.sampled import sample_centers
+from daskclust.core.engine import open_rows
+from daskclust.core.initialization.sampled import sample_centers
+from daskclust.core.reduction import ASSIGN, SURVEY, CenterSets, RowLabels, SurveyRequest
 
 PROBLEM = Problem(1_000_000, 50, 100)
 #: Iterations that a start may take, and ss-k-means|| over k-means||.

@@ -23,7 +23,7 @@ from pathlib import Path
 import dask
 from distributed import Client, Worker
 
-import daskclust.commands.bench  # noqa: F401 - what the workers run, once for all processes
+import daskclust.app.commands.bench  # noqa: F401 - what the workers run, once for all processes
 
 #: Workers of a process.
 EACH = 16

@@ -16,8 +16,8 @@ from clouds import load
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import open_cube
-from daskclust.prototypes.asking import open_for_questions
-from daskclust.prototypes.refit import KeptGraph
+from daskclust.app.labeling.incremental import KeptGraph
+from daskclust.semisupervised.active_learning import open_for_questions
 
 RESULTS = Path(__file__).with_suffix(".json")
 SCENES = ("salinas_a", "jasper_ridge")

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskclust import open_cube
-from daskclust.asking.learner import Learner
-from daskclust.asking.pictures import Pictures
+from daskclust.app.labeling.learner import Learner
+from daskclust.app.labeling.pictures import Pictures
 
 #: Pixels of a side, bands, classes; and bytes that the page's process may take besides.
 SIDE, BANDS, CLASSES, ROOM = 6000, 20, 8, 1.5e9

@@ -15,10 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import DPMeans
 from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
-from daskclust.engine import open_rows
+from daskclust.cluster.dpmeans_kernels import found_in_order
+from daskclust.core.engine import open_rows
+from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.exceptions import CheckpointError
-from daskclust.kernels.dp_means import found_in_order
-from daskclust.starts.deterministic import farthest_first_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 

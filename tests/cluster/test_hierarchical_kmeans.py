@@ -18,10 +18,10 @@ import daskclust
 from daskclust import HierarchicalKMeans, KMeans
 from daskclust.cluster import hierarchical_kmeans as hierarchy
 from daskclust.cluster.hierarchical_kmeans import choose_parents, give_out
-from daskclust.estimator.fitting import draw_seeds
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.storage.atomic_write import hidden_sibling
+from daskclust.core.storage.shuffle_files import GroupedRows
 from daskclust.exceptions import CheckpointError, StoreError
-from daskclust.storage.atomic import hidden_sibling
-from daskclust.storage.grouped import GroupedRows
 
 
 def rows(n: int = 3000, p: int = 6, k: int = 40, seed: int = 0, dtype: str = "float16"):

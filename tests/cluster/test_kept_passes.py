@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.cluster import lloyd
 from daskclust.cluster.lloyd import KEPT_WIDTH
-from daskclust.engine.rows import OpenRows
+from daskclust.core.engine.rows import OpenRows
 
 N, P, K = 3000, 128, 130
 

@@ -27,10 +27,10 @@ from sklearn.metrics.pairwise import euclidean_distances
 import daskclust
 from daskclust import PCKID, KMeans
 from daskclust.cluster import kmeans
-from daskclust.engine.rows import OpenRows
-from daskclust.estimator.fitting import draw_seeds
+from daskclust.core.engine.rows import OpenRows
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.persistence.models import load
 from daskclust.exceptions import CheckpointError, PerformanceWarning
-from daskclust.persistence.models import load
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 

@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import MPCKMeans, PCKMeans, pairs_from_labels
 from daskclust.cluster.constrained.iteration import RestartState
-from daskclust.constraints import PairwiseConstraints
+from daskclust.core.constraints import PairwiseConstraints
 from daskclust.datasets import make_sparse_blobs
 from daskclust.exceptions import ConstraintWarning
 

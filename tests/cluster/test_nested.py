@@ -18,12 +18,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.engine import open_rows
+from daskclust.core.engine import open_rows
+from daskclust.core.initialization.growing import SampledKMeans, grow
+from daskclust.core.initialization.samples import Sample, draw_sample
+from daskclust.core.initialization.steps import MOMENTUM, LloydStep
+from daskclust.core.reduction.assign import ClusterStatistics
 from daskclust.exceptions import MissingValuesWarning
-from daskclust.reduction.assign import ClusterStatistics
-from daskclust.starts.growing import SampledKMeans, grow
-from daskclust.starts.samples import Sample, draw_sample
-from daskclust.starts.steps import MOMENTUM, LloydStep
 from daskclust.testing.strategies import row_chunks
 
 pytestmark = pytest.mark.usefixtures("synchronous")

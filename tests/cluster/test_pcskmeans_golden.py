@@ -27,9 +27,9 @@ import daskclust.cluster.constrained.updates as sparse_loop
 from daskclust import PCSKMeans
 from daskclust.cluster.constrained.base import choose_neighborhoods
 from daskclust.cluster.constrained.iteration import ConstrainedRows
-from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import open_rows
-from daskclust.kernels.sparsity import feature_weights
+from daskclust.cluster.constrained.sparsity import feature_weights
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.engine import open_rows
 from daskclust.testing.strategies import row_chunks
 
 #: The closed-form Delta against the published bisection: SEMANTICS.md, 7.

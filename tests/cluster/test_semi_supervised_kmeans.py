@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
-from daskclust.commands._estimators import takes_labels
+from daskclust.app.commands._estimators import takes_labels
 from daskclust.exceptions import (
     CheckpointError,
     ConstraintError,

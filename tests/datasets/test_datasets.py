@@ -332,7 +332,7 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     memory = zarr.storage.MemoryStore()
     with pytest.raises(OSError, match="disk full"):
         make_hyperspectral_cube(memory, shape=(4, 4), n_bands=2)
-    from daskclust.cube import open_cube
+    from daskclust.scenes import open_cube
 
     with pytest.raises(FileNotFoundError, match="neither a Zarr group"):
         open_cube(memory)

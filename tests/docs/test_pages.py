@@ -17,7 +17,7 @@ from files import write_all
 from helpers import nearly, spread_by_less
 
 import daskclust
-from daskclust import cli
+from daskclust.app import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -48,7 +48,7 @@ def commands(text: str) -> list[list[str]]:
 #: Of 200 000 rows, read on a cluster of its own; of the fits of "from a scene to what changed".
 SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
 #: Commands that are run with the slow tests alone, by a word of theirs: this one fits a second
-#: time, to labels of which some are kept apart, as ``tests/commands/test_hold_out.py`` does.
+#: time, to labels of which some are kept apart, as ``tests/app/commands/test_hold_out.py`` does.
 APART = {"tutorials/scene-to-change.md": "--hold-out"}
 #: What pages say beside their code, and the expressions whose values it is.
 TOLD = {

@@ -16,14 +16,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Rows
-from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import FirstPass, OpenData, Step, draw_seeds, fit, row_labels
-from daskclust.estimator.inputs import Data, check_enough_rows, check_integer, check_real
-from daskclust.estimator.spaces import EUCLIDEAN
-from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.nearest.assign import label_sums, nearest
-from daskclust.persistence.schema import Entry, Number
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.base import BaseClusterer
+from daskclust.core.estimator.fit_loop import FirstPass, OpenData, Step, draw_seeds, fit, row_labels
+from daskclust.core.estimator.transforms import EUCLIDEAN
+from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer, check_real
+from daskclust.core.kernels.compensated import sum_terms
+from daskclust.core.kernels.nearest.assign import label_sums, nearest
+from daskclust.core.persistence.schema import Entry, Number
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
 Float = NDArray[np.float64]

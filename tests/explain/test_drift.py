@@ -5,8 +5,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 import daskclust
+from daskclust.core.persistence.mixin import merge_classes
 from daskclust.explain import drift
-from daskclust.persistence.saveable import merge_classes
 
 
 def _sets():

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import daskclust
 from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 from daskclust.explain import profiles
-from daskclust.explain._data import open_labeled
+from daskclust.explain._labeled_rows import open_labeled
 from daskclust.explain._profiles import profiles_of, sample_labeled
 from daskclust.plotting import new_figure
 

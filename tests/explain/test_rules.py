@@ -9,11 +9,11 @@ import pytest
 from sklearn.datasets import load_wine
 
 import daskclust
-from daskclust.estimator import row_functions
+from daskclust.app.report.sections import explained_page
+from daskclust.core.estimator import row_functions
+from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.exceptions import PerformanceWarning
 from daskclust.explain import explained, rules
-from daskclust.kernels.nearest.assign import nearest
-from daskclust.report.sections import explained_page
 
 
 def test_fidelity_is_that_of_the_tree_over_all_rows():

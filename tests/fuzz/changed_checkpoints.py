@@ -13,7 +13,7 @@ import pytest
 from mutations import change_array, change_json
 from test_damaged_checkpoints import FITS, X, labels_of, parts_of, stopped
 
-from daskclust.engine import checkpoint
+from daskclust.core.engine import checkpoint
 
 __all__ = ["change_checkpoint", "make_checkpoints"]
 

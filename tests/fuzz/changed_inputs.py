@@ -28,7 +28,7 @@ import yaml
 import zarr
 
 import daskclust
-from daskclust import cli
+from daskclust.app import cli
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persistence"))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 
 from daskclust import KMeans, metrics
+from daskclust.core.kernels.moments import label_moments, merge_label_moments, own_and_other
+from daskclust.core.kernels.pair_counts import count_label_pairs, merge_label_pairs
 from daskclust.exceptions import ChunkError
-from daskclust.kernels.moments import label_moments, merge_label_moments, own_and_other
-from daskclust.kernels.pair_counts import count_label_pairs, merge_label_pairs
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 

@@ -20,12 +20,12 @@ import daskclust.cluster.kmeans as kmeans
 import daskclust.mixture._ensemble as spectrum
 from daskclust import PCKID
 from daskclust.cluster.lloyd import LloydProblem
+from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.datasets import make_sparse_blobs, remove_values
 from daskclust.exceptions import CheckpointError
-from daskclust.kernels.mixtures.expectation import accumulate_mixtures
-from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize
 from daskclust.mixture._ensemble import Member, Pool, train_member
+from daskclust.mixture.expectation import accumulate_mixtures
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.mixture.densities import Mixtures
 
 __all__ = ["Expectation", "conditional", "expectation", "posteriors"]
 

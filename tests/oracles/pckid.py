@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import PCKID
-from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.mixture.densities import Mixtures
 from oracles.mixtures import posteriors
 
 __all__ = ["dense_embedding", "dense_kernel", "members"]

@@ -24,7 +24,7 @@ from daskclust import (
     datasets,
     metrics,
 )
-from daskclust.kernels.rng import permuted_rows, uniform_rows
+from daskclust.core.kernels.rng import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
 from daskclust.selection._grid import one_standard_error, open_grid
 from daskclust.testing import CountingScheduler

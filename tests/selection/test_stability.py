@@ -10,11 +10,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import KMeans, SpectralClustering
-from daskclust.engine import open_rows
-from daskclust.kernels.rng import row_uniforms
-from daskclust.reduction import RowBlock
-from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
-from daskclust.reduction.views import Subsampled
+from daskclust.core.engine import open_rows
+from daskclust.core.kernels.rng import row_uniforms
+from daskclust.core.reduction import RowBlock
+from daskclust.core.reduction.label_tables import AGREEMENT, AgreementRequest
+from daskclust.core.reduction.row_views import Subsampled
 from daskclust.selection import choose_n_clusters, stability
 
 N = 400
@@ -62,9 +62,9 @@ def test_a_fit_sees_its_half_only() -> None:
     """A fit to a half equals the fit to its rows with weight 1 and all others with 0."""
     x = blobs()
     kept = row_uniforms(7, 0, 0, N) <= 0.5
-    from daskclust.engine import Job, run_together
-    from daskclust.estimator.fitting import fit
-    from daskclust.estimator.inputs import Data
+    from daskclust.core.engine import Job, run_together
+    from daskclust.core.estimator.fit_loop import fit
+    from daskclust.core.estimator.validation import Data
 
     def of_half(rows):
         return fit(KMeans(5, random_state=1), Data(x).through(rows))

@@ -17,11 +17,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import LabelSpreading, open_cube
-from daskclust.engine import open_rows
+from daskclust.core.engine import open_rows
+from daskclust.core.reduction.connectivity import CELLS, CellRequest
 from daskclust.exceptions import ConstraintError
-from daskclust.prototypes.asking import foresee, influence, spread_out
-from daskclust.reduction.connectivity import CELLS, CellRequest
 from daskclust.selection import expected_gain, suggest_labels
+from daskclust.semisupervised.active_learning import foresee, influence, spread_out
 from daskclust.testing import CountingScheduler
 
 pytestmark = [

@@ -12,8 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import PCKMeans, PCSKMeans, SpectralClustering, open_cube
 from daskclust.exceptions import ConstraintError
-from daskclust.prototypes.asking import Answers, expected_questions, normalized_uncertainty
 from daskclust.selection import suggest_pairs
+from daskclust.semisupervised.active_learning import (
+    Answers,
+    expected_questions,
+    normalized_uncertainty,
+)
 from daskclust.testing import CountingScheduler
 
 N = 800

@@ -16,11 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from daskclust._types import Bools, Floats, Ints
-from daskclust.cluster.constrained.iteration import ConstrainedRows
-from daskclust.constraints import PairwiseConstraints, pairs_by_row
-from daskclust.exceptions import ConstraintError
-from daskclust.kernels.constraints.groups import (
+from daskclust.cluster.constrained.groups import (
     color,
     greedy,
     improve,
@@ -28,7 +24,11 @@ from daskclust.kernels.constraints.groups import (
     smallest_last,
     solve_small,
 )
-from daskclust.kernels.constraints.pairs import (
+from daskclust.cluster.constrained.iteration import ConstrainedRows
+from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.constraints import PairwiseConstraints, pairs_by_row
+from daskclust.core.kernels.nearest.assign import observed_pair_boxes
+from daskclust.core.kernels.pairs import (
     ImpliedPairs,
     Penalty,
     Violations,
@@ -39,9 +39,9 @@ from daskclust.kernels.constraints.pairs import (
     pair_costs,
     pair_lengths,
 )
-from daskclust.kernels.nearest.assign import observed_pair_boxes
-from daskclust.reduction import Survey
-from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
+from daskclust.core.reduction import Survey
+from daskclust.core.reduction.survey import HEAVIEST, LOG_LARGEST
+from daskclust.exceptions import ConstraintError
 
 
 @dataclass(frozen=True, eq=False)

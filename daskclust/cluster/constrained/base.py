@@ -9,9 +9,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from daskclust._types import Floats, Ints
-from daskclust._warnings import warn
 from daskclust.cluster.constrained.assignment import SoftConstraints
+from daskclust.cluster.constrained.groups import agreeing_components
 from daskclust.cluster.constrained.iteration import (
     ConstrainedLloyd,
     ConstrainedRows,
@@ -22,10 +21,11 @@ from daskclust.cluster.constrained.iteration import (
     Starts,
 )
 from daskclust.cluster.constrained.updates import within_scatter
-from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Rows
-from daskclust.estimator.base import BaseClusterer, note_observed, warn_few_distinct
-from daskclust.estimator.fitting import (
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few_distinct
+from daskclust.core.estimator.fit_loop import (
     FirstPass,
     Fittable,
     OpenData,
@@ -34,7 +34,8 @@ from daskclust.estimator.fitting import (
     iterate,
     row_labels,
 )
-from daskclust.estimator.inputs import (
+from daskclust.core.estimator.transforms import EUCLIDEAN
+from daskclust.core.estimator.validation import (
     Data,
     check_choice,
     check_enough_rows,
@@ -43,24 +44,23 @@ from daskclust.estimator.inputs import (
     check_real,
     given_centers,
 )
-from daskclust.estimator.spaces import EUCLIDEAN
-from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.groups import agreeing_components
-from daskclust.kernels.constraints.pairs import Penalty, pair_lengths, violated_pairs
-from daskclust.kernels.nearest.assign import (
-    direct_distances,
-    label_sums,
-    observed_label_sums,
-)
-from daskclust.kernels.starts.draws import draw_apart
-from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
-from daskclust.reduction import RowLabels, Survey
-from daskclust.starts.sampled import (
+from daskclust.core.initialization.sampled import (
     STRING_INITS,
     n_survey_picks,
     note_start,
     sample_centers,
 )
+from daskclust.core.kernels.draws import draw_apart
+from daskclust.core.kernels.nearest.assign import (
+    direct_distances,
+    label_sums,
+    observed_label_sums,
+)
+from daskclust.core.kernels.pairs import Penalty, pair_lengths, violated_pairs
+from daskclust.core.persistence.schema import VIOLATIONS, Classes, Entry, Number
+from daskclust.core.reduction import RowLabels, Survey
+from daskclust.core.warn import warn
+from daskclust.exceptions import ConstraintWarning
 
 E = TypeVar("E", bound=Fittable)
 #: Of the k-means|| start: enough for a start that is refined anyway.

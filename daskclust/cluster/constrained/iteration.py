@@ -16,21 +16,21 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from daskclust._types import Array, Floats, Ints
-from daskclust._warnings import warn
-from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Rows
-from daskclust.estimator.fitting import Step, best_restart
-from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.pairs import Penalty, Violations
-from daskclust.kernels.nearest.assign import (
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.constraints import PairwiseConstraints
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.fit_loop import Step, best_restart
+from daskclust.core.initialization.steps import found_clusters, relocate_empty
+from daskclust.core.kernels.nearest.assign import (
     direct_distances,
     label_sums,
     observed_label_sums,
     off_center,
 )
-from daskclust.reduction import ASSIGN, CenterSets, Clusters
-from daskclust.starts.steps import found_clusters, relocate_empty
+from daskclust.core.kernels.pairs import Penalty, Violations
+from daskclust.core.reduction import ASSIGN, CenterSets, Clusters
+from daskclust.core.warn import warn
+from daskclust.exceptions import ConstraintWarning
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._types import Floats
-from daskclust._warnings import warn
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.iteration import AssignmentRule, Iteration, RestartState
-from daskclust.estimator.inputs import check_real
-from daskclust.kernels.constraints.pairs import Violations
-from daskclust.kernels.sparsity import between_scores, feature_weights
-from daskclust.persistence.schema import Array, Entry
-from daskclust.reduction import Survey
+from daskclust.cluster.constrained.sparsity import between_scores, feature_weights
+from daskclust.core.array_types import Floats
+from daskclust.core.estimator.validation import check_real
+from daskclust.core.kernels.pairs import Violations
+from daskclust.core.persistence.schema import Array, Entry
+from daskclust.core.reduction import Survey
+from daskclust.core.warn import warn
 
 #: Number of iterations, or of rounds with other feature weights, before restarts are compared.
 _COMPARED_PASSES, _COMPARED_ROUNDS = 5, 2

@@ -1,0 +1,1 @@
+"""The command line, the report and the labeling page."""

@@ -1,0 +1,192 @@
+"""The command ``daskclust``.
+
+Each command is a module with a function ``add_command(commands)``, which adds a
+parser, and ``_run``, which takes the options and returns the exit code.
+Progress goes to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2
+wrong usage; 130, 143 and 129 ended by Ctrl-C, SIGTERM and SIGHUP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from daskclust.app.commands.signals import Stopped, asked_to_end, handled
+from daskclust.core.storage.redact import redact
+from daskclust.exceptions import DaskclustError
+
+__all__ = ["main"]
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+#: Bytes of results that are kept until the end.
+_BUFFERED = 2**20
+
+#: Modules of ``daskclust.app.commands`` by their name, with the line of ``daskclust --help``.
+_COMMANDS = {
+    "demo": "cluster a synthetic hyperspectral scene, from Zarr to Zarr",
+    "fit": "cluster the pixels of a cube, or the rows of a table",
+    "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
+    "explain": "say what each cluster of a saved model is",
+    "rename": "give the classes of a saved model other names, and join some",
+    "compare": "say what changed from one label map to another",
+    "inspect": "describe a cube, a table, a label map or a model",
+    "doctor": "check versions, threads, memory, and who sees a cube",
+    "bench": "measure how a cluster scales, or how fast a cube is read",
+    "suggest": "say which pixels to label next",
+    "label": "answer questions in a browser, get the map",
+}
+
+#: Errors of data, files and clusters: told in one line.
+_EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
+#: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
+_LIBRARIES = set(
+    "aiohttp azure botocore distributed fsspec gcsfs google s3fs ssl urllib3 yarl zarr".split()
+)
+#: More about errors whose own text does not help, by the name of their class.
+_HINTS = {
+    "KilledWorker": "Workers died, most likely of memory: see --dry-run, use smaller --chunks or "
+    "fewer and larger workers.",
+    **dict.fromkeys(
+        ("CancelledError", "FutureCancelledError", "FuturesCancelledError"),
+        "The cluster was closed or the connection to its scheduler was lost.",
+    ),
+    "CommClosedError": "The connection to the scheduler was lost.",
+}
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of the command that is named: the modules of all of them take seconds."""
+    from daskclust._version import __version__
+    from daskclust.app.commands.console import Parser, did_you_mean
+    from daskclust.app.commands.contradictions import contradiction
+
+    parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
+    parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
+        parser.error(
+            f"no command {arguments[0]!r}; there are {', '.join(_COMMANDS)}."
+            f"{did_you_mean(arguments[0], _COMMANDS)}"
+        )
+    named = next((word for word in arguments if word in _COMMANDS), None)
+    if named is not None and named == arguments[0] and (problem := contradiction(arguments)):
+        commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
+    for name, text in _COMMANDS.items():
+        if name == named:
+            module = importlib.import_module(f"daskclust.app.commands.{name}")
+            module.add_command(commands)
+            one = commands.choices[name]
+            one.set_defaults(run=module._run, parser=one)
+        else:
+            commands.add_parser(name, help=text)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on arguments, by default those of the process; return the exit code."""
+    is_program = argv is None
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if is_program:
+        _open_streams()
+    if is_program and isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that a terminal cannot show is no reason to fail when all is done.  Buffered also
+        # with PYTHONUNBUFFERED: what cannot be written is told once, at the end.
+        number, encoding = sys.stdout.fileno(), sys.stdout.encoding
+        sys.stdout = open(number, "w", _BUFFERED, encoding, "backslashreplace", closefd=False)
+    try:
+        with handled(is_program=is_program), warnings.catch_warnings():
+            # One line, without the place in the library.
+            warnings.showwarning = lambda message, *_, **__: _tell(f"warning: {redact(message)}")
+            code = _run(arguments, is_program)
+            return _all_told(code) if is_program else code
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
+
+
+def _open_streams() -> None:
+    """Open standard streams that are closed: outputs opened next would take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free; processes that are started have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+def _all_told(code: int) -> int:
+    """Fail where results cannot be written; Python would say so after the end, in its words."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _tell(f"error: results cannot be written to standard output ({error.strerror}).")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def _run(arguments: list[str], is_program: bool) -> int:
+    try:
+        parser = _parser(arguments)
+        options = parser.parse_args(arguments)
+        options.arguments = arguments[1:]
+        return int(options.run(options))
+    except SystemExit as stop:  # argparse has printed help, the version or what is wrong
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
+    except BaseException as error:  # CancelledError is no Exception
+        asked = asked_to_end()
+        if asked is not None:  # modules in C that are being imported make another error of it
+            return _stopped(asked)
+        if not _is_expected(error):
+            if not is_program:
+                raise
+            print(redact(traceback.format_exc()), file=sys.stderr)
+        _tell(f"error: {_one_line(error)}")
+        return FAILED
+
+
+def _stopped(stop: KeyboardInterrupt) -> int:
+    # At the end of the program Python complains about coroutines that were not awaited.
+    warnings.simplefilter("ignore")
+    if not isinstance(stop, Stopped):
+        _tell("interrupted")
+        return INTERRUPTED
+    _tell(stop.word)
+    return stop.code
+
+
+def _is_expected(error: BaseException) -> bool:
+    kind = type(error)
+    of_library = kind.__module__.split(".")[0] in _LIBRARIES
+    return isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or of_library
+
+
+def _one_line(error: BaseException) -> str:
+    # The text of a KeyError is the repr of its message.
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    found = " ".join(redact(text).split()) or type(error).__name__
+    # Sentences of libraries inside of ours bring their own period.
+    found = re.sub(r"(?<=[^\s./])\.(?:\.|;)(?=\s|$)", lambda two: two[0][-1], found)
+    hint = _HINTS.get(type(error).__name__)
+    return found if hint is None else f"{found.rstrip('.')}. {hint}"
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # a terminal that is gone
+        print(f"daskclust: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

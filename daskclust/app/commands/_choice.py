@@ -1,0 +1,115 @@
+"""``--choose-by-pairs``: the estimator of a fit is chosen by pairs left out."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskclust.app.commands._estimators import settings_of
+from daskclust.cluster.pcskmeans import PCSKMeans
+from daskclust.selection import Selection, choose_by_pairs
+
+#: Options that the choice does not support, and the reason.
+_REFUSED = {
+    "labels": "it compares estimators by pairs alone; give known classes with --truth",
+    "label_column": "it compares estimators by pairs alone; give known classes with --truth",
+    "checkpoint": "its fits share their passes and have no checkpoint",
+}
+
+
+class ChoiceByPairs:
+    """Stands for the estimator of a job until pairs have chosen one."""
+
+    def __init__(self, n_clusters: int, seed: int) -> None:
+        self.n_clusters = n_clusters
+        self.seed = seed
+        self.found: Selection | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the fit with the most passes, for the plan of a job."""
+        params = PCSKMeans(self.n_clusters, random_state=self.seed).get_params(deep)
+        # All fits share their passes, and none has a checkpoint.
+        del params["checkpoint"]
+        return params
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        must_link_weight: Any = None,
+        cannot_link_weight: Any = None,
+    ) -> Any:
+        """Return the estimator that was chosen, fitted to all pairs."""
+        self.found = choose_by_pairs(
+            None,
+            X,
+            must_link,
+            cannot_link,
+            n_clusters=self.n_clusters,
+            must_link_weight=must_link_weight,
+            cannot_link_weight=cannot_link_weight,
+            random_state=self.seed,
+        )
+        return self.found.one_se_estimator
+
+    def scores(self) -> list[dict[str, Any]]:
+        """Return the candidates with their scores as JSON values, the best first."""
+        assert self.found is not None
+        found = self.found
+        order = np.argsort(-np.nan_to_num(found.scores, nan=-1.0), kind="stable")
+        return [
+            {
+                "candidate": str(found.grid[at]),
+                "score": _number(found.scores[at]),
+                "standard_error": _number(found.standard_errors[at]),
+                "chosen": bool(at == found.one_se_index),
+            }
+            for at in order.tolist()
+        ]
+
+
+def make_choice(options: argparse.Namespace) -> ChoiceByPairs:
+    """Return the choice that the options describe; wrong usage ends the program."""
+    error = options.parser.error
+    for name, why in _REFUSED.items():
+        if getattr(options, name) is not None:
+            error(f"--choose-by-pairs does not support --{name.replace('_', '-')}: {why}")
+    named = options.estimator != options.parser.get_default("estimator")
+    own = ["--estimator"] * named + [f"--set {name}" for name in settings_of(options)]
+    if own:
+        error(
+            f"--choose-by-pairs does not support {own[0]}: it compares several estimators with "
+            "their default parameters"
+        )
+    if options.must_link is None and options.cannot_link is None:
+        error("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")
+    count = options.n_clusters
+    if count is None:
+        error("--choose-by-pairs needs the number of clusters: --n-clusters K")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        error(f"--n-clusters must be an integer of at least 1, got {count!r}")
+    return ChoiceByPairs(count, options.seed)
+
+
+def _number(value: float) -> float | None:
+    """Return a number; JSON has no NaN."""
+    return None if np.isnan(value) else float(value)
+
+
+def choice_as_text(candidates: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each candidate."""
+    width = max(len(one["candidate"]) for one in candidates)
+    lines = []
+    for one in candidates:
+        score, error = one["score"], one["standard_error"]
+        shown = "failed" if score is None else f"{score:.3f}"
+        shown += "" if error is None else f" +- {error:.3f}"
+        mark = "  chosen" if one["chosen"] else ""
+        lines.append(f"          {one['candidate']:<{width}}  {shown}{mark}")
+    return [f"Pairs     {lines[0].strip()}", *lines[1:]]

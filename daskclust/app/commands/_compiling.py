@@ -1,0 +1,95 @@
+"""Compile the kernels in advance: for an image, or before a node takes work."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from daskclust.app.commands.console import Progress
+
+#: Rows, features and clusters of the fits: each choice of the kernels occurs.
+_ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
+
+
+def _fit_all(x: Any, k: int) -> None:
+    """Make fits that between them reach all kernels."""
+    import daskclust as d
+
+    few = np.full(len(x), -1)
+    few[: 4 * k] = np.arange(4 * k) % k
+    pairs: dict[str, Any] = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 2], [1, 4]]}
+    missing = x.copy()
+    missing[::3, 0] = np.nan
+    common: dict[str, Any] = {"random_state": 0, "max_iter": 3}
+
+    def fit(model: Any, data: Any, *args: Any, **more: Any) -> None:
+        model.fit(data, *args, **more).predict(data)
+
+    fit(d.KMeans(k, **common), x)
+    fit(d.KMeans(k, init="k-means++", **common), x, sample_weight=np.ones(len(x)))
+    fit(d.SemiSupervisedKMeans(k, **common), x, few)
+    fit(d.SparseKMeans(k, **common), x)
+    fit(d.PCKMeans(k, **common), x, few, **pairs)
+    fit(d.MPCKMeans(k, **common), x, **pairs)
+    fit(d.PCSKMeans(k, **common), x, few, **pairs)
+    fit(d.COPKMeans(k, **common), x, **pairs)
+    fit(d.DPMeans(n_clusters_hint=k, max_iter=3), x)
+    fit(d.LabelSpreading(random_state=0), x, few)
+    for kind in ("diag", "full"):
+        fit(d.GaussianMixture(2, covariance_type=kind, **common), missing)
+    for init in ("maximin", "dkm++", "robin"):
+        fit(d.KMeans(k, init=init, **common), x)
+    fit(d.HierarchicalKMeans((2, 2), random_state=0), x)
+    fit(d.SpectralClustering(2, n_prototypes=50, random_state=0), x)
+    fit(d.AgglomerativeClustering(2, random_state=0), x)
+    fit(d.HDBSCAN(random_state=0), x)
+    d.DBSCAN().fit(x[:, :3]).score_samples(x[:, :3])
+    d.deduplicate(x, threshold=0.9, random_state=0)
+    ensemble = d.PCKID(2, n_initializations=2, max_components=3, n_init=2, random_state=0)
+    fit(ensemble, missing)
+
+
+def _kernels() -> dict[str, Any]:
+    """Compiled functions of the package, by name."""
+    return {
+        f"{name}.{key}": value
+        for name, module in list(sys.modules.items())
+        if name.startswith("daskclust.core.kernels")
+        for key, value in vars(module).items()
+        if hasattr(value, "py_func") and hasattr(value, "stats")
+    }
+
+
+def compile_all() -> dict[str, Any]:
+    """Compile the kernels by fits of a few hundred rows; return counts and folders of the cache."""
+    began = time.perf_counter()
+    progress = Progress()
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        # A few hundred rows of noise seldom converge.
+        warnings.simplefilter("ignore")
+        for dtype in (np.float32, np.float64):
+            for p, k in _SHAPES:
+                x = rng.normal(size=(_ROWS, p)).astype(dtype)
+                with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
+                    _fit_all(x, k)
+    stats = [kernel.stats for kernel in _kernels().values()]
+    return {
+        "kernels": len(stats),
+        "compiled": sum(sum(found.cache_misses.values()) for found in stats),
+        "from_cache": sum(sum(found.cache_hits.values()) for found in stats),
+        "folders": sorted({found.cache_path for found in stats if found.cache_path}),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def as_text(found: dict[str, Any]) -> list[str]:
+    return [
+        f"Kernels   {found['compiled']} compiled, {found['from_cache']} from the cache, in "
+        f"{found['seconds']:.1f} s",
+        *(f"Cache     {folder}" for folder in found["folders"]),
+    ]

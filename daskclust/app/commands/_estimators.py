@@ -1,0 +1,293 @@
+"""Estimators on the command line, and their parameters by ``--set NAME=VALUE``."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sklearn.utils import get_tags
+
+from daskclust.app.commands.console import Parser, did_you_mean, one_of, seed
+from daskclust.core.persistence.models import registry
+
+#: Parameters that have a flag of their own.
+_FLAGS = {
+    "random_state": "--seed",
+    "checkpoint": "--checkpoint",
+    "n_clusters": "--n-clusters",
+    "n_components": "--n-clusters",
+}
+#: Further names of estimators.
+_OTHER_WORDS = {
+    "hierarchical-kmeans": "HierarchicalKMeans",
+    "label-spreading": "LabelSpreading",
+    "spectral": "SpectralClustering",
+    "ward": "AgglomerativeClustering",
+}
+#: Numbers of clusters, which have to be given.
+_COUNTS = ("n_clusters", "n_components")
+#: Parameters without a useful default, and what to say where they are missing.
+_NEEDED = {
+    "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
+    "n_components": "the number of components: --n-clusters K",
+    "delta": "the cost of a cluster, --set delta=VALUE, or about how many clusters you want, "
+    "--set n_clusters_hint=K",
+}
+
+
+def add_estimator_arguments(parser: Parser) -> None:
+    """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
+
+    The help lists the estimators; with ``--estimator NAME`` it lists the parameters of one.
+    """
+    classes, words = registry(), _by_word()
+    easier = {name: word for word, name in _OTHER_WORDS.items()}
+    names = sorted(easier.get(name, name.lower()) for name in classes)
+    group = parser.add_argument_group(
+        "estimator",
+        textwrap.fill(
+            f"Names: {', '.join(names)}. Description, parameters and defaults of one: "
+            "daskclust fit --estimator NAME --help",
+            76,
+        ),
+    )
+    group.add_argument(
+        "--estimator",
+        type=lambda text: one_of(*sorted(words))(text.lower()),
+        default="kmeans",
+        metavar="NAME",
+        help="(default: kmeans)",
+    )
+    group.add_argument(
+        "--n-clusters",
+        type=_value,
+        metavar="K",
+        help="number of clusters or components; needed where it is a parameter",
+    )
+    group.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another parameter of the estimator, as in --set tol=1e-3; may be repeated",
+    )
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="fixes the result (default: 0)"
+    )
+    parser.help_for = _help_for
+
+
+def _help_for(arguments: Sequence[str]) -> str | None:
+    """Return the page about the estimator that the arguments name, if they do."""
+    finder = Parser(add_help=False)
+    finder.add_argument("--estimator")
+    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
+    kind = _by_word().get((named or "").lower())
+    return None if kind is None else page_of(named.lower(), kind, registry())
+
+
+def _by_word() -> dict[str, type]:
+    classes = registry()
+    words = {name.lower(): kind for name, kind in classes.items()}
+    return words | {word: classes[name] for word, name in _OTHER_WORDS.items()}
+
+
+def _value(text: str) -> Any:
+    """Read a number, true, false, none, JSON list or word.
+
+    >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
+    [7, 0.0001, None, [[1, 2]], 'k-means++']
+    """
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for read in (int, float, json.loads):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``.
+
+    >>> _setting("max-iter=7"), _setting("init=k-means++")
+    (('max_iter', 7), ('init', 'k-means++'))
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not (equals and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=VALUE, as in tol=1e-3")
+    if name in _FLAGS:
+        raise argparse.ArgumentTypeError(f"{name} has a flag of its own: use {_FLAGS[name]}")
+    return name, _value(value.strip())
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters that ``--set`` gives; of one name the last."""
+    return dict(options.set)
+
+
+def make_estimator(options: argparse.Namespace) -> Any:
+    """Make the estimator that the options describe; wrong usage ends the program."""
+    kind: Any = _by_word()[options.estimator]
+    params = kind().get_params(deep=False)
+    given = settings_of(options)
+    foreign = sorted(given.keys() - params.keys())
+    if foreign:
+        name = foreign[0]
+        owners = [
+            other for other, found in registry().items() if name in found().get_params(deep=False)
+        ]
+        names = sorted(params.keys() - _FLAGS.keys())
+        options.parser.error(
+            f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."
+            + (
+                f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
+                * bool(owners)
+            )
+            + did_you_mean(name, names)
+        )
+    if not isinstance(given.get("init", ""), str):
+        options.parser.error(f"init must be the name of an initialization, got {given['init']!r}")
+    if options.n_clusters is not None:
+        count = next((name for name in _COUNTS if name in params), None)
+        if count is None:
+            options.parser.error(f"{kind.__name__} has no number of clusters: omit --n-clusters")
+        given[count] = options.n_clusters
+    if "random_state" in params:
+        given["random_state"] = options.seed
+    model = kind(**given)
+    try:
+        model._check_parameters()
+    except (TypeError, ValueError) as error:
+        options.parser.error(str(error))
+    for name, why in _NEEDED.items():
+        alone = name == "delta" and "n_clusters_hint" in given
+        alone |= name == "n_clusters" and given.get("distance_threshold") is not None
+        # Where the default is None, the number is optional; delta has no default.
+        needed = name in params and (name == "delta" or params[name] is not None)
+        if needed and name not in given and not alone:
+            options.parser.error(f"{kind.__name__} needs {why}")
+    if needs_labels(model) and options.labels is None and options.label_column is None:
+        options.parser.error(
+            f"{kind.__name__} learns from labels: give some with --labels (of a table: "
+            "--label-column), or take an estimator that needs none"
+        )
+    return model
+
+
+def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
+    """Refuse more clusters than there can be rows, before anything is read."""
+    for name in _COUNTS:
+        count = params.get(name)
+        if isinstance(count, int) and count > most:
+            raise ValueError(
+                f"--n-clusters is {count}, and there are {most} {unit} at most; expected no more."
+            )
+
+
+def needs_labels(model: Any) -> bool:
+    """Return True if ``fit`` requires partial labels."""
+    return bool(get_tags(model).target_tags.required)
+
+
+def takes_labels(model: Any) -> bool:
+    parameters = inspect.signature(model.fit).parameters
+    optional = "must_link" in parameters or getattr(model, "_uses_labels", False)
+    # A choice among estimators has no tags.
+    return optional or needs_labels(model)
+
+
+_SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
+_DEFAULT = re.compile(r",? ?default ?= ?.*$")
+#: A description that stands elsewhere.
+_ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
+
+
+def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, tuple[str, str]]:
+    """Return the type, without default, and the text of the parameters in a class's docstring.
+
+    `others` are the classes that "As in :class:`Name`" leads to.
+
+    >>> import daskclust
+    >>> parameters_of(daskclust.KMeans, {})["max_iter"]
+    ('int', 'Maximum number of iterations.')
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for names, head, body in _entries(kind):
+        there = _ELSEWHERE.fullmatch(body)
+        other = None if there is None else others.get(there[1])
+        elsewhere = {} if other in (None, kind) else parameters_of(other, others)
+        for name in names:
+            text = elsewhere[name][1] if name in elsewhere else _plain(body)
+            found[name] = _plain(_DEFAULT.sub("", head)), text
+    return found
+
+
+def _entries(kind: type) -> list[tuple[list[str], str, str]]:
+    section = _SECTION.search(inspect.getdoc(kind) or "")
+    found: list[tuple[list[str], str, list[str]]] = []
+    for line in (section[1] if section else "").splitlines():
+        entry = None if line.startswith(" ") else _ENTRY.fullmatch(line)
+        if entry is not None:
+            found.append((entry[1].split(", "), entry[2], []))
+        elif found:
+            found[-1][2].append(line.strip())
+    texts = [" ".join(filter(None, body)) for _, _, body in found]
+    for at in reversed(range(len(texts) - 1)):
+        # Entries in a row share the words below the last one.
+        texts[at] = texts[at] or texts[at + 1]
+    return [(names, head, text) for (names, head, _), text in zip(found, texts, strict=True)]
+
+
+def _plain(text: str) -> str:
+    """Return reStructuredText as it reads aloud.
+
+    >>> _plain("As ``init`` of :class:`daskclust.KMeans` [1]_ says.")
+    'As init of KMeans says.'
+    """
+    text = re.sub(r":\w+:`(?:[\w.]*\.)?(\w+)`", r"\1", text)
+    text = re.sub(r" ?\[\d+\]_", "", text)
+    return " ".join(text.replace("``", "").split())
+
+
+def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
+    """Return the help about one estimator: what it is, and its parameters.
+
+    `word` is its name on the command line, `others` all estimators by the name of their class.
+    """
+    summary = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+    parser = Parser(
+        prog="daskclust fit",
+        usage=f"%(prog)s CUBE --estimator {word} [--set NAME=VALUE ...] [other options]",
+        description=f"{kind.__name__}: {_plain(summary)}",
+        epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other "
+        "options: daskclust fit --help",
+        add_help=False,
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=8),
+    )
+    group = parser.add_argument_group(f"parameters of {kind.__name__}, by --set NAME=VALUE")
+    described = parameters_of(kind, others)
+    defaults = kind().get_params(deep=False)
+    # In the order of the docstring, the important ones first.
+    for name in sorted(defaults, key=list(inspect.signature(kind).parameters).index):
+        if name in ("random_state", "checkpoint"):
+            continue
+        needed = name in _COUNTS and defaults[name] is not None
+        default = "none, it is needed" if needed else defaults[name]
+        type_, text = described.get(name, ("", ""))
+        about = f"{type_}; " if type_ else ""
+        said = f"{text} ({about}default: {default})".replace("%", "%%")
+        shown = "--n-clusters K" if name in _COUNTS else f"{name}=VALUE"
+        group.add_argument(name, metavar=shown, help=said)
+    return parser.format_help()

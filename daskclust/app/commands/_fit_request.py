@@ -1,0 +1,602 @@
+"""A fit or a prediction, of a cube or of a table: the same steps over the rows of either."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import re
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from daskclust.app.commands._choice import ChoiceByPairs
+from daskclust.app.commands._cubes import name_of_cube
+from daskclust.app.commands._estimators import takes_labels
+from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
+from daskclust.app.commands.console import Progress, counted, did_you_mean, number, open_client
+from daskclust.app.commands.doctor import look_before_fit
+from daskclust.app.commands.signals import last_words
+from daskclust.app.report.page import Report, marked_page
+from daskclust.app.report.summary import legend_of, n_clusters_of
+from daskclust.colors import name_of
+from daskclust.core.array_types import Array, Bools, Ints
+from daskclust.core.engine import check_checkpoint, compute
+from daskclust.core.storage.atomic_write import remove_stale
+from daskclust.core.storage.outputs import JOB, json_text, keeping
+from daskclust.core.storage.redact import redact_all
+from daskclust.core.storage.stores import local_path
+
+#: Rows that the baselines learn from at most, and trees of the forest.
+_MOST_ROWS, _TREES = 100_000, 100
+
+
+def add_hold_out_arguments(group: Any) -> None:
+    group.add_argument(
+        "--hold-out",
+        type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
+        metavar="SHARE",
+        help="fraction of the labels that only tests the accuracy, as whole fields (touching "
+        "pixels) or --groups",
+    )
+    group.add_argument(
+        "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
+    )
+
+
+def check_hold_out(options: argparse.Namespace, model: Any) -> None:
+    if options.hold_out is not None and not takes_labels(model):
+        options.parser.error(
+            f"--hold-out keeps a part of the labels apart, and {type(model).__name__} learns from "
+            "none; choose an estimator that takes labels, such as label-spreading"
+        )
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Labels divided in two: `y` for the fit, `rows` and `labels` kept apart.
+
+    `unit` is what was kept whole: `n_groups` of them, `n_held` apart. Classes of one group
+    (`alone`) go to the fit whole. `groups` are those of the rows kept apart.
+    """
+
+    y: tuple[Ints, Array]
+    rows: Ints
+    labels: Array
+    groups: Ints
+    unit: str
+    n_groups: int
+    n_held: int
+    alone: list[str]
+
+    def judged(self, model: Any, job: Any, legend: Any) -> dict[str, Any]:
+        """Say how well the fit, and others, tell what was kept apart, as JSON values."""
+        from daskclust.metrics import accuracy_report, clustering_accuracy
+
+        found: dict[str, Any] = {
+            "unit": self.unit,
+            "groups": self.n_groups,
+            "groups_held_out": self.n_held,
+            "rows": len(self.rows),
+            "not_held_out": self.alone,
+        }
+        (labels,) = compute("the labels kept apart", model.labels_[self.rows])
+        codes = np.asarray(legend.encode(labels))
+        if not legend.classes:
+            _, known = np.unique(self.labels, return_inverse=True)
+            found["best_matching_accuracy"] = clustering_accuracy(known, codes)
+        else:
+            truth = self.labels.astype(str)
+            if self.labels.dtype.kind in "iub":
+                truth = np.array([name_of(c, legend.by_code) for c in self.labels.tolist()])
+            names = np.array([legend.by_code[c] for c in codes.tolist()])
+            report = accuracy_report(truth, names, groups=self.groups)
+            found |= {
+                "accuracy": report.overall,
+                "accuracy_interval": report.overall_interval.tolist(),
+                "independent_units": report.n_units,
+                "kappa": None if np.isnan(report.kappa) else report.kappa,
+                "by_class": [
+                    {"class": name, **{k: None if v != v else v for k, v in line.items()}}
+                    for name, line in report.to_frame().iloc[:, :5].to_dict(orient="index").items()
+                ],
+            }
+        if job.options.baseline:
+            found["baselines"] = self._baselines(job.samples, job.options.seed)
+        return found
+
+    def _baselines(self, samples: Any, seed: int) -> dict[str, Any]:
+        from sklearn.ensemble import RandomForestClassifier
+        from sklearn.impute import SimpleImputer
+        from sklearn.neighbors import KNeighborsClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        rng = np.random.default_rng(seed)
+
+        def some(rows: Ints, labels: Array) -> tuple[Ints, Array]:
+            if len(rows) <= _MOST_ROWS:
+                return rows, labels
+            kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
+            return rows[kept], labels[kept]
+
+        (mine, labels), (theirs, known) = some(*self.y), some(self.rows, self.labels)
+        X, held = compute("the rows of the labels", samples[mine], samples[theirs])
+        X, held = (np.asarray(part, dtype=np.float64) for part in (X, held))
+        fill = SimpleImputer(keep_empty_features=True)
+        found: dict[str, Any] = {"rows_learned_from": len(mine), "rows": len(theirs)}
+        forest = RandomForestClassifier(_TREES, random_state=seed)
+        for name, steps in {
+            "1-NN, standardized": (fill, StandardScaler(), KNeighborsClassifier(1)),
+            f"random forest, {_TREES} trees": (fill, forest),
+        }.items():
+            found[name] = float(make_pipeline(*steps).fit(X, labels).score(held, known))
+        return found
+
+
+def hold_out(
+    rows: Ints, labels: Array, groups: Ints, share: float, *, unit: str, seed: int
+) -> HoldOut:
+    """Keep a share of the groups of each class apart, at least one; one stays at least.
+
+    >>> labels, groups = np.array(["a", "a", "a", "a", "b"]), np.array([0, 0, 1, 1, 2])
+    >>> kept = hold_out(np.arange(5), labels, groups, 0.5, unit="fields", seed=0)
+    >>> len(kept.rows), kept.n_held, kept.alone
+    (2, 1, ['b'])
+    """
+    rng = np.random.default_rng(seed)
+    held: Bools = np.zeros(len(rows), bool)
+    alone = []
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        own = np.unique(groups[mine])
+        if len(own) < 2:
+            alone.append(str(label))
+            continue
+        count = int(np.clip(round(share * len(own)), 1, len(own) - 1))
+        chosen = rng.choice(own, count, replace=False)
+        held[mine[np.isin(groups[mine], chosen)]] = True
+    # A group of several classes goes as a whole.
+    held = np.isin(groups, groups[held])
+    left = set(np.unique(labels[~held]).tolist())
+    gone = sorted(set(np.unique(labels).tolist()) - left)
+    if gone:
+        raise ValueError(
+            f"--hold-out leaves no label of {gone[0]!r} to learn from, since its {unit} hold other "
+            "classes, too; expected groups of one class, or a smaller share."
+        )
+    if not held.any():
+        raise ValueError(
+            f"Each class has labels in one of the {unit} only, so --hold-out can keep none whole; "
+            "label two at least of a class."
+        )
+    n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
+    y = rows[~held], labels[~held]
+    return HoldOut(y, rows[held], labels[held], groups[held], unit, n_groups, n_held, alone)
+
+
+def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
+    """Return the field of each labeled pixel: pixels of one class that touch, corners included.
+
+    >>> fields_of(np.array([0, 1, 1, 5]), np.array([0, 1, 2, 5]), np.array([3, 3, 4, 3])).tolist()
+    [0, 0, 1, 2]
+    """
+    width = int(columns.max()) + 3
+    keys = (lines + 1) * width + columns + 1
+    order = np.argsort(keys)
+    ordered = keys[order]
+    ends = []
+    for step in (1, width - 1, width, width + 1):
+        at = np.minimum(np.searchsorted(ordered, keys + step), len(keys) - 1)
+        near = order[at]
+        touch = np.flatnonzero((keys[near] == keys + step) & (labels[near] == labels))
+        ends.append(np.stack([touch, near[touch]]))
+    first, second = np.concatenate(ends, axis=1)
+    links = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(keys),) * 2)
+    found: Ints = connected_components(links, directed=False)[1].astype(np.int64)
+    return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit or a prediction that has opened and checked all that it reads and writes.
+
+    `plan` is what it would cost, `pairs` are arguments of ``fit``, and `replace` says of the flag
+    of each output whether what lies there may be replaced. A job of a cube or a table has `parts`
+    (more workers have nothing to do) and `data` (what a model is fitted to). It can `count` its
+    rows, read their `labels`, tell `facts` for the results, and `write` what was asked for.
+    """
+
+    options: argparse.Namespace
+    fits: bool
+    plan: dict[str, Any]
+    pairs: dict[str, Any]
+    mark: str
+    replace: dict[str, bool]
+
+    @property
+    def data(self) -> Any:
+        """The rows that a model is fitted to."""
+        raise NotImplementedError
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Outputs, as results tell them; the model of a prediction is none."""
+        found = places_of(self.options).items()
+        return {k: v for k, v in found if self.fits or k != "model"}
+
+    def fit(self, model: Any, **arguments: Any) -> Any:
+        """Return a model fitted to the data."""
+        return model.fit(self.data, **arguments)
+
+    def title_of(self, model: Any) -> str:
+        """Return the title of the report: the one that was asked for, or one with the file."""
+        name = name_of_cube(self.options.cube)
+        return self.options.title or f"{type(model).__name__} of {name}"
+
+    def name(self, model: Any) -> None:
+        """Let a fitted model remember names and colors of classes that the labels have."""
+
+    def save(
+        self, model: Any, found: Mapping[str, Any], progress: Progress, **more: Any
+    ) -> dict[str, Any]:
+        """Save the model if it was asked for; return the attributes that all outputs have."""
+        from daskclust.core.persistence.models import save
+
+        names = ("command", "version", "estimator", "configuration", "columns")
+        said = {name: found[name] for name in names if name in found}
+        attributes = {JOB: {"mark": self.mark, **said, **more}}
+        replace = self.replace.get("--model")
+        if replace is not None:
+            with progress.task("Model"):
+                save(model, self.options.model, overwrite=replace, attributes=attributes)
+        return attributes
+
+
+#: Only one of these may be given: flags take the place of all that the file says.
+_EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
+#: Not part of a job: how it is run and told about.
+_NOT_CONFIGURATION = {
+    *("run", "parser", "arguments", "config", "json", "dry_run", "overwrite"),
+    *("set", "n_clusters"),  # parameters of the estimator
+}
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="read options from a TOML or YAML file (keys are the names of flags); flags win",
+    )
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print passes, tasks, bytes and memory; compute nothing",
+    )
+    group.add_argument("--json", action="store_true", help="print results as JSON")
+    group.add_argument(
+        "--performance",
+        metavar="FILE",
+        help="Dask's report on the cluster's time, one HTML file",
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace earlier outputs of this command"
+    )
+    return group
+
+
+def with_file(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options with those of the job file under them."""
+    parser = options.parser
+    if options.config is not None:
+        try:
+            job = _read(options.config)
+        except (ValueError, yaml.YAMLError) as error:
+            parser.error(f"{str(options.config)!r} cannot be read: {' '.join(str(error).split())}")
+        flags, positional = _as_flags(options, job)
+        given = [] if options.cube is not None else positional
+        words = [*flags, *given, *options.arguments]
+        options = parser.parse_args(words, argparse.Namespace(**vars(options)))
+    if options.cube is None:
+        parser.error("no CUBE given, neither on the command line nor in --config")
+    return options
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    text = path.read_text(encoding="utf-8-sig")
+    ending = path.suffix.lower()
+    if ending not in (".toml", ".yaml", ".yml", ".json"):
+        raise ValueError("its name must end in .toml, .yaml, .yml or .json")
+    job = tomllib.loads(text) if ending == ".toml" else yaml.safe_load(text)
+    if not isinstance(job, dict):
+        raise ValueError("it holds no keys with values")
+    return job
+
+
+def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    parser, path = options.parser, options.config
+    actions = {name: action for action in parser.actions for name in action.option_strings}
+    chosen_here = any(word.split("=")[0] in _EXCLUSIVE for word in options.arguments)
+    flags: list[str] = []
+    positional: list[str] = []
+    for key, value in job.items():
+        name = "--" + str(key).replace("_", "-")
+        if name == "--set" and isinstance(value, dict):
+            flags += [f"--set={parameter}={_as_text(given)}" for parameter, given in value.items()]
+            continue
+        if name == "--cube":
+            positional = [str(item) for item in (value if isinstance(value, list) else [value])]
+            continue
+        if name not in actions or name in ("--config", "--help"):
+            hint = did_you_mean(name, [flag for flag in actions if flag.startswith("--")])
+            parser.error(f"{str(path)!r} has the unknown key {key!r}.{hint.replace('--', '')}")
+        if name in _EXCLUSIVE and chosen_here:
+            continue
+        if value is None and not _takes_null(actions[name]):
+            continue
+        if actions[name].nargs == 0 or (actions[name].nargs == "?" and isinstance(value, bool)):
+            if not isinstance(value, bool):
+                parser.error(f"{str(path)!r}: {key} is {value!r}; expected true or false")
+            flags += [name] if value else []
+        else:
+            # Behind "=", so that values that begin with a dash are no flags.
+            flags.append(f"{name}={_as_text(value)}")
+    return flags, positional
+
+
+def _takes_null(action: argparse.Action) -> bool:
+    """Whether null is a value of its own of an option, and not the lack of one."""
+    try:
+        return callable(action.type) and action.type("null") in (None, ())
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, list):
+        simple = all(isinstance(item, str | int | float) for item in value)
+        return ",".join(map(str, value)) if simple else json.dumps(value)
+    return str(value)
+
+
+def effective(options: argparse.Namespace, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration that a job ran with, as JSON values without credentials.
+
+    `params` are all parameters of the estimator.
+    """
+    found: dict[str, Any] = {
+        name: value
+        for name, value in sorted(vars(options).items())
+        if name not in _NOT_CONFIGURATION and value is not None
+    }
+    # A checkpoint, if one was asked for, is an option.
+    found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
+    plain: dict[str, Any] = redact_all(json.loads(json_text(found, default=str)))
+    return plain
+
+
+#: Options that decide what a job computes, besides the parameters of the estimator.  How it is
+#: run, told about, and compared with the truth makes it no other.
+_COMPUTED_BY = (
+    "cube variable dims nodata mask bad_bands chunks scale incomplete min_observed labels "
+    "class_column resample_labels unlabeled must_link cannot_link estimator seed"
+).split()
+#: As much, but no part of the marks of jobs that do without.
+_COMPUTED_WITH = (
+    "columns label_column hold_out groups smooth min_pixels wavelengths exclude choose_by_pairs"
+).split()
+_PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
+
+
+def job_mark(
+    options: argparse.Namespace, params: Mapping[str, Any], model: str | None = None
+) -> str:
+    """Return 16 digits that are the same for the same job, however and wherever it is run."""
+    job = effective(options, params)
+    found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
+    found |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
+    for name in _PLACES:
+        given = job.get(name)
+        if given is not None:
+            found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
+    # A signature that was renewed makes no other job.
+    return digest(redact_all({**found, "model": model and _whole(model)}))
+
+
+def digest(said: Any) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _whole(place: str) -> str:
+    local = local_path(place)
+    return place if local is None else str(local)
+
+
+def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
+    """Return the file that was asked for, or one beside the first local output."""
+    if options.checkpoint is not None:
+        path = Path(options.checkpoint).absolute()
+        return path / "daskclust-checkpoint.npz" if path.is_dir() else path
+    output = _first_output(options)
+    return None if output is None else output.with_name(f".{output.name}.{mark}.checkpoint.npz")
+
+
+def check_resumable(options: argparse.Namespace, mark: str) -> None:
+    path = checkpoint_path(options, mark)
+    if options.checkpoint is None or path is None:
+        return
+    # As it was given: a path would lose a slash of a URL.
+    check_checkpoint(options.checkpoint if "://" in options.checkpoint else path)
+    check_writable("--checkpoint", options.checkpoint, path)
+
+
+def _first_output(options: argparse.Namespace) -> Path | None:
+    given = (getattr(options, output) for output in OUTPUTS)
+    return next(filter(None, (local_path(name) for name in given if name is not None)), None)
+
+
+@contextmanager
+def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
+    """Let the fit leave its state behind where it is ended, and clean up when all is done."""
+    options = job.options
+    path = checkpoint_path(options, job.mark)
+    if path is None or "checkpoint" not in model.get_params(deep=False):
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    model.set_params(checkpoint=str(path))
+    if path.is_file():
+        progress.say(f"Going on from the checkpoint {str(path)!r}")
+    said = False
+
+    def say() -> None:
+        nonlocal said
+        if path.exists() and not said:
+            said = True
+            progress.say(
+                f"The state of the last iteration is in {str(path)!r}; the same command goes on "
+                "from there."
+            )
+
+    with last_words(say):
+        try:
+            yield
+        except BaseException:
+            say()
+            raise
+    remove_stale(path)
+    output = _first_output(options)
+    if options.checkpoint is not None or output is None:
+        return
+    # With it the states of other jobs that would have written what this one has written.
+    name = re.escape(output.name)
+    ours = re.compile(rf"\.{name}\.([0-9a-f]{{8}}){{1,2}}\.checkpoint\.npz")
+    for item in output.parent.iterdir():
+        if ours.fullmatch(item.name):
+            item.unlink(missing_ok=True)
+            remove_stale(item)
+
+
+def _has_bokeh() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
+
+
+@contextmanager
+def _observed(client: Any, job: Any) -> Iterator[None]:
+    """Write Dask's report on what is done, if it was asked for; of a job that fails there is none.
+
+    The scheduler draws it.
+    """
+    place = job.options.performance
+    if place is None:
+        yield
+        return
+    if not client.run_on_scheduler(_has_bokeh):
+        raise ValueError(
+            "--performance needs bokeh where the scheduler runs, and it is not installed there."
+        )
+    from distributed import performance_report
+
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "report.html"
+        report = performance_report(str(drawn), mode="inline")
+        report.__enter__()
+        yield
+        report.__exit__(None, None, None)
+        page = marked_page(drawn.read_text(encoding="utf-8"), job.mark)
+    Report(place, overwrite=job.replace["--performance"]).write(page)
+
+
+def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
+    """Do a job on a cluster, and return what became of it as JSON values.
+
+    Its outputs, and the checkpoint of a fit, are kept for this process.
+    """
+    options = job.options
+    state = checkpoint_path(options, job.mark) if job.fits else None
+    with (
+        keeping([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
+        open_client(options, useful_workers=job.parts, progress=progress) as client,
+        _observed(client, job),
+    ):
+        if job.fits:
+            return fit_by(client, model, job, progress, began)
+        job.count(progress)
+        found = {**_record(job, model), "n_clusters": n_clusters_of(model)}
+        job.write(model, model.predict(job.data), found, progress)
+    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
+
+
+def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
+    """Fit a model on a cluster that is there, as :func:`run` does."""
+    import daskclust
+
+    options = job.options
+    with _resumable(job, model, progress):
+        threads = client.nthreads()
+        cluster = {"workers": len(threads), "threads": sum(threads.values())}
+        shown = (counted(count, name.removesuffix("s")) for name, count in cluster.items())
+        progress.say(f"Cluster: {', '.join(shown)}")
+        look_before_fit(client, progress)
+        n = job.count(progress)
+        arguments, apart = dict(job.pairs), None
+        if takes_labels(model):
+            # An estimator that cannot do without labels says so itself.
+            arguments["y"] = y = job.labels()
+            if options.hold_out is not None:
+                with progress.task("Labels kept apart"):
+                    rows, labels = y
+                    groups, unit = job.groups(rows, labels)
+                    share, seed = options.hold_out, options.seed
+                    apart = hold_out(rows, labels, groups, share, unit=unit, seed=seed)
+                arguments["y"] = apart.y
+        with (
+            progress.task(type(model).__name__, rows=n),
+            daskclust.on_iteration(progress.iteration),
+        ):
+            started = time.perf_counter()
+            # A choice among estimators returns the one that was chosen.
+            choice, model = model, job.fit(model, **arguments)
+            spent = {"fit_seconds": time.perf_counter() - started}
+        found = {**_record(job, model), "cluster": cluster, **numbers_of(model), **spent}
+        if isinstance(choice, ChoiceByPairs):
+            found["candidates"] = choice.scores()
+        job.name(model)
+        if options.colors is not None:
+            for problem in paint(model, options.colors):
+                progress.say(f"warning: {problem}.")
+        if apart is not None:
+            # In the place of the agreement with labels, of which the fit has seen most.
+            with progress.task("Accuracy on labels kept apart"):
+                found["held_out"] = apart.judged(model, job, legend_of(model))
+        job.write(model, model.labels_, found, progress)
+    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
+
+
+def _record(job: Any, model: Any) -> dict[str, Any]:
+    import daskclust
+
+    return {
+        "command": "fit" if job.fits else "predict",
+        "version": daskclust.__version__,
+        "estimator": type(model).__name__,
+        "configuration": effective(job.options, model.get_params(deep=False)),
+        **job.facts(),
+    }

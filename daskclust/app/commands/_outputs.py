@@ -1,0 +1,623 @@
+"""Writing what a fit or a prediction was asked for: maps, model, report."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.app.commands._choice import choice_as_text
+from daskclust.app.commands._estimators import takes_labels
+from daskclust.app.commands.console import counted, ending
+from daskclust.app.report.page import Report
+from daskclust.app.report.summary import (
+    NothingInCommonError,
+    agreement_of,
+    compare_classes,
+    legend_of,
+    n_clusters_of,
+    singles_advice,
+)
+from daskclust.colors import Legend, name_of, places_of_names
+from daskclust.core.persistence.mixin import class_names_of, merged_classes_of, name_classes
+from daskclust.core.storage.outputs import Group, Output
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.stores import check_protocol, local_path
+from daskclust.scenes.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
+from daskclust.semisupervised import predict
+
+#: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
+OUTPUTS = ("output", "model", "report", "uncertainty", "score", "performance")
+
+#: Pages, the libraries that draw them, and the extras that bring these.
+_DRAWN_BY = (("report", "matplotlib", "plot"), ("performance", "bokeh", "dashboard"))
+
+
+def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
+    found: dict[str, Output] = {}
+    for name in OUTPUTS:
+        place = getattr(options, name, None)
+        if place is None:
+            continue
+        if name in ("report", "performance"):
+            output: Output = Report(place)
+        elif name == "model":
+            output = Group(place, "model")
+        else:
+            output = map_at(place, LABEL_MAP if name == "output" else VALUE_MAP)
+        found[f"--{name}"] = output
+    return found
+
+
+def job_of(path: str) -> dict[str, Any]:
+    """Return the job that has saved a model; empty where it does not say."""
+    found = Group(path, "model").written()
+    return {} if found is None else found.job
+
+
+def refuse_model_of_table(path: str) -> None:
+    """Refuse a model that was fitted to columns, for the data are a cube."""
+    columns = job_of(path).get("columns")
+    if columns is not None:
+        raise ValueError(
+            f"The model was fitted to the columns {columns} of a table; expected a table with them."
+        )
+
+
+def places_of(options: argparse.Namespace) -> dict[str, str]:
+    given = {name: getattr(options, name, None) for name in OUTPUTS}
+    return {name: redact(place) for name, place in given.items() if place is not None}
+
+
+def check_outputs(
+    options: argparse.Namespace,
+    inputs: Mapping[str, str | None],
+    mark: str,
+    outputs: Mapping[str, Output] | None = None,
+) -> dict[str, bool]:
+    """Refuse outputs that exist, cannot be written, are inputs, or share a place.
+
+    Return for each flag whether its output may be replaced: one that an earlier run of the same job
+    (`mark`) has written, and with ``--overwrite`` one that this program has written. `outputs` are
+    by default those of the options that are no inputs.
+    """
+    for name, needed, extra in _DRAWN_BY:
+        if getattr(options, name, None) is not None and importlib.util.find_spec(needed) is None:
+            raise ImportError(
+                f"--{name} needs {needed}, which is not installed. Use: "
+                f"pip install 'daskclust[{extra}]'"
+            )
+    if outputs is None:
+        outputs = {k: v for k, v in outputs_of(options).items() if k not in inputs}
+    taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
+    replace = {}
+    for flag, output in outputs.items():
+        path = output.place
+        place = _place(path)
+        for other, name in taken.items():
+            if place == other or place in other.parents or other in place.parents:
+                raise ValueError(
+                    f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
+                )
+        taken[place] = flag
+        try:
+            check_protocol(path)
+            output.overwrite = replace[flag] = options.overwrite or output.is_of(mark)
+            output.check()
+        except (FileExistsError, ValueError) as error:
+            kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
+            raise kind(f"{flag} {error}") from error
+        if path.startswith("memory:"):
+            raise ValueError(
+                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
+                "it; give a path or the URL of a store."
+            )
+        if output.path is not None:
+            check_writable(flag, path, output.path)
+    return replace
+
+
+def _place(path: str) -> Path:
+    local = local_path(path)
+    return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
+
+
+def check_writable(flag: str, name: str, path: Path) -> None:
+    parent = path.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise NotADirectoryError(f"{flag} {name!r}: {str(parent)!r} is no folder.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"{flag} {name!r}: the folder {str(parent)!r} cannot be written to.")
+
+
+#: Definitions of margins, for legends, by the way to find them.
+_KINDS = {
+    "margin": "probability of the best class less that of the second best",
+    "predict_proba": "posterior of the best component less that of the second best",
+    "transform": "1 less the distance to the nearest center over that to the second nearest",
+}
+
+
+def margin_kind(model: Any) -> str | None:
+    """Return how the margin of a model is defined; None where it has none."""
+    return _KINDS.get(_source(type(model)))
+
+
+def check_margin(options: argparse.Namespace, model: Any) -> None:
+    if options.uncertainty is not None and margin_kind(model) is None:
+        options.parser.error(
+            f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
+            "centers or probabilities have one, such as kmeans, gaussianmixture and label-spreading"
+        )
+
+
+def _source(kind: type) -> str:
+    if hasattr(kind, "margin"):
+        return "margin"
+    if hasattr(kind, "predict_proba"):
+        return "predict_proba"
+    # An embedding is no distance to centers.
+    return "transform" if hasattr(kind, "transform") and not hasattr(kind, "kernel") else ""
+
+
+def margins(model: Any, X: Any) -> Any:
+    """Return the margin of each row, lazily for a cube; in one pass over the rows.
+
+    It is that of the values of a map: what is of one class, or was joined, is one.
+    """
+    source, legend = _source(type(model)), legend_of(model)
+    if source == "transform":
+        distances = model.transform(X)
+        groups = np.asarray(legend.encode(np.arange(distances.shape[1])))
+        return da.map_blocks(_gap, distances, groups=groups, drop_axis=1, dtype=distances.dtype)
+    joined = merged_classes_of(model)
+    if source == "margin" and not joined:
+        return model.margin(X)
+    shares = model.predict_proba(X)
+    k = shares.shape[1]
+    groups = legend.encode(getattr(model, "classes_", np.arange(k))) if joined else np.arange(k)
+    return da.map_blocks(_lead, shares, groups=groups, drop_axis=1, dtype=shares.dtype)
+
+
+def _lead(shares: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
+    """Return the largest probability less the second largest, of groups.
+
+    >>> _lead(np.array([[0.5, 0.25, 0.25]]), groups=np.array([0, 1, 1])).tolist()
+    [0.0]
+    """
+    order = np.argsort(groups, kind="stable")
+    _, first = np.unique(groups[order], return_index=True)
+    if len(first) < len(groups):
+        shares = np.add.reduceat(shares[:, order], first, axis=1)
+    return predict.margins(shares)
+
+
+def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
+    """Return 1 - nearest / nearest of another group; 1 where there is no other group.
+
+    >>> _gap(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), groups=np.array([0, 0, 1])).tolist()
+    [0.75, 1.0]
+    """
+    nearest = distances.argmin(axis=1)
+    best = distances[np.arange(len(distances)), nearest]
+    other = np.where(groups == groups[nearest][:, None], np.inf, distances).min(axis=1)
+    # Two centers in one place: a tie.
+    return np.asarray(1 - np.divide(best, other, out=np.ones_like(best), where=other > 0))
+
+
+def add_output_arguments(group: Any, *, model: bool) -> None:
+    group.add_argument(
+        "--output",
+        metavar="STORE",
+        help="label map: Zarr or GeoTIFF (.tif); of a table a folder of Parquet files, or labels "
+        "alone (.npy, .zarr)",
+    )
+    if model:
+        group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
+    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+    group.add_argument(
+        "--uncertainty",
+        metavar="STORE",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
+        "a table a column; one more pass",
+    )
+    group.add_argument(
+        "--score",
+        metavar="STORE",
+        help="map of how normal each pixel is, or of a table a column: higher is more normal",
+    )
+    group.add_argument(
+        "--smooth",
+        nargs="?",
+        const=0.5,
+        type=float,
+        metavar="STRENGTH",
+        help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
+    )
+    group.add_argument(
+        "--min-pixels",
+        type=int,
+        metavar="N",
+        help="regions of fewer pixels become their largest neighbor in the label map",
+    )
+    group.add_argument("--title", metavar="TEXT", help="of the report")
+
+
+def check_smoothing(options: argparse.Namespace, model: Any) -> None:
+    if options.smooth is not None and not 0 <= options.smooth < float("inf"):
+        options.parser.error(f"--smooth {options.smooth}; expected a finite number from 0 on")
+    if options.min_pixels is not None and options.min_pixels < 0:
+        options.parser.error(f"--min-pixels {options.min_pixels}; expected an integer from 0 on")
+    if options.smooth and not hasattr(model, "predict_proba"):
+        options.parser.error(
+            f"{type(model).__name__} has no probabilities, so no --smooth; --min-pixels needs none"
+        )
+
+
+_COLOR = re.compile(r"#[0-9a-f]{6}")
+
+
+def read_class_colors(path: str) -> dict[str, str]:
+    """Return colors, as ``#rrggbb``, by name or code of the class.
+
+    A CSV file has lines ``class,color``. A QGIS style (``.qml``) is that of a raster of classes, or
+    of features by category.
+    """
+    text = Path(path).read_text(encoding="utf-8-sig")
+    if path.lower().endswith(".qml"):
+        pairs = _of_style(path, text)
+    else:
+        pairs = pairs_of_lines(f"--colors {path!r}", text, ("class", "color"))
+    if not pairs:
+        raise ValueError(f"--colors {path!r} holds no class with a color; expected class,color.")
+    for name, color in pairs.items():
+        if not _COLOR.fullmatch(color.lower()):
+            raise ValueError(
+                f"--colors {path!r} gives {name!r} the color {color!r}; expected #rrggbb, as in "
+                "#1f77b4."
+            )
+    return {name: color.lower() for name, color in pairs.items()}
+
+
+def pairs_of_lines(
+    what: str, text: str, heads: tuple[str, str], known: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the lines of a CSV file of two columns, without a line of their `heads`.
+
+    A first line that begins with a `known` name is none.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(csv.reader(text.splitlines()), start=1):
+        cells = [cell.strip() for cell in line]
+        is_head = number == 1 and cells[-1].lower().replace("ou", "o") == heads[1]
+        is_head &= cells[0].lower() == heads[0] or cells[0] not in known
+        if is_head or not any(cells):
+            continue
+        if len(cells) != 2:
+            raise ValueError(
+                f"{what}, line {number}, has {len(cells)} fields; expected {','.join(heads)}."
+            )
+        if found.setdefault(*cells) != cells[1]:
+            raise ValueError(f"{what} says two things of {cells[0]!r}; expected one line a class.")
+    return found
+
+
+def _of_style(path: str, text: str) -> dict[str, str]:
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"--colors {path!r} cannot be read as a QGIS style: {error}.") from error
+    pairs = [
+        (entry.get("label", "") or entry.get("value", ""), entry.get("color", "").lower())
+        for entry in root.iter("paletteEntry")
+    ]
+    symbols = {}
+    for symbol in root.iter("symbol"):
+        for item in symbol.iter():
+            # As QGIS 3 or 2 writes the color of a symbol.
+            if item.tag in ("Option", "prop") and item.get("name", item.get("k")) == "color":
+                parts = [int(n) for n in item.get("value", item.get("v", "")).split(",")[:3]]
+                symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
+                break
+    for category in root.iter("category"):
+        color = symbols.get(category.get("symbol", ""))
+        if color is not None and category.get("value"):
+            pairs.append((category.get("value", ""), color))
+    found: dict[str, str] = {}
+    for name, color in pairs:
+        if found.setdefault(name, color) != color:
+            raise ValueError(
+                f"--colors {path!r} gives {name!r} the colors {found[name]} and {color}; expected "
+                "one color a class."
+            )
+    return found
+
+
+def paint(model: Any, path: str) -> list[str]:
+    """Let a fitted model remember the colors in a file of its classes or clusters.
+
+    Returns what the file and the model do not share, in words.
+    """
+    colors = read_class_colors(path)
+    legend = legend_of(model)
+    codes = {str(code): code for code in legend.codes}
+    for name, at in zip(colors, places_of_names(legend.names, list(colors)), strict=True):
+        if at >= 0:
+            codes[name] = legend.codes[at]
+    given: dict[int, str] = {}
+    for name, color in colors.items():
+        if name in codes and given.setdefault(codes[name], color) != color:
+            both = next(one for one in colors if codes.get(one) == codes[name])
+            raise ValueError(
+                f"--colors {path!r} gives the class of {both!r} and {name!r} two colors; expected "
+                "one color a class."
+            )
+    if not given:
+        raise ValueError(
+            f"--colors {path!r} names {', '.join(list(colors)[:10])}, none of which is a class of "
+            f"the fit; it has {', '.join(legend.names[:10])}."
+        )
+    names, known = class_names_of(model)
+    name_classes(model, names, {**known, **given})
+    told = []
+    unknown = [name for name in colors if name not in codes]
+    if unknown:
+        told.append(f"--colors {path!r} names {_some(unknown)}, no class of the fit")
+    left = [legend.by_code[code] for code in legend.codes if code not in given]
+    if left:
+        told.append(
+            f"--colors {path!r} has no color of {_some(left)}: the color of the labels, if they "
+            "have one, or the default is kept"
+        )
+    return told
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - 10
+    return ", ".join(map(repr, names[:10])) + (f" and {more} more" if more > 0 else "")
+
+
+def numbers_of(model: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"n_clusters": n_clusters_of(model)}
+    for name in ("n_iter_", "inertia_", "objective_", "lower_bound_", "converged_"):
+        value = getattr(model, name, None)
+        if isinstance(value, bool | int | float | np.generic):
+            found[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
+    history = getattr(model, "history_", None)
+    if history:
+        found["passes"] = history[-1].get("passes")
+        found["iteration_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
+        for name in ("mixing_weights", "left_out_log_loss", "advice"):
+            # No number where too few labels are given: JSON has no NaN.
+            value = history[-1].get(name)
+            known = not isinstance(value, dict) or not np.isnan(list(value.values())).any()
+            if value is not None and known:
+                found[name] = value
+    weights = getattr(model, "feature_weights_", None)
+    if weights is not None:
+        found["features_used"] = int((weights > 0).sum())
+    violations = getattr(model, "constraint_violations_", None)
+    if violations is not None:
+        found["violations"] = len(violations)
+    return found
+
+
+def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[Any, Any]]:
+    """Leave out of the truth what the fit was told: it is no test of it.
+
+    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
+    what tells their names.
+    """
+    if not (maps.keys() >= {"labels", "truth"} and takes_labels(model)):
+        return dict(maps)
+    truth, opened = maps["truth"]
+    return {**maps, "truth": (da.where(maps["labels"][0] >= 0, -1, truth), opened)}
+
+
+def add_agreements(
+    found: dict[str, Any],
+    maps: Mapping[str, tuple[Any, Any]],
+    image: da.Array,
+    grid: Any,
+    legend: Legend,
+    model: Any,
+) -> None:
+    """Compare labels with the known classes, as :func:`untold` returns them.
+
+    With a `grid`, all are images of it.
+    """
+    for name in ("labels", "truth"):
+        # Of labels kept apart it is told in its place.
+        if name not in maps or (name == "labels" and "held_out" in found):
+            continue
+        known, opened = maps[name]
+        learned = "labels" in maps and takes_labels(model)
+        used = name == "labels" and learned
+        try:
+            # Polygons that were learned from are no sample of others.
+            compared = agreement_of(image, known, grid, None if used else opened)
+        except NothingInCommonError:
+            unit = "row" if grid is None else "pixel"
+            found.setdefault("not_compared", {})[name] = (
+                f"the fit learned from each {unit} of known class that has a label here"
+                if learned and name == "truth"
+                else f"no {unit} of known class has a label here"
+            )
+            continue
+        compare_classes(compared, legend, opened, warns=not used)
+        compared["used_by_fit"] = used
+        compared["unseen_by_fit"] = name == "truth" and learned
+        found[f"agreement_with_{name}"] = compared
+
+
+def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
+    keys = {name: f"agreement_with_{name}" for name in ("truth", "labels")}
+    return {name: found[key] for name, key in keys.items() if key in found}
+
+
+#: Clusters whose sizes are told one by one at most.
+_SIZES = 100
+
+
+def classes_as_text(found: Mapping[str, Any]) -> list[str]:
+    if "sizes" not in found:
+        return []
+    classes = found["classes"]
+    if all(item["name"] == name_of(item["code"], kind="cluster") for item in classes):
+        sizes = found["sizes"]
+        if len(sizes) <= _SIZES:
+            return ["Sizes     " + " ".join(map(str, sizes))]
+        unit = "rows" if "rows" in found else "pixels"
+        low, middle, high = np.quantile(sizes, (0, 0.5, 1))
+        advice = singles_advice(sizes)
+        return [
+            f"Sizes     {low:.0f} to {high:.0f} {unit}, median {middle:g}",
+            *([f"Advice    {advice}"] if advice else []),
+        ]
+    width = max(len(item["name"]) for item in classes)
+    return [
+        f"{'' if at else 'Classes':<10}{item['code']:>3}  {item['name']:<{width}}  "
+        + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
+        + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
+        for at, item in enumerate(classes)
+    ]
+
+
+def _accuracy(scores: Mapping[str, Any]) -> str:
+    if scores["compared_by"] is None:
+        return ""
+    if scores["compared_by"] == "matching":
+        return f", best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
+    # Of what was learned from an interval says nothing.
+    used = scores.get("used_by_fit", False)
+    span = "" if used else " ({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
+    kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
+    n_units = scores["independent_units"]
+    of = "" if n_units is None else f" in {counted(n_units, 'polygon')}"
+    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f}{span}{of}{kappa}"
+
+
+def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name in ("truth", "labels"):
+        scores = found.get(f"agreement_with_{name}")
+        why = found.get("not_compared", {}).get(name)
+        if why is not None:
+            lines.append(f"{name.capitalize():<10}not compared: {why}")
+        if not scores:
+            continue
+        unit = "rows" if "rows" in found else "pixels"
+        lines.append(
+            f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
+            f"pairwise F {scores['pairwise_f']:.3f}{_accuracy(scores)} on "
+            f"{scores['pixels']} {unit}"
+            # A score on what was learned says nothing about the rest of the map.
+            + (" that the fit learned from" if scores.get("used_by_fit") else "")
+            + (" that the fit did not learn from" if scores.get("unseen_by_fit") else "")
+        )
+        if "by_class" in scores and not scores.get("used_by_fit"):
+            lines += _by_class_as_text(scores["by_class"])
+    return lines
+
+
+def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write how well the fit tells labels that it has not seen, and how well others do."""
+    scores = found.get("held_out")
+    if scores is None:
+        return []
+    if "accuracy" in scores:
+        bounds = scores["accuracy"], *scores["accuracy_interval"]
+        told = "accuracy {:.3f} ({:.3f} to {:.3f})".format(*bounds)
+    else:
+        told = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
+    # Pixels of a field are alike: fields are what the interval is of.
+    lines = [
+        f"Held out  {told} on {scores['groups_held_out']} of {scores['groups']} {scores['unit']}, "
+        f"with {counted(scores['rows'], 'label')}"
+    ]
+    if scores["not_held_out"]:
+        lines.append(f"{'':<10}not judged, of one group only: {', '.join(scores['not_held_out'])}")
+    if "by_class" in scores:
+        lines += _by_class_as_text(scores["by_class"])
+    others = scores.get("baselines", {})
+    for name, other in others.items():
+        if not name.startswith("rows"):
+            lines.append(f"{'':<10}{name}: {other:.3f} on {others['rows']} of the same labels")
+    return [*lines, f"{'':<10}To use all labels, fit again without --hold-out."]
+
+
+def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
+    width = max(5, *(len(item["class"]) for item in items))
+    lines = [f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"]
+    for item in items:
+        shown = (
+            "-" if item[key] is None else f"{item[key]:.3f}" for key in ("producers", "users", "f1")
+        )
+        lines.append(
+            f"{'':<10}{item['class']:<{width}}  {item['truth']:>9}  {item['labels']:>9}  "
+            "{:>10}  {:>6}  {:>5}".format(*shown)
+        )
+    return lines
+
+
+def fit_as_text(found: Mapping[str, Any]) -> list[str]:
+    of_table, noise = "rows" in found, found.get("noise", 0)
+    n = found["rows"] if of_table else found["pixels"]["valid"]
+    apart = f", {noise} noise" if "noise" in found else ""
+    of, parts = counted(len(found.get("columns", ())), "column"), "Columns"
+    if "features" in found:
+        of, parts = f"{found['features']} values of {found['columns'][0]}", "Values"
+    # Trees iterate over nothing.
+    told = {"n_iter": "iterations", "passes": "passes"}
+    course = [f"{found[key]} {word}" for key, word in told.items() if found.get(key)]
+    lines = [
+        f"Rows      {n - noise} clustered{apart} by {of}"
+        if of_table
+        else f"Pixels    {n - noise} clustered{apart}, {found['pixels']['masked']} masked",
+        "Fit       " + ", ".join([found["estimator"], f"{found['n_clusters']} clusters", *course]),
+    ]
+    for key, label, unit in (
+        ("inertia", "Inertia", ""),
+        ("objective", "Objective", ""),
+        ("lower_bound", "Bound", " of the log-likelihood a row"),
+        ("features_used", parts if of_table else "Bands", " with weight"),
+        ("violations", "Violated", " pairs"),
+    ):
+        if key in found:
+            value = found[key]
+            shown = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append(f"{label:<10}{shown}{unit}")
+    if "candidates" in found:
+        lines += choice_as_text(found["candidates"])
+    if "advice" in found:
+        lines.append(f"Labels    {found['advice']}")
+    parts_told = (classes_as_text, agreements_as_text, held_out_as_text, ending)
+    return [*lines, *(line for part in parts_told for line in part(found))]
+
+
+def add_classes(
+    found: dict[str, Any], legend: Legend, sizes: Iterable[int], unit: str, **more: Any
+) -> None:
+    """Tell the size of each class in a unit, and what is known `more`; and how much is noise."""
+    found["sizes"] = [int(size) for size in sizes]
+    found["classes"] = [
+        {"code": code, "name": name, unit: size}
+        for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
+    ]
+    for key, values in more.items():
+        for item, value in zip(found["classes"], () if values is None else values, strict=False):
+            item[key] = value
+    if legend.noise is not None:
+        found["noise"] = found["sizes"][legend.codes.index(legend.noise)]

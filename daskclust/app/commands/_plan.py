@@ -1,0 +1,213 @@
+"""The cost of a job: passes, tasks, bytes and memory, from metadata only."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import psutil
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, parse_bytes
+
+from daskclust.app.commands.console import counted, local_workers
+from daskclust.cluster.constrained.base import FREE_ITERATIONS
+from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
+from daskclust.core.engine import forecast
+from daskclust.core.initialization.sampled import passes_of_start
+from daskclust.core.storage.outputs import json_text
+from daskclust.core.warn import warn
+from daskclust.exceptions import MemoryPlanError, PerformanceWarning
+
+
+def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
+    """Return the passes of a fit by what they are for, as upper limits; None if unknown."""
+    inner = int(params.get("max_iter", params.get("em_iter", 1)))
+    levels = 0
+    if "n_probe" in params:
+        levels = passes_of_levels(params)
+        # Its first level is that of KMeans with its defaults.
+        first = totals_of(params["n_clusters"])[0]
+        params = {**params, "n_clusters": first, "init": "k-means||", "algorithm": "auto"}
+    start, iterations = passes_of_start(params), inner * int(params.get("max_outer_iter", 1))
+    # Constrained estimators are also iterated without constraints.
+    is_scaled = params.get("penalty", "distance") not in ("distance", "constant")
+    compares = params.get("init") == "auto" and "clamp" not in params
+    if start is not None and constrained and (is_scaled or compares):
+        start += iterations if "max_outer_iter" in params else FREE_ITERATIONS
+    return {
+        "survey": 1,
+        "fetch_labeled_rows": int(constrained),
+        "start": start,
+        "iterations_at_most": iterations,
+        "levels_below": levels,
+        "last_assignment": 1,
+    }
+
+
+def memory_of(
+    options: argparse.Namespace,
+    params: Mapping[str, Any] | None,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    *,
+    block_rows: int,
+    n_blocks: int,
+    read: int,
+) -> dict[str, Any]:
+    """Foresee the memory of a worker and the bytes of temporary files, as JSON values.
+
+    `params` as in :func:`make_plan`; `dtype` of the rows, `read` the bytes read for a block.
+    """
+    # Of another cluster nothing is known before it is there.
+    elsewhere = options.scheduler is not None or options.scheduler_file is not None
+    workers = local_workers(options, n_blocks)
+    given = getattr(options, "memory_limit", None)
+    limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
+    spill, task = 0, 0
+    if params is not None and "n_probe" in params:
+        spill, task = bytes_of_levels(params, shape, dtype, block_rows)
+    foreseen = forecast(
+        shape,
+        dtype,
+        block_rows=block_rows,
+        n_blocks=n_blocks,
+        read=read,
+        n_workers=workers,
+        limit=limit,
+        task=task,
+    )
+    return {
+        "tasks_a_pass": None if elsewhere else foreseen.tasks,
+        "kept_in_memory": foreseen.kept and not elsewhere,
+        "workers": None if elsewhere else workers,
+        "memory_a_worker": None if elsewhere else limit,
+        "peak_memory_a_worker": foreseen.peak,
+        "temporary_bytes": spill,
+        "fits": None if elsewhere else foreseen.fits,
+    }
+
+
+def make_plan(
+    cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
+) -> dict[str, Any]:
+    """Estimate a job, as JSON values. Passes are upper limits: fits usually converge sooner.
+
+    `params` is None for a job that only predicts; `constrained`: rows with labels are fetched.
+    """
+    height, width, n_bands = cube.shape
+    source, blocks = cube.stored, cube.blocks.count
+    block_pixels = cube.chunks[0][0] * cube.chunks[1][0]
+    counting = int(source.may_be_masked)
+    memory = memory_of(
+        options,
+        params,
+        (height * width, n_bands),
+        np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64),
+        block_rows=block_pixels,
+        n_blocks=blocks,
+        read=block_pixels * source.shape[2] * source.dtype.itemsize,
+    )
+    writes = {"write_labels": 1}
+    for name in ("uncertainty", "score"):
+        writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
+    told = [getattr(options, name, None) is not None for name in ("report", "truth", "labels")]
+    if hasattr(options, "uncertainty"):  # a fit or a prediction
+        # Where the map is not written, its pixels and areas are counted from the labels again.
+        writes["summary"] = 2 * int(options.output is None and any(told))
+        writes["profiles"] = 2 * int(told[0])
+    of_fit = {} if params is None else passes_of(params, constrained=constrained)
+    passes = {"count_valid_pixels": counting, **of_fit, **writes}
+    total = sum(value for value in passes.values() if value is not None)
+    kept_rows = memory["kept_in_memory"] and params is not None
+    reads = counting + 1 + sum(writes.values()) if kept_rows else total
+    return {
+        "pixels": height * width,
+        "bands": n_bands,
+        "blocks": blocks,
+        "passes": passes,
+        "passes_at_most": total,
+        "tasks_to_write_labels": 3 * blocks,
+        "bytes_a_pass": source.nbytes,
+        "bytes_read_at_most": reads * source.nbytes,
+        **memory,
+    }
+
+
+def check_memory(plan: Mapping[str, Any]) -> None:
+    if plan.get("fits") is False:
+        smaller = (
+            "a table of smaller parts"
+            if "parts" in plan
+            else "smaller blocks (--chunks), or a store with smaller chunks"
+        )
+        need, given = (format_bytes(plan[f"{what}memory_a_worker"]) for what in ("peak_", ""))
+        remedy = f"Use fewer and larger workers (--local, --memory-limit), {smaller}."
+        if plan.get("rows_estimated"):
+            warn(
+                f"By an estimate of its rows, from the length of the first lines, a worker would "
+                f"need about {need} of its {given}. If workers run out of memory: {remedy}",
+                PerformanceWarning,
+            )
+            return
+        raise MemoryPlanError(
+            f"A worker would need about {need} of its {given}, too much. {remedy}"
+        )
+
+
+def only_planned(options: argparse.Namespace, command: str, plan: Mapping[str, Any]) -> bool:
+    """Print the plan where no more is asked for (True), else refuse one that does not fit."""
+    if not options.dry_run:
+        check_memory(plan)
+        return False
+    found = {"command": command, "dry_run": True, **plan}
+    print(json_text(found, indent=2) if options.json else plan_as_text(plan))
+    return True
+
+
+def plan_as_text(plan: Mapping[str, Any]) -> str:
+    passes = ", ".join(
+        f"{name.replace('_', ' ')} {'?' if count is None else count}"
+        for name, count in plan["passes"].items()
+        if count != 0
+    )
+    passes = f"Passes    at most {plan['passes_at_most']}: {passes}"
+    if "parts" in plan:
+        size, label = plan["bytes_of_files"], plan["label_column"]
+        lines = [
+            f"Table     {counted(plan['parts'], 'part')}"
+            + ("" if size is None else f", {format_bytes(size)}"),
+            f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
+            + ("" if label is None else f"; labels {label}"),
+            passes,
+        ]
+    else:
+        lines = [
+            f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, "
+            f"{counted(plan['blocks'], 'block')}, {format_bytes(plan['bytes_a_pass'])}",
+            passes,
+            f"Tasks     {plan['tasks_a_pass'] or '2 a thread'} a pass, about "
+            f"{plan['tasks_to_write_labels']} to write labels",
+            f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
+            + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
+        ]
+    return "\n".join([*lines, *_memory_as_text(plan)])
+
+
+def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:
+    if plan["peak_memory_a_worker"] is None:
+        return ["Memory    not known before the rows are counted"]
+    memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
+    if plan.get("rows_estimated"):
+        memory += " (of rows that are estimated)"
+    if plan["workers"]:
+        fits = "fits" if plan["fits"] else "does NOT fit"
+        workers = counted(plan["workers"], "worker")
+        memory += (
+            f"; {workers} of {format_bytes(plan['memory_a_worker'])} on this machine: {fits}. "
+            "For another cluster give its --local and --memory-limit"
+        )
+    if not plan["temporary_bytes"]:
+        return [memory]
+    return [memory, f"Disk      about {format_bytes(plan['temporary_bytes'])} in temporary files"]

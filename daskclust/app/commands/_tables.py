@@ -1,0 +1,459 @@
+"""Tables on the command line: Parquet, CSV and arrays in, the rows with their labels out."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from daskclust.app.commands import _outputs
+from daskclust.app.commands._cubes import as_names, local_name, paths_of
+from daskclust.app.commands._estimators import check_count, takes_labels
+from daskclust.app.commands._fit_request import Job, check_resumable, job_mark
+from daskclust.app.commands._plan import memory_of, passes_of
+from daskclust.app.commands.console import Progress
+from daskclust.app.commands.contradictions import OF_PIXELS, not_of_tables
+from daskclust.app.report.page import Report
+from daskclust.app.report.summary import legend_of
+from daskclust.colors import Legend, name_of
+from daskclust.core.engine import compute
+from daskclust.core.estimator.validation import Data
+from daskclust.core.persistence.mixin import scene_of
+from daskclust.core.storage.redact import redact
+from daskclust.scenes.formats.opening import kind_of
+
+
+def add_table_arguments(
+    parser: argparse.ArgumentParser, *, label_column: bool = False, output: bool = True
+) -> None:
+    group = parser.add_argument_group(
+        "tables",
+        "CUBE may be a table: Parquet, CSV, rows x values in .npy or STORE.zarr/NAME.",
+    )
+    group.add_argument(
+        "--columns",
+        type=as_names,
+        metavar="A,B,...",
+        help="columns that are features (default: all of numbers, or those of the model)",
+    )
+    group.add_argument(
+        "--keep",
+        type=as_names,
+        metavar="A,B,...",
+        help="columns for outputs (default: all), and for the nearest rows in reports (default: "
+        "texts, of vectors)",
+    )
+    if label_column:
+        group.add_argument(
+            "--label-column",
+            metavar="NAME",
+            help="column of partial labels, text or codes; nothing and -1 mean none",
+        )
+        group.add_argument(
+            "--groups",
+            metavar="NAME",
+            help="column whose groups of rows --hold-out keeps whole (default: single rows)",
+        )
+    if not output:
+        return
+    group.add_argument(
+        "--output-column",
+        default="label",
+        metavar="NAME",
+        help="column that --output adds (default: %(default)s)",
+    )
+
+
+def is_table(options: argparse.Namespace) -> bool:
+    """Whether the input is a table; wrong usage ends the program."""
+    paths = list(paths_of(options.cube).values())
+    found = [_holds_table(path) for path in paths]
+    if all(found):
+        for name in OF_PIXELS:
+            unset = options.parser.get_default(name)
+            if getattr(options, name, unset) != unset:
+                options.parser.error(not_of_tables(redact(paths[0]), name))
+        return True
+    for name in ("columns", "keep", "label_column", "groups"):
+        if getattr(options, name, None) is not None:
+            options.parser.error(
+                f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
+                "expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
+            )
+    if any(found):
+        options.parser.error("some files are tables and others are not; expected one kind")
+    return False
+
+
+def _holds_table(path: str) -> bool:
+    from daskclust.tables import holds_vectors
+
+    return holds_columns(path) or (kind_of(path) in ("npy", "zarr") and holds_vectors(path))
+
+
+def holds_columns(path: str) -> bool:
+    """Whether a path is Parquet or CSV, by its name or what is in the folder."""
+    folder = Path(path)
+    if "://" not in path and folder.is_dir() and any(folder.glob("*.parquet")):
+        return True
+    return kind_of(path) == "table"
+
+
+#: Columns of text that reports of vectors show unasked.
+_SHOWN_COLUMNS = 3
+#: Columns beside the labels, by the flag that names them.
+_MORE_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
+    "score": lambda model, X: model.score_samples(X),
+    "uncertainty": _outputs.margins,
+}
+
+
+@dataclass(frozen=True)
+class TableJob(Job):
+    table: Any
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Outputs: scores and margins are columns of the first."""
+        return {k: v for k, v in super().places.items() if k in ("output", "model", "report")}
+
+    @property
+    def parts(self) -> int:
+        return int(self.table.frame.npartitions)
+
+    @property
+    def data(self) -> Any:
+        return self.table.samples
+
+    samples = data
+
+    def fit(self, model: Any, **arguments: Any) -> Any:
+        """Return a model fitted to rows whose columns messages can name."""
+        names = np.array(feature_names(self.table), dtype=object)
+        fitted = model.fit(Data(self.data, origin={"feature_names_in_": names}), **arguments)
+        # Outputs come from rows without names; the record of the job holds the columns.
+        vars(fitted).pop("feature_names_in_", None)
+        return fitted
+
+    def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
+        """Return the group of each labeled row; rows of no group are one each."""
+        column = self.options.groups
+        if column is None:
+            return np.arange(len(rows)), "rows"
+        codes, _ = self.table.known_classes(column)
+        (found,) = compute("the groups of the labels", codes[rows])
+        alone = found < 0
+        found[alone] = found.max(initial=0) + 1 + np.arange(alone.sum())
+        return found, f"groups of {column}"
+
+    def count(self, progress: Progress) -> int:
+        with progress.task("Rows"):
+            n = sum(self.table.lengths)
+        if n == 0:
+            raise ValueError("The table has no rows; expected one at least.")
+        return n
+
+    def labels(self) -> Any:
+        if self.table.label_column is None:
+            return None
+        rows, labels = self.table.labels()
+        if not len(rows):
+            raise ValueError(
+                f"The column {self.table.label_column!r} holds no label; expected one at least. "
+                "Nothing, empty text and -1 mean none."
+            )
+        return rows, labels
+
+    def facts(self) -> dict[str, Any]:
+        table = self.table
+        found = {"rows": sum(table.lengths), "columns": list(table.columns)}
+        return found if table.vectors is None else {**found, "features": table.n_features}
+
+    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+        from daskclust.tables import LabelsFolder
+
+        options, legend = self.options, legend_of(model)
+        attributes = self.save(model, found, progress)
+        if options.output is None and options.report is None and options.truth is None:
+            return
+        codes = legend.encode(labels)
+        if options.output is not None:
+            names = legend.by_code
+            if not legend.is_of_clusters:
+                # Numbers do not say them.
+                attributes = {**attributes, "class_names": {str(k): v for k, v in names.items()}}
+            are_codes = all(name == name_of(code) for code, name in names.items())
+            written = codes
+            target = self.table.output(options.output, options.output_column)
+            if not (legend.is_of_clusters or are_codes or not isinstance(target, LabelsFolder)):
+                meta = np.empty(0, object)
+                written = codes.map_blocks(_named, names=names, dtype=object, meta=meta)
+            elif legend.noise is not None:  # it stays -1, in a table
+                written = da.where(codes == legend.noise, -1, codes)
+            with progress.task("Table"):
+                self.table.write_labels(
+                    written,
+                    options.output,
+                    name=options.output_column,
+                    overwrite=self.replace["--output"],
+                    attributes=attributes,
+                    more={
+                        getattr(options, name): make(model, self.data)
+                        for name, make in _MORE_COLUMNS.items()
+                        if getattr(options, name) is not None
+                    },
+                    keep=options.keep,
+                )
+        with progress.task("Summary"):
+            counts: Counter[int] = Counter()
+            parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
+            for part in compute("the sizes of the classes", *parts):
+                counts.update(part)
+            _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
+            for item in found["classes"]:
+                if item["code"] == legend.noise:
+                    item["code"] = -1  # as it is in the table
+            known = {}
+            for name, column in (("labels", self.table.label_column), ("truth", options.truth)):
+                if column is not None:
+                    classes, meanings = self.table.known_classes(column)
+                    by_name = meanings is not None
+                    known[name] = classes, SimpleNamespace(meanings=meanings, by_name=by_name)
+            known = _outputs.untold(known, model)
+            _outputs.add_agreements(found, known, codes, None, legend, model)
+        if options.report is not None:
+            self._write_report(model, labels, legend, found, progress)
+
+    def _write_report(
+        self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
+    ) -> None:
+        from daskclust.app.report import write_table_report
+
+        with progress.task("Profiles"):
+            profiles, rules = explained_table(model, self.table, self.options, labels)
+        codes = legend.encode(profiles.labels)
+        names = [legend.by_code[int(code)] for code in codes]
+        if not isinstance(rules, str):
+            called = dict(zip(profiles.names, names, strict=True))
+            told = [replace(rule, cluster=called[rule.cluster]) for rule in rules.rules]
+            rules = replace(rules, rules=told, names=[called[name] for name in rules.names])
+        with progress.task("Report"):
+            write_table_report(
+                Report(self.options.report, overwrite=self.replace["--report"]),
+                model=model,
+                legend=legend,
+                found=found,
+                agreement=_outputs.agreements_in(found),
+                profiles=replace(profiles, labels=codes, names=names),
+                rules=rules,
+                title=self.title_of(model),
+                job=self.mark,
+            )
+
+
+def feature_names(table: Any) -> list[str]:
+    """Return the names of the features: of a column of lists, with their place."""
+    columns, n = list(table.columns), table.n_features
+    return columns if len(columns) == n else [f"{columns[0]}[{j}]" for j in range(n)]
+
+
+def explained_table(
+    model: Any,
+    table: Any,
+    options: argparse.Namespace,
+    labels: Any = None,
+    *,
+    of_vectors: bool = False,
+) -> tuple[Any, Any]:
+    """Return profiles, with cells of the nearest rows, and rules of the clusters of a table.
+
+    Single values of vectors are explained only `of_vectors`.
+    """
+    from daskclust.explain import explained
+
+    names, are_vectors = feature_names(table), table.vectors is not None and not of_vectors
+    profiles, rules = explained(model, table.samples, names, labels, are_vectors=are_vectors)
+    shown = options.keep
+    if shown is None and profiles.are_vectors:
+        others = {*table.columns, table.label_column, getattr(options, "truth", None)}
+        kinds = table.frame.dtypes
+        texts = [name for name in map(str, kinds.index) if "str" in str(kinds[name])]
+        shown = [name for name in texts if name not in others][:_SHOWN_COLUMNS]
+    if shown:
+        rows = profiles.nearest_rows[profiles.nearest_rows >= 0]
+        profiles = replace(profiles, nearest_cells=table.cells(rows, shown))
+    return profiles, rules
+
+
+def open_table_job(
+    options: argparse.Namespace, model: Any, pairs: dict[str, Any] | None = None
+) -> TableJob:
+    """Open and check what a fit (with its `pairs`, if any), or a prediction, will need."""
+    fits = pairs is not None
+    label_column = options.label_column if fits else None
+    if label_column is not None and not takes_labels(model):
+        options.parser.error(
+            f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
+            "--columns"
+        )
+    _outputs.check_margin(options, model)
+    params = model.get_params(deep=False)
+    mark = job_mark(options, params, None if fits else options.model)
+    if fits:
+        table = _open(options, options.columns, label_column, options.truth, options.groups)
+    else:
+        table = table_for(options, model)
+    replace = _check_outputs(options, table, mark, {} if fits else {"--model": options.model})
+    passes: dict[str, int | None] = {}
+    if fits:
+        check_resumable(options, mark)
+        most = table.rows_at_most
+        if most:  # a table without rows is told when they are counted
+            check_count(params, most, "rows")
+        passes = passes_of(params, constrained=bool(pairs) or label_column is not None)
+    passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
+    memory: dict[str, Any] = dict.fromkeys(("peak_memory_a_worker", "temporary_bytes", "fits"))
+    if table.largest_part is not None:
+        n_rows, largest, read = table.largest_part
+        memory = memory_of(
+            options,
+            params if fits else None,
+            (n_rows, table.n_features),
+            table.dtype,
+            block_rows=largest,
+            n_blocks=table.frame.npartitions,
+            read=read,
+        )
+    plan = {
+        "columns": list(table.columns),
+        "label_column": table.label_column,
+        "dtype": str(table.dtype),
+        "parts": table.frame.npartitions,
+        "bytes_of_files": table.bytes_of_files,
+        "rows_estimated": table.is_text,
+        "passes": passes,
+        "passes_at_most": sum(count for count in passes.values() if count is not None),
+        **memory,
+    }
+    return TableJob(options, fits, plan, pairs or {}, mark, replace, table)
+
+
+def table_for(options: argparse.Namespace, model: Any) -> Any:
+    """Open a table with the columns that a saved model was fitted to."""
+    said = _outputs.job_of(options.model)
+    if scene_of(model) is not None:
+        raise ValueError(
+            "The model was fitted to the bands of a cube; expected a cube with the same bands."
+        )
+    # Of a fit to a DataFrame in Python the model itself knows them.
+    theirs = said.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
+    table = _open(options, options.columns or theirs or None, None)
+    is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
+    if is_mixed or table.n_features != model.n_features_in_:
+        raise ValueError(
+            f"{table.n_features} columns are features ({', '.join(table.columns)}), the model "
+            f"was fitted to {model.n_features_in_}"
+            + (f" ({', '.join(theirs)})" if theirs else "")
+            + "; expected as many, in the same order. Name them with --columns."
+        )
+    return table
+
+
+def without_names(model: Any) -> Any:
+    """Return the model for rows without names, whose columns :func:`table_for` has compared."""
+    other = copy(model)
+    vars(other).pop("feature_names_in_", None)
+    return other
+
+
+def _open(
+    options: argparse.Namespace, columns: Any, label_column: str | None, *known: str | None
+) -> Any:
+    """Open the table; columns of what is `known` are no features unless they are named."""
+    from daskclust.tables import open_table
+
+    source = local_name(options.cube)
+    table = open_table(source, columns=columns, label_column=label_column)
+    kept = [name for name in table.columns if name not in known]
+    if columns is not None and len(kept) < len(table.columns):
+        wrong = next(name for name in table.columns if name in known)
+        raise ValueError(
+            f"The column {wrong!r} holds what is to be found; leave it out of --columns."
+        )
+    if columns is None and len(kept) < len(table.columns):
+        table = open_table(source, columns=kept, label_column=label_column)
+    return table
+
+
+def _check_outputs(
+    options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None]
+) -> dict[str, bool]:
+    from daskclust.tables import LabelsFolder
+
+    for path in paths_of(options.cube).values():
+        # A pattern means all files that match it.
+        found = glob.glob(path) if "*" in path else [path]
+        inputs |= {f"the table's file {item!r}": item for item in found}
+    inputs["--config"] = None if options.config is None else str(options.config)
+    if options.truth is not None and options.truth not in table.frame.columns:
+        raise KeyError(
+            f"--truth: the table has no column {options.truth!r}; it has "
+            f"{', '.join(map(str, table.frame.columns))}."
+        )
+    new: list[str] = []
+    for flag in ("output_column", "score", "uncertainty"):
+        name, shown = getattr(options, flag), f"--{flag.replace('_', '-')}"
+        if name is None:
+            continue
+        is_default = name == options.parser.get_default(flag)
+        if not is_default and str(options.output).lower().endswith(".npy"):
+            raise ValueError(
+                f"{shown} {name!r} is a column, and a .npy file holds the labels alone; expected "
+                "--output as a Zarr store (.zarr) or a folder of Parquet files."
+            )
+        if flag != "output_column" and options.output is None:
+            raise ValueError(f"{shown} {name!r} is a column of --output, which is not given.")
+        if name in table.frame.columns or name in new:
+            raise ValueError(
+                f"The table has a column {name!r} already; expected a new name. Give one with "
+                f"{shown}."
+            )
+        new.append(name)
+    if options.keep is not None:
+        table.check_columns(options.keep)
+        if options.output is not None and not isinstance(
+            table.output(options.output, options.output_column), LabelsFolder
+        ):
+            raise ValueError(
+                f"--keep needs --output as a folder of Parquet files, got "
+                f"{redact(options.output)!r}. Leave it out."
+            )
+    outputs = {
+        flag: output
+        for flag, output in _outputs.outputs_of(options).items()
+        if flag in ("--output", "--model", "--report") and flag not in inputs
+    }
+    if options.output is not None:
+        outputs["--output"] = table.output(options.output, options.output_column)
+    return _outputs.check_outputs(options, inputs, mark, outputs)
+
+
+def _named(codes: Any, *, names: dict[int, str]) -> Any:
+    found, places = np.unique(codes, return_inverse=True)
+    # What has no label has no name.
+    return np.array([names.get(code) for code in found.tolist()], dtype=object)[places]
+
+
+def _count(codes: Any) -> dict[int, int]:
+    found, counts = np.unique(codes, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))

@@ -1,0 +1,202 @@
+"""``daskclust compare``: what changed from one label map to another."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.app.commands._cubes import local_name, store_and_variable
+from daskclust.app.commands._fit_request import digest
+from daskclust.app.commands._outputs import check_outputs, places_of
+from daskclust.app.commands._tables import holds_columns
+from daskclust.app.commands.console import (
+    Progress,
+    add_cluster_arguments,
+    ending,
+    one_of,
+    open_client,
+    tell,
+)
+from daskclust.app.report.page import Report
+from daskclust.core.storage.outputs import JOB, keeping
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.stores import local_path
+from daskclust.scenes.formats.geotiff import LABEL_MAP, map_at
+from daskclust.scenes.label_map import compare_maps
+
+#: Transitions that are printed.
+_LISTED = 10
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        usage="%(prog)s [options] FIRST SECOND",
+        help="say what changed from one label map to another",
+        description="Compare two label maps of one place: which classes are the same, how much "
+        "land kept its class, and how much went from which class to which. One pass.",
+    )
+    parser.add_argument("first", metavar="FIRST[::NAME]", help="the older label map")
+    parser.add_argument("second", metavar="SECOND[::NAME]", help="the newer label map")
+    parser.add_argument(
+        "--match",
+        type=one_of("auto", "name", "code", "overlap"),
+        default="auto",
+        metavar="WAY",
+        help="which classes are the same: name, code, overlap (those that share most pixels, one "
+        "to one), auto: by name where both maps have names, by code where neither has or one "
+        "model made both, else by overlap (default: auto)",
+    )
+    parser.add_argument(
+        "--resample",
+        action="store_true",
+        help="bring SECOND of another grid to that of FIRST, by the nearest pixel",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="STORE",
+        help="map of the changes: 0 unchanged, a class for each transition; Zarr or GeoTIFF (.tif)",
+    )
+    parser.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+    parser.add_argument("--title", metavar="TEXT", help="of the report")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
+    add_cluster_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from daskclust.scenes import open_label_map
+
+    began = time.perf_counter()
+    progress = Progress()
+    names = (options.first, options.second)
+    places = [store_and_variable(name) for name in names]
+    for place, _ in places:
+        if holds_columns(place):
+            options.parser.error(
+                f"{redact(place)!r} is a table; expected label maps (Zarr, GeoTIFF, NetCDF or "
+                ".npy). To compare the clusters of rows with a column of theirs, use "
+                "predict --truth COLUMN"
+            )
+    said = [redact(str(local_path(name) or name)) for name in names]
+    mark = digest(["compare", *said, options.match, options.resample])
+    inputs = {"SECOND": places[1][0], "FIRST": places[0][0]}
+    replace = check_outputs(options, inputs, mark)
+    old, new = (open_label_map(local_name(place), variable=name) for place, name in places)
+    match = options.match
+    models = {_model_of(place) for place, _ in places}
+    if match == "auto" and len(models) == 1 and None not in models:
+        match = "code"
+    with (
+        keeping([options.output, options.report]),
+        open_client(options, useful_workers=old.values.npartitions, progress=progress),
+    ):
+        with progress.task("Comparison"):
+            changes = compare_maps(old, new, match=match, resample=options.resample)
+        found = _as_json(options, changes)
+        if options.output is not None:
+            with progress.task("Map of the changes"):
+                job = {"mark": mark, **{key: found[key] for key in ("command", "first", "second")}}
+                changes.changed.write(
+                    options.output, overwrite=replace["--output"], attributes={JOB: job}
+                )
+        if options.report is not None:
+            from daskclust.app.report.sections import changed_page
+
+            title = options.title or " and ".join(Path(redact(place)).name for place, _ in places)
+            with progress.task("Report"):
+                output = Report(options.report, overwrite=replace["--report"])
+                output.write(changed_page(title, old, changes, mark))
+    found |= {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
+    return tell(options, found, _as_text)
+
+
+def _model_of(place: str) -> str | None:
+    """Return the fingerprint of the model whose clusters a map holds, if it says so."""
+    written = map_at(place, LABEL_MAP).written()
+    return None if written is None else written.job.get("model_mark")
+
+
+def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
+    legend, pixels, areas = changes.legend, changes.pixels, changes.square_meters
+
+    def sizes(name: str, which: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {f"{name}pixels": int(pixels[which].sum())}
+        if areas is not None:
+            found[f"{name}square_meters"] = float(areas[which].sum())
+        return found
+
+    return {
+        "command": "compare",
+        "first": redact(options.first),
+        "second": redact(options.second),
+        "compared_by": changes.compared_by,
+        "unchanged": changes.unchanged,
+        "pixels": int(pixels.sum()),
+        "only_in_first": changes.only_old,
+        "only_in_second": changes.only_new,
+        "classes": [
+            {
+                "code": code,
+                "name": name,
+                "color": color,
+                "second_code": changes.new_codes.get(code),
+                "second_name": changes.new_names.get(code),
+                **sizes("first_", at),
+                **sizes("second_", np.s_[:, at]),
+                **sizes("kept_", (at, at)),
+            }
+            for at, (code, name, color) in enumerate(
+                zip(legend.codes, legend.names, legend.colors, strict=True)
+            )
+        ],
+        "transitions": [
+            {
+                "code": at,
+                "from": legend.names[a],
+                "to": legend.names[b],
+                **sizes("", (a, b)),
+            }
+            for at, (a, b) in enumerate(changes.transitions(), start=1)
+        ],
+    }
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    by = found["compared_by"].replace("overlap", "the pixels that classes share")
+    lines = [
+        f"Pixels    {found['pixels']} in both maps, {found['only_in_first']} in the first only, "
+        f"{found['only_in_second']} in the second only",
+        f"Unchanged {found['unchanged']:.1%}, classes compared by {by}",
+    ]
+    if found["only_in_first"] or found["only_in_second"]:
+        lines.append(f"{'':<10}What follows is of the pixels in both maps.")
+    shown = [
+        f"{item['name']} = {item['second_name']}"
+        if item["second_name"] not in (None, item["name"], item["name"].removesuffix(" (new)"))
+        else item["name"]
+        for item in found["classes"]
+    ]
+    width = max(5, *map(len, shown))
+    has_area = "first_square_meters" in found["classes"][0]
+    unit, key, scale = ("km2", "square_meters", 1e6) if has_area else ("pixels", "pixels", 1)
+    lines.append(
+        f"{'':<10}{'class':<{width}}  {'first ' + unit:>13}  {'second ' + unit:>13}    kept"
+    )
+    for name, item in zip(shown, found["classes"], strict=True):
+        first, second, kept = (
+            item[f"{part}_{key}"] / scale for part in ("first", "second", "kept")
+        )
+        share = f"{kept / first:>6.1%}" if first else "     -"
+        lines.append(f"{'':<10}{name:<{width}}  {first:>13.6g}  {second:>13.6g}  {share}")
+    moves = found["transitions"]
+    for at, item in enumerate(moves[:_LISTED]):
+        text = f"{item['from']} -> {item['to']}: {item[key] / scale:.6g} {unit}"
+        lines.append(f"{'' if at else 'Changes':<10}{text}")
+    if len(moves) > _LISTED:
+        lines.append(f"{'':<10}and {len(moves) - _LISTED} more")
+    return lines + ending(found)

@@ -1,0 +1,332 @@
+"""Common to the commands: choosing a cluster, progress on stderr, kinds of arguments."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from daskclust.app.commands.signals import deferred
+from daskclust.core.progress import Progress
+from daskclust.core.storage.redact import redact
+
+#: Flags by the names of what they mean in Python.
+_OTHER_NAMES = {"--random-state": "--seed", "--random_state": "--seed"}
+#: Likeness from which a word is taken for a slip of the pen.
+_LIKE = 0.6
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence with the most similar of the known words, or an empty text.
+
+    >>> did_you_mean("--cluster", ["--n-clusters", "--chunks"])
+    ' Did you mean --n-clusters?'
+    >>> did_you_mean("--zebra", ["--n-clusters"])
+    ''
+    """
+    words = {name.lower(): name for name in known}
+    # --truth-column is about --truth, however similar --output-column is.
+    begun = [name for name in words if name.startswith("--") and word.startswith(f"{name}-")]
+    close = partial(difflib.get_close_matches, word.lower(), words, n=1)
+    found = close(cutoff=0.9) or sorted(begun, key=len)[-1:] or close(cutoff=_LIKE)
+    return f" Did you mean {words[found[0]]}?" if found else ""
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of one of some words, for ``argparse``.
+
+    >>> one_of("mask", "nan")("nan")
+    'nan'
+    """
+
+    def read(text: str) -> str:
+        if text not in choices:
+            shown = ", ".join(map(repr, choices))
+            raise argparse.ArgumentTypeError(
+                f"invalid choice: {text!r} (choose from {shown}).{did_you_mean(text, choices)}"
+            )
+        return text
+
+    return read
+
+
+def tell(
+    options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
+) -> int:
+    """Print what was found: for programs, or in lines for people; return the exit code."""
+    # Not above: a parser alone loads no library.
+    from daskclust.core.storage.outputs import json_text
+
+    print(json_text(found, indent=2) if options.json else "\n".join(as_text(found)))
+    return 0
+
+
+def ending(found: Mapping[str, Any]) -> list[str]:
+    files = ", ".join(found["outputs"].values())
+    return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that rejects abbreviations and suggests the nearest flag.
+
+    The parser of the command refuses unknown arguments, with its usage and the nearest flag.
+    `help_for` is called where the arguments hold ``--help``: it returns a page of its own, or None
+    for the usual one.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+        self.help_for: Callable[[Sequence[str]], str | None] = lambda _: None
+
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """All arguments; argparse has no public list of them."""
+        return self._actions
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        given = list(args or ())
+        if {"-h", "--help"}.intersection(given):
+            page = self.help_for(given)
+            if page is not None:
+                print(page, end="")
+                self.exit(0)
+        # Shells expand what stands alone, not what follows an equals sign.
+        for i, word in enumerate(given):
+            flag, _, path = word.partition("=")
+            if flag.startswith("--") and path.startswith("~"):
+                given[i] = f"{flag}={os.path.expanduser(path)}"
+        # Flags without their number are written out: what follows may be a scene.
+        optional: dict[str, Any] = {
+            name: action
+            for action in self.actions
+            for name in action.option_strings
+            if action.nargs == "?" and callable(action.type)
+        }
+        for i, word in enumerate(given):
+            if word in optional:
+                try:
+                    optional[word].type(given[i + 1])
+                except (IndexError, ValueError, argparse.ArgumentTypeError):
+                    given[i] = f"{word}={optional[word].const}"
+        found, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.refuse(unknown)
+        for action in self.actions:
+            value = getattr(found, action.dest, None)
+            words = value if isinstance(value, list) else [value]
+            # What a variable of a script that is not set leaves: it would be the current folder.
+            is_empty = any(isinstance(word, str) and not word.strip() for word in words)
+            if action.metavar != "TEXT" and value != action.default and is_empty:
+                self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
+        return found, []
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        hint = " Give all files side by side, before or behind the options."
+        if flags:
+            known = [name for action in self.actions for name in action.option_strings]
+            meant = _OTHER_NAMES.get(flags[0])
+            hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
+        self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with the usage and a line without the credentials of URLs."""
+        super().error(redact(message))
+
+
+#: How connections by TLS are made.
+_TLS = (
+    "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
+    "client)."
+)
+#: Worker processes on one machine: more are a slip of the key.
+_MOST_PROCESSES = 1024
+
+
+def number(
+    is_valid: Callable[[Any], bool], otherwise: str, read: Callable[[str], Any] = float
+) -> Callable[[str], Any]:
+    """Return a reader of numbers, for ``argparse``; `otherwise` is what others are.
+
+    >>> number(lambda value: value > 0, "is not positive")("0.5")
+    0.5
+    """
+
+    def reader(text: str) -> Any:
+        try:
+            value = read(text)
+        except ValueError as error:
+            kind = "whole number" if read is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is no {kind}") from error
+        if not is_valid(value):
+            raise argparse.ArgumentTypeError(f"{text} {otherwise}")
+        return value
+
+    return reader
+
+
+natural = number(lambda value: value >= 1, "is less than 1", int)
+seed = number(lambda value: value >= 0, "is less than 0", int)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "worker"), counted(2, "worker")
+    ('1 worker', '2 workers')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    place = parser.add_argument_group("cluster")
+    group = place.add_mutually_exclusive_group()
+    group.add_argument(
+        "--local",
+        type=_processes,
+        metavar="N",
+        help="start N worker processes on this machine (default: one a usable core)",
+    )
+    group.add_argument("--scheduler", metavar="ADDRESS", help="use the Dask cluster at ADDRESS")
+    group.add_argument(
+        "--scheduler-file",
+        type=Path,
+        metavar="FILE",
+        help="use the Dask cluster whose scheduler wrote FILE",
+    )
+    place.add_argument(
+        "--memory-limit",
+        type=_size,
+        metavar="SIZE",
+        help="of each worker process that is started, such as 1GB (default: its share)",
+    )
+
+
+def _processes(text: str) -> int:
+    most = f"processes on one machine; expected {_MOST_PROCESSES} at most"
+    return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
+
+
+def _size(text: str) -> str:
+    from dask.utils import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except (ValueError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 1GB") from error
+    if size < 2**27:
+        raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
+    return text
+
+
+def local_workers(options: argparse.Namespace, useful: int) -> int:
+    """Return the workers of a local cluster: as many as are asked for, or one a core, if useful."""
+    from dask.system import CPU_COUNT
+
+    return int(options.local or max(1, min(CPU_COUNT, useful)))
+
+
+@contextmanager
+def open_client(
+    options: argparse.Namespace, *, useful_workers: int, progress: Progress
+) -> Iterator[Any]:
+    """Yield a client of the cluster that was asked for.
+
+    A local cluster has processes of one thread each, at most `useful_workers` unless ``--local``
+    says so, and ends with the context, whatever happens inside; a given cluster is left running. No
+    worker within ``daskclust.worker-timeout`` is a ClusterError.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    from daskclust.core.engine import await_workers, on_notice
+
+    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
+    # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
+    # under way.
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        # Each of distributed's loggers has a level of its own.
+        if name.split(".")[0] in ("asyncio", "distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    if options.scheduler is not None or options.scheduler_file is not None:
+        with _connect(options) as client, on_notice(progress.say):
+            await_workers(client)
+            yield client
+        return
+    with warnings.catch_warnings(), deferred():
+        # The usual port is taken: another is, and the link names it.
+        warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
+        cluster = LocalCluster(
+            n_workers=local_workers(options, useful_workers),
+            threads_per_worker=1,
+            memory_limit=options.memory_limit or "auto",
+            processes=True,
+            dashboard_address="127.0.0.1:8787",
+            silence_logs=logging.CRITICAL,
+        )
+    try:
+        with (
+            # Workers that take long to start again are kept: a cluster closes one for good that is
+            # not back in 15 s, and a fit would wait for a worker that is never started.
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"}),
+            Client(cluster, set_as_default=True) as client,
+            on_notice(progress.say),
+        ):
+            await_workers(client)
+            yield client
+    finally:
+        with deferred():
+            cluster.close()
+
+
+def _connect(options: argparse.Namespace) -> Any:
+    from distributed import Client, Security
+    from distributed.comm import resolve_address
+
+    if options.scheduler is not None:
+        shown, target = redact(options.scheduler), {"address": options.scheduler}
+    else:
+        shown = str(options.scheduler_file)
+        if not options.scheduler_file.is_file():
+            # The client itself would wait for it for ever.
+            raise FileNotFoundError(
+                f"There is no scheduler file {shown!r}; start the scheduler with --scheduler-file "
+                "first."
+            )
+        target = {"scheduler_file": shown}
+    try:
+        # A client of an unknown protocol, or without certificates of its own, waits for a minute
+        # when it is thrown away.
+        if options.scheduler is not None:
+            resolve_address(options.scheduler)
+            address = options.scheduler
+        else:
+            address = str(json.loads(options.scheduler_file.read_text())["address"])
+        certificates = Security().get_connection_args("client")["ssl_context"]
+        if address.startswith("tls://") and certificates is None:
+            raise ConnectionError(
+                f"{shown!r} takes connections by TLS only, and there are no certificates. {_TLS}"
+            )
+        # A client that cannot connect stays the default one: whatever this process computes
+        # later would wait for it, for ever.  So one that is no default knocks first.
+        with Client(**target, set_as_default=False):
+            pass
+        return Client(**target, set_as_default=True)
+    except OSError:
+        raise
+    except ValueError as error:
+        raise ConnectionError(f"{shown!r} is no address of a scheduler: {error}") from error
+    except Exception as error:  # of TLS and scheduler files: types that say nothing
+        raise ConnectionError(
+            f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"
+        ) from error

@@ -1,0 +1,382 @@
+"""``daskclust fit``: a cube in; a label map, a model and a report out."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from daskclust.app.commands import _cubes, _estimators, _outputs
+from daskclust.app.commands._choice import make_choice
+from daskclust.app.commands._fit_request import (
+    Job,
+    add_hold_out_arguments,
+    add_job_arguments,
+    check_hold_out,
+    check_resumable,
+    fields_of,
+    job_mark,
+    run,
+    with_file,
+)
+from daskclust.app.commands._plan import make_plan, only_planned
+from daskclust.app.commands._tables import add_table_arguments, is_table, open_table_job
+from daskclust.app.commands.console import Progress, add_cluster_arguments, tell
+from daskclust.app.commands.contradictions import check_needs
+from daskclust.app.report.summary import (
+    MapSummary,
+    known_classes,
+    legend_of,
+    pixels_and_areas,
+    summarize,
+)
+from daskclust.colors import Legend
+from daskclust.core.persistence.mixin import check_same_data, clusters_are_classes, name_classes
+from daskclust.core.persistence.models import fingerprint
+from daskclust.core.storage.stored_array import as_dask
+from daskclust.scenes.formats.vector import check_codes
+
+_EXAMPLES = """examples:
+  daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
+  daskclust fit scene.zarr --estimator label-spreading --labels fields.gpkg \\
+      --output map.tif --uncertainty margin.tif --model model.zarr
+  daskclust fit table.parquet --columns a,b,c --n-clusters 4 --output labels.parquet
+  daskclust fit --estimator label-spreading --help
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "fit",
+        usage="%(prog)s [options] [CUBE ...]",
+        description="Cluster the valid pixels of an image cube on a Dask cluster, and write a\n"
+        "label map, the model, a map of the uncertainty and a report; or the rows of a\n"
+        "table, and write it with their labels.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _cubes.add_cube_arguments(parser)
+    _add_labels(parser)
+    add_table_arguments(parser, label_column=True)
+    _estimators.add_estimator_arguments(parser)
+    group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
+    _outputs.add_output_arguments(group, model=True)
+    group.add_argument(
+        "--colors",
+        metavar="FILE",
+        help="colors of classes, which the model keeps: CSV of class,color, or a QGIS style (.qml)",
+    )
+    add_cluster_arguments(parser)
+    add_job_arguments(parser).add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="file or folder for the state of every iteration; the same command continues there "
+        "(default: a hidden file beside the first output, removed at the end)",
+    )
+
+
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--labels",
+        metavar="STORE[::NAME],...",
+        help="partial labels: raster, polygons, CSV, or answered questions; several are joined",
+    )
+    _cubes.add_known_classes(group, "--labels and --truth")
+    add_hold_out_arguments(group)
+    for name in ("must-link", "cannot-link"):
+        group.add_argument(
+            f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
+        )
+    group.add_argument(
+        "--choose-by-pairs",
+        action="store_const",
+        const=True,
+        help="fit the estimator that satisfies left-out pairs best",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    options = with_file(options)
+    check_needs("fit", options)
+    began = time.perf_counter()
+    model: Any = (
+        make_choice(options) if options.choose_by_pairs else _estimators.make_estimator(options)
+    )
+    check_hold_out(options, model)
+    if options.colors is not None:
+        _outputs.read_class_colors(options.colors)  # refused now, not after the fit
+    job: Any
+    if is_table(options):
+        job = open_table_job(options, model, pairs_of(options, model))
+    else:
+        job = open_cube_job(options, model, fits=True)
+    if only_planned(options, "fit", job.plan):
+        return 0
+    if not job.places:
+        options.parser.error(
+            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
+            "--score, or several of them; --dry-run only plans"
+        )
+    return tell(options, run(model, job, Progress(), began), _outputs.fit_as_text)
+
+
+@dataclass(frozen=True)
+class CubeJob(Job):
+    cube: Any
+    #: Opened ``labels`` and ``truth``, as far as they were given.
+    maps: dict[str, Any]
+    #: Colors by name of the class, in the place of those of the labels.
+    colors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> int:
+        return int(self.plan["blocks"])
+
+    @property
+    def data(self) -> Any:
+        return self.cube
+
+    @property
+    def samples(self) -> Any:
+        return self.cube.samples
+
+    def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
+        lines, columns = np.divmod(self.cube.places_of_rows(rows), self.cube.shape[1])
+        return fields_of(lines, columns, labels), "fields"
+
+    def count(self, progress: Progress) -> int:
+        return _cubes.count_pixels(self.cube, progress.task)
+
+    def labels(self) -> Any:
+        given = self.maps.get("labels")
+        if given is None:
+            return None
+        rows, labels = self.cube.rows_of(given, unlabeled=self.options.unlabeled)
+        if not len(rows):
+            raise ValueError(
+                "--labels gives no class to any pixel with data: all its values mean none "
+                "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
+                "of a pixel."
+            )
+        if self.options.output is not None and not given.by_name:
+            check_codes(np.unique(labels).tolist())
+        return rows, labels
+
+    def facts(self) -> dict[str, Any]:
+        cube = self.cube
+        bands = {"bands": {"used": len(cube.bands), "stored": cube.stored.shape[2]}}
+        pixels = {"valid": cube.n_valid, "masked": cube.n_masked}
+        return {"pixels": pixels, **(bands if self.fits else {})}
+
+    def name(self, model: Any) -> None:
+        given = self.maps.get("labels")
+        if given is not None and not given.by_name and clusters_are_classes(model):
+            name_classes(model, given.meanings, given.colors)
+        if self.colors:
+            known = legend_of(model).by_code.items()
+            colors = {c: self.colors.get(name) or self.colors.get(str(c)) for c, name in known}
+            name_classes(model, None, {code: color for code, color in colors.items() if color})
+
+    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+        options, cube, legend = self.options, self.cube, legend_of(model)
+        # By which maps of one model are known to be such: the same job may fit other data.
+        said = self.save(model, found, progress, model_mark=fingerprint(model))
+        as_found, labels = labels, self._smoothed(model, labels, legend)
+        if options.output is None:
+            image = cube.to_map(labels)
+        else:
+            with progress.task("Label map"):
+                written = cube.write_labels(
+                    labels,
+                    options.output,
+                    overwrite=self.replace["--output"],
+                    class_names=legend.by_code,
+                    class_colors=legend.color_by_code,
+                    attributes=said,
+                )
+            image = self._image(written, "labels")
+        uncertainty = None
+        if options.uncertainty is not None:
+            about = {**said, "long_name": "margin", "description": _outputs.margin_kind(model)}
+            with progress.task("Uncertainty"):
+                values, replaced = _outputs.margins(model, cube), self.replace["--uncertainty"]
+                written = cube.write_map(
+                    values, options.uncertainty, overwrite=replaced, attributes=about
+                )
+            uncertainty = self._image(written, "values")
+        if options.score is not None:
+            meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
+            about = {**said, "long_name": "score", "description": meaning}
+            with progress.task("Score"):
+                values, replaced = model.score_samples(cube), self.replace["--score"]
+                cube.write_map(values, options.score, overwrite=replaced, attributes=about)
+        if options.output is None and options.report is None and not self.maps:
+            return
+        with progress.task("Summary"):
+            maps = {
+                name: (known_classes(opened, options.unlabeled), opened)
+                for name, opened in self.maps.items()
+            }
+            known = _outputs.untold(maps, model)
+            truth = known["truth"][0] if "truth" in known and options.report else None
+            summary = summarize(image, legend.codes, values=uncertainty, known=truth, cube=cube)
+            if options.smooth or options.min_pixels:
+                before = cube.to_map(legend.encode(as_found))
+                counted = pixels_and_areas(before, legend.codes, cube)
+                summary = replace(summary, before=counted)
+            pixels, areas = summary.before or (None, None)
+            _outputs.add_classes(
+                found,
+                legend,
+                summary.sizes,
+                "pixels",
+                square_meters=summary.square_meters,
+                pixels_before_smoothing=None if pixels is None else pixels.tolist(),
+                square_meters_before_smoothing=areas,
+            )
+            _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
+        if options.report is not None:
+            self._write_report(model, labels, found, legend, summary, progress)
+
+    def _image(self, written: Any, name: str) -> Any:
+        """Return a map that was just written as a lazy image; of labels -1 for none."""
+        if not isinstance(written, Path):
+            return as_dask(written[name])
+        opened = self.cube.open_image("the map written", written)
+        if name == "values":
+            return da.asarray(opened.values)
+        values = opened.values.astype("int64")
+        return da.where(da.isin(values, list(opened.nodata)), -1, values)
+
+    def _smoothed(self, model: Any, labels: Any, legend: Legend) -> Any:
+        """Return the values of the map, smoothed as asked; lazy.
+
+        Posteriors are those of the model's own classes, regions those of the map.
+        """
+        strength, least = self.options.smooth, self.options.min_pixels
+        if strength:
+            labels = self.cube.smooth(labels, model.predict_proba(self.cube), strength=strength)
+        labels = legend.encode(labels)
+        return self.cube.smooth(labels, min_pixels=least) if least else labels
+
+    def _write_report(
+        self,
+        model: Any,
+        labels: Any,
+        found: dict[str, Any],
+        legend: Legend,
+        summary: MapSummary,
+        progress: Progress,
+    ) -> None:
+        from daskclust.app.report import write_report
+        from daskclust.explain import profiles as profiles_of
+
+        with progress.task("Profiles"):
+            profiles = profiles_of(None, self.cube, labels)
+        names = [legend.by_code[code] for code in profiles.labels.tolist()]
+        with progress.task("Report"):
+            write_report(
+                self.options.report,
+                cube=self.cube,
+                model=model,
+                legend=legend,
+                title=self.title_of(model),
+                configuration=found["configuration"],
+                summary=summary,
+                uncertainty_is=_outputs.margin_kind(model),
+                agreement=_outputs.agreements_in(found),
+                profiles=replace(profiles, names=names),
+                held_out=found.get("held_out"),
+                not_compared=found.get("not_compared"),
+                predicted=not self.fits,
+                overwrite=self.replace["--report"],
+                job=self.mark,
+            )
+
+
+def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> CubeJob:
+    """Open and check what a fit or a prediction will need, from metadata only."""
+    if not fits:
+        _outputs.refuse_model_of_table(options.model)
+    _outputs.check_margin(options, model)
+    _outputs.check_smoothing(options, model)
+    params = model.get_params(deep=False)
+    named = ("labels", "truth") if fits else ("truth",)
+    mark = job_mark(options, params, None if fits else options.model)
+    read = ("must_link", "cannot_link", "checkpoint", "colors") if fits else ("model",)
+    may_replace = _outputs.check_outputs(options, _cubes.inputs_of(options, *read), mark)
+    pairs: dict[str, Any] = {}
+    if fits:
+        check_resumable(options, mark)
+        pairs = pairs_of(options, model)
+        cube = _cubes.open_cube_of(options)
+        n_pixels = cube.shape[0] * cube.shape[1]
+        for kind in ("must_link", "cannot_link"):
+            ends = pairs.get(kind, np.zeros(1, int))
+            low, high = ends.min(), ends.max()
+            if low < 0 or high >= n_pixels:  # masked pixels make it fewer still
+                raise ValueError(
+                    f"--{kind.replace('_', '-')} names the row {low if low < 0 else high}; "
+                    f"expected numbers from 0 to {n_pixels - 1}, for there are {n_pixels} pixels."
+                )
+        _estimators.check_count(params, n_pixels, "pixels")
+    else:
+        cube = _cubes.open_cube_of(options, model=model)
+        check_same_data(model, cube)
+        if cube.shape[2] != model.n_features_in_:
+            raise ValueError(
+                f"The cube has {cube.shape[2]} bands, the model was fitted to "
+                f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
+                "--bad-bands."
+            )
+    maps = {
+        name: _cubes.open_labels(cube, options, name)
+        for name in named
+        if getattr(options, name) is not None
+    }
+    constrained = fits and _estimators.takes_labels(model) and bool(pairs or "labels" in maps)
+    plan = make_plan(cube, options, params if fits else None, constrained=constrained)
+    return CubeJob(options, fits, plan, pairs, mark, may_replace, cube, maps)
+
+
+def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Read pairs of rows; wrong usage ends the program."""
+    known = inspect.signature(model.fit).parameters
+    found: dict[str, Any] = {}
+    for kind in ("must_link", "cannot_link"):
+        path, flag = getattr(options, kind), f"--{kind.replace('_', '-')}"
+        if path is None:
+            continue
+        if kind not in known:
+            options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
+        try:
+            if path.endswith(".npy"):
+                pairs = np.load(path, allow_pickle=False)
+            else:
+                text = Path(path).read_text(encoding="utf-8-sig").replace(",", " ")
+                lines = [line for line in text.splitlines() if line.strip()]
+                pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{flag}: there is no file {path!r}; give the path of an existing one."
+            ) from error
+        except Exception as error:  # NumPy's header is Python, and so are the errors about it
+            raise ValueError(
+                f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
+            ) from error
+        is_integer = pairs.dtype.kind in "iu"
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer or not len(pairs):
+            raise ValueError(
+                f"{flag} {path!r} holds {pairs.dtype} of shape {pairs.shape}; expected integers of "
+                "shape (m, 2), the numbers of two rows each, and one pair at least."
+            )
+        found[kind] = pairs
+    return found

@@ -1,0 +1,237 @@
+"""``daskclust label``: a scene in; a page that asks for labels; a map, a model and labels out."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+import webbrowser
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from daskclust.app.commands._cubes import (
+    add_cube_arguments,
+    add_exclude_argument,
+    as_names,
+    count_pixels,
+    name_of_cube,
+    open_cube_of,
+    open_exclusion,
+    paths_of,
+)
+from daskclust.app.commands._estimators import make_estimator
+from daskclust.app.commands._fit_request import fit_by, job_mark
+from daskclust.app.commands._outputs import check_outputs, check_writable, places_of
+from daskclust.app.commands._plan import check_memory, make_plan
+from daskclust.app.commands.console import (
+    Parser,
+    Progress,
+    add_cluster_arguments,
+    open_client,
+    seed,
+)
+from daskclust.app.commands.fit import add_command as add_fit
+from daskclust.app.commands.fit import open_cube_job
+from daskclust.core.storage.outputs import keeping
+from daskclust.core.storage.stores import local_path
+
+_EXAMPLES = """examples:
+  daskclust label scene.tif --classes water,forest,soil --output map.tif
+  daskclust label scene.zarr --labels fields.geojson --scheduler tcp://host:8786
+  ssh -L 8900:127.0.0.1:8900 HOST    with  --port 8900 --no-browser  on HOST
+"""
+#: The largest number of a port.
+_PORTS = 65535
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "label",
+        usage="%(prog)s [options] [CUBE ...]",
+        description="Show the scene in a browser, ask for the class of the pixels worth a\n"
+        "question, and show the map and its doubt after each answer. Labels are written\n"
+        "after each answer; the same command goes on with them. `Save map` on the page\n"
+        "fits LabelSpreading, and writes map, margin, model and report as `fit` does.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_cube_arguments(parser, scale=False)
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--labels",
+        metavar="FILE",
+        help=".geojson or .gpkg, written after each answer, and gone on with if it is there "
+        "(default: CUBE_labels.geojson in this folder)",
+    )
+    group.add_argument(
+        "--classes",
+        type=as_names,
+        default=(),
+        metavar="NAME,...",
+        help="classes to begin with; the page adds more",
+    )
+    add_exclude_argument(group)
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="fixes the questions (default: 0)"
+    )
+    group = parser.add_argument_group("outputs", "Written by `Save map` on the page.")
+    group.add_argument(
+        "--output",
+        metavar="MAP",
+        help="label map: GeoTIFF (.tif) or Zarr; its margin and report lie beside it (default: "
+        "CUBE_map.tif in this folder)",
+    )
+    group.add_argument(
+        "--model", metavar="STORE", help="the fitted model (default: beside the map)"
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace earlier outputs of this program"
+    )
+    group = parser.add_argument_group("page")
+    group.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="of this machine (default: a free one)"
+    )
+    group.add_argument("--no-browser", action="store_true", help="print the address only")
+    add_cluster_arguments(parser)
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number <= _PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; expected 0 to {_PORTS}")
+    return number
+
+
+def _named(options: argparse.Namespace) -> None:
+    """Name the files that were not named, by the scene."""
+    # Whole but for endings: files of two scenes that share the first part of it are two.
+    first = options.cube if isinstance(options.cube, str) else options.cube[0]
+    stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
+    if options.labels is None:
+        options.labels = f"{stem}_labels.geojson"
+    if options.output is None:
+        options.output = f"{stem}_map.tif"
+        if importlib.util.find_spec("rasterio") is None:
+            options.output = f"{stem}_map.zarr"
+
+
+def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
+    commands = Parser().add_subparsers()
+    add_fit(commands)
+    # The name of the map without its ending, for URLs as for paths.
+    base, dot, ending = options.output.rpartition(".")
+    if not dot or "/" in ending:
+        base, ending = options.output.rstrip("/"), "zarr"
+    found = commands.choices["fit"].parse_args(["--estimator", "label-spreading", "--labels=-"])
+    found.parser, found.arguments = commands.choices["fit"], []
+    for name, value in vars(options).items():
+        if name in vars(found) and name not in ("parser", "arguments"):
+            setattr(found, name, value)
+    found.class_column = "class"
+    found.uncertainty = f"{base}_margin.{ending}"
+    found.model = options.model or f"{base}_model.zarr"
+    if importlib.util.find_spec("matplotlib") is not None and local_path(base) is not None:
+        found.report = f"{base}_report.html"
+    return found
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.cube is None:
+        options.parser.error("no CUBE given")
+    if options.incomplete == "keep":
+        options.parser.error("label needs complete pixels, so no --incomplete keep")
+    _named(options)
+    progress = Progress()
+    saving = _fit_options(options)
+    # Refused before anybody answers a question.
+    inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
+    inputs["--exclude"] = options.exclude
+    mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
+    outputs = check_outputs(saving, inputs, mark)
+    place = local_path(options.labels)
+    if place is not None:
+        check_writable("--labels", options.labels, place)
+    with keeping([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
+        return _label(options, saving, progress)
+
+
+def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Progress) -> int:
+    """Ask until the person ends; labels and outputs are kept for this process."""
+    from daskclust.app.labeling.files import AnswersFile, read_answers
+    from daskclust.app.labeling.pictures import Pictures
+    from daskclust.app.labeling.server import Page, serve
+    from daskclust.app.labeling.session import Session
+
+    file = AnswersFile(options.labels)
+    cube = open_cube_of(options)
+    exclude = open_exclusion(cube, options)
+    file.check()
+    if file.is_package and cube.pixel_grid.crs is None:
+        options.parser.error(
+            "--labels: the scene states no coordinate system, which a GeoPackage needs; use "
+            ".geojson"
+        )
+    about, labels = read_answers(file, cube.pixel_grid) if file.exists() else ({}, [])
+    shape = int(cube.shape[0]), int(cube.shape[1])
+    if about and tuple(about["shape"]) != shape:
+        raise ValueError(
+            f"--labels {options.labels!r} is of a scene of {about['shape'][0]} x "
+            f"{about['shape'][1]} pixels, and this one has {shape[0]} x {shape[1]}; give another "
+            "file."
+        )
+    outside = [
+        one for one in labels if not (0 <= one.row < shape[0] and 0 <= one.column < shape[1])
+    ]
+    if outside:
+        raise ValueError(
+            f"--labels {options.labels!r} has {len(outside)} of {len(labels)} points outside the "
+            "scene, as of another one; give another file, or remove them."
+        )
+    colors = {one["name"]: one["color"] for one in about.get("classes", ())}
+    session = Session(shape, [*colors, *options.classes], labels, colors)
+    check_memory(make_plan(cube, options, None, constrained=False))
+    client: Any = None
+
+    def save() -> dict[str, str]:
+        # As it would be without --overwrite, but for what this page has written itself.
+        saving.overwrite = True
+        model = make_estimator(saving)
+        colors = {one.name: one.color for one in session.classes}
+        job = replace(open_cube_job(saving, model, fits=True), colors=colors)
+        fit_by(client, model, job, progress, time.perf_counter())
+        return places_of(saving)
+
+    pictures = Pictures(cube, None if exclude is None else cube.excluding(exclude))
+    page = Page(session, pictures, file, save, progress.task, name_of_cube(options.cube))
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(serve(page, options.port))
+        except OSError as error:
+            raise OSError(
+                f"--port {options.port} cannot be used ({error.strerror}); choose another, or "
+                "leave it out."
+            ) from error
+        print(url, flush=True)
+        progress.say(f"Labels: {options.labels}. Ctrl-C ends; the labels are kept.")
+        if not options.no_browser:
+            webbrowser.open(url)
+        client = stack.enter_context(
+            open_client(options, useful_workers=cube.blocks.count, progress=progress)
+        )
+        page.run(lambda page: _prepare(page, cube, options.seed, exclude))
+    return 0
+
+
+def _prepare(page: Any, cube: Any, number: int, exclude: Any) -> Any:
+    from daskclust.app.labeling.learner import Learner
+
+    count_pixels(cube, page.tell)
+    with page.tell("Overview"):
+        page.pictures.look(page.pictures.bands, page.pictures.stretch)
+        page.show_scene()
+    learner = Learner.of(cube, number, page.tell, exclude)
+    with page.tell("Cells of the overview"):
+        page.pictures.classify(learner.cells)
+    return learner

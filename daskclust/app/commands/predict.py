@@ -1,0 +1,79 @@
+"""``daskclust predict``: a cube and a saved model in, a label map out."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from daskclust.app.commands import _cubes, _outputs
+from daskclust.app.commands._fit_request import add_job_arguments, run, with_file
+from daskclust.app.commands._plan import only_planned
+from daskclust.app.commands._tables import (
+    add_table_arguments,
+    is_table,
+    open_table_job,
+    without_names,
+)
+from daskclust.app.commands.console import Progress, add_cluster_arguments, ending, tell
+from daskclust.app.commands.contradictions import check_needs
+from daskclust.app.commands.fit import open_cube_job
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "predict",
+        usage="%(prog)s [options] [CUBE ...]",
+        description="Label the valid pixels of a cube, or the rows of a table, by a model that "
+        "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
+        "codes, names and colors.",
+    )
+    _cubes.add_cube_arguments(parser, scale=False)
+    add_table_arguments(parser)
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
+    group = parser.add_argument_group("outputs", "At least one is needed, or --truth.")
+    _outputs.add_output_arguments(group, model=False)
+    _cubes.add_known_classes(parser.add_argument_group("known classes"), "--truth")
+    add_cluster_arguments(parser)
+    add_job_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+
+    options = with_file(options)
+    check_needs("predict", options)
+    if options.model is None:
+        options.parser.error("--model is needed: what fit --model has written")
+    wanted = ("output", "uncertainty", "score", "report", "truth")
+    if all(getattr(options, name) is None for name in wanted):
+        options.parser.error(
+            "nothing to write: --output is needed, or --uncertainty, --score, --report, --truth, "
+            "or several of them"
+        )
+    began = time.perf_counter()
+    model = daskclust.load(options.model)
+    if not hasattr(model, "predict"):
+        raise ValueError(
+            f"{type(model).__name__} labels the rows of its fit alone; expected the model of an "
+            "estimator that predicts, such as HDBSCAN. Or fit it to these data."
+        )
+    job: Any
+    if is_table(options):
+        job, model = open_table_job(options, model), without_names(model)
+    else:
+        job = open_cube_job(options, model, fits=False)
+    if only_planned(options, "predict", job.plan):
+        return 0
+    return tell(options, run(model, job, Progress(), began), _as_text)
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    of_table, noise = "rows" in found, found.get("noise", 0)
+    n = found["rows"] if of_table else found["pixels"]["valid"]
+    head = f"{'Rows' if of_table else 'Pixels':<10}{n - noise} labeled"
+    head += f", {noise} noise" if "noise" in found else ""
+    head += "" if of_table else f", {found['pixels']['masked']} masked"
+    shown = (_outputs.classes_as_text, _outputs.agreements_as_text, ending)
+    return [head, *(line for lines in shown for line in lines(found))]

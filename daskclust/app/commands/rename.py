@@ -1,0 +1,112 @@
+"""``daskclust rename``: other names for the classes of a saved model, some of them joined."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from daskclust.app.commands._fit_request import digest
+from daskclust.app.commands._outputs import job_of, pairs_of_lines
+from daskclust.app.commands.console import tell
+from daskclust.app.report.summary import legend_of
+from daskclust.colors import Legend
+from daskclust.core.persistence import mixin
+from daskclust.core.storage.atomic_write import reserved
+from daskclust.core.storage.outputs import JOB
+from daskclust.core.storage.stores import local_path
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "rename",
+        usage="%(prog)s [options] MODEL FILE",
+        description="Give classes or clusters of a saved model other names. Those of one name "
+        "become one class. The model remembers it: predict and explain obey from then on.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a saved model, which is changed")
+    parser.add_argument(
+        "file", metavar="FILE", help="CSV of old,new: a name or a code, and its new name"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+
+    place = local_path(options.model)
+    # What another command writes between reading and writing would be lost.
+    with reserved([] if place is None or not place.exists() else [place]):
+        found = _renamed(options, daskclust.load(options.model))
+    return tell(options, {"command": "rename", "classes": found}, _as_text)
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for item in found["classes"]:
+        was = ", ".join(item["was"])
+        shown = item["name"] if was == item["name"] else f"{item['name']} (was {was})"
+        lines.append(f"{'' if lines else 'Classes':<10}{item['code']:>3}  {shown}")
+    return lines
+
+
+def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
+    from daskclust.core.persistence.models import fingerprint, save
+
+    text = Path(options.file).read_text(encoding="utf-8-sig")
+    before = legend_of(model)
+    codes = {str(code): code for code in before.codes}
+    codes |= {name: code for code, name in before.by_code.items()}
+    pairs = pairs_of_lines(repr(options.file), text, ("old", "new"), codes)
+    _rename(model, before, _by_code(options.file, before, codes, pairs))
+    job = job_of(options.model)
+    # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
+    mark = digest([job.get("mark"), sorted(pairs.items())])
+    job |= {"mark": mark, "model_mark": fingerprint(model)}
+    save(model, options.model, overwrite=True, attributes={JOB: job})
+    into = mixin.merged_classes_of(model)
+    found: list[dict[str, Any]] = []
+    for code, name in legend_of(model).by_code.items():
+        joined = [old for old, other in into.items() if other == code and old in before.by_code]
+        was = [before.by_code[old] for old in (code, *joined)]
+        found.append({"code": code, "name": name, "was": was})
+    return found
+
+
+def _by_code(
+    path: str, legend: Legend, codes: dict[str, int], pairs: dict[str, str]
+) -> dict[int, str]:
+    wrong = [name for name in pairs if name not in codes]
+    if wrong or not pairs:
+        what = f"names {', '.join(map(repr, wrong[:10]))}" if wrong else "holds no line"
+        raise ValueError(
+            f"{path!r} {what}; expected lines old,new, of the classes "
+            f"{', '.join(legend.names[:20])} or their codes."
+        )
+    if not all(pairs.values()):
+        raise ValueError(f"{path!r} has an empty new name; expected a text.")
+    new = {codes[name]: text for name, text in pairs.items()}
+    noise = legend.by_code.get(-1 if legend.noise is None else legend.noise)
+    if legend.noise in new or noise in new.values():
+        raise ValueError(f"{path!r} names {noise!r}, which is no class; expected classes alone.")
+    if len(new) < len(pairs):
+        raise ValueError(f"{path!r} names one class twice, by name and code; expected one line.")
+    return new
+
+
+def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
+    """Let a model remember new names; classes of one new name become the first of them."""
+    groups: dict[str, list[int]] = {}
+    for code, name in legend.by_code.items():
+        groups.setdefault(new.get(code, name), []).append(code)
+    into = mixin.merged_classes_of(model)
+    names, colors = mixin.class_names_of(model)
+    for name, codes in groups.items():
+        first = codes[0]
+        joined = dict.fromkeys(codes[1:], first) if new.keys() & codes else {}
+        into = {code: joined.get(other, other) for code, other in into.items()} | joined
+        for code in codes:
+            if code in new:
+                names[first if code in joined else code] = name
+    mixin.name_classes(model, names, colors)
+    mixin.merge_classes(model, into)

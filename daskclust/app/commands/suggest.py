@@ -1,0 +1,187 @@
+"""``daskclust suggest``: a scene and a few labels in; the pixels to be labeled next out."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+from daskclust.app.commands import _cubes
+from daskclust.app.commands._fit_request import add_job_arguments, job_mark, with_file
+from daskclust.app.commands._outputs import check_outputs, places_of
+from daskclust.app.commands._plan import make_plan, only_planned
+from daskclust.app.commands.console import (
+    Progress,
+    add_cluster_arguments,
+    natural,
+    open_client,
+    tell,
+)
+from daskclust.app.commands.contradictions import check_needs
+from daskclust.core.persistence.mixin import check_same_data
+from daskclust.core.storage.outputs import Output, keeping
+from daskclust.core.storage.redact import redact
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "suggest",
+        usage="%(prog)s [options] [CUBE]",
+        description="Find the pixels whose class would help most, and write them as points "
+        "with an empty column `class`. Fill it, and give the file to fit: --labels "
+        "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
+    )
+    _cubes.add_cube_arguments(parser, scale=False)
+    group = parser.add_argument_group("what is known")
+    group.add_argument(
+        "--labels",
+        metavar="STORE[::NAME],...",
+        help="labels so far (raster, polygons, CSV, answered questions; several are joined)",
+    )
+    _cubes.add_known_classes(group, "--labels", truth=False)
+    group.add_argument(
+        "--model",
+        metavar="STORE",
+        help="LabelSpreading that fit has saved for this scene (default: one is fitted)",
+    )
+    group = parser.add_argument_group("questions")
+    _cubes.add_exclude_argument(group)
+    group.add_argument(
+        "--n", type=natural, default=20, metavar="NUMBER", help="how many pixels (default: 20)"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="fixes the result (default: 0)"
+    )
+    group.add_argument("--output", metavar="FILE", help=".geojson or .csv (needed)")
+    group.add_argument(
+        "--report", metavar="FILE", help="the pixels by number on the scene, one HTML file"
+    )
+    group.add_argument("--title", metavar="TEXT", help="of the report")
+    add_job_arguments(parser)
+    add_cluster_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+    from daskclust.app.labeling.files import QuestionsFile
+    from daskclust.app.report.page import Report
+
+    options = with_file(options)
+    if options.output is None:
+        options.parser.error("--output is needed")
+    if options.seed < 0:
+        options.parser.error(f"--seed {options.seed} is negative")
+    check_needs("suggest", options)
+    began = time.perf_counter()
+    outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
+    if options.report is not None:
+        outputs["--report"] = Report(options.report)
+        if outputs["--report"].path is None:
+            raise ValueError(
+                f"--report {redact(options.report)!r} is a URL; this report is written to a local "
+                "path."
+            )
+    mark = job_mark(options, {}, options.model)
+    replace = check_outputs(options, _cubes.inputs_of(options, "model"), mark, outputs)
+    model = None if options.model is None else daskclust.load(options.model)
+    cube = _cubes.open_cube_of(options, model=model)
+    if model is not None:
+        check_same_data(model, cube)
+    plan = make_plan(cube, options, None, constrained=False)
+    if only_planned(options, "suggest", plan):
+        return 0
+    with keeping([options.output, options.report]):
+        found = _suggest(options, cube, model, replace.get("--report", False), mark)
+    return tell(options, {**found, "seconds": time.perf_counter() - began}, _as_text)
+
+
+def _suggest(
+    options: argparse.Namespace, cube: Any, model: Any, replace_report: bool, mark: str
+) -> dict[str, Any]:
+    from daskclust.app.labeling.files import QuestionsFile, write_questions
+    from daskclust.scenes.pixels import questions_of
+    from daskclust.selection import expected_gain, suggest_labels
+
+    progress = Progress()
+    image = None
+    exclude = _cubes.open_exclusion(cube, options)
+    if options.labels is not None:
+        image = _cubes.open_labels(cube, options, "labels")
+    with open_client(options, useful_workers=cube.blocks.count, progress=progress):
+        n_valid = _cubes.count_pixels(cube, progress.task)
+        known, n_vain = (None, 0) if image is None else _known(options, cube, image)
+        has_labels = known is not None and len(known[0]) > n_vain
+        given = {"y": known, "model": model, "exclude": exclude, "random_state": options.seed}
+        gain = None
+        with progress.task("Questions", rows=n_valid):
+            if has_labels or model is not None:
+                gain = expected_gain(cube, options.n, **given)
+                rows = gain.rows
+            else:
+                rows = suggest_labels(cube, options.n, **given)
+        with progress.task("Pixels"):
+            questions = questions_of(cube, rows)
+        if options.report is not None:
+            from daskclust.app.labeling.report import write_questions_report
+
+            with progress.task("Report"):
+                write_questions_report(
+                    options.report,
+                    cube=cube,
+                    questions=questions,
+                    gain=gain,
+                    title=options.title
+                    or f"{len(rows)} pixels to be labeled in {_cubes.name_of_cube(options.cube)}",
+                    overwrite=replace_report,
+                    job=mark,
+                )
+    # At the very end: a command that was killed before finds no questions of its own, which only
+    # --overwrite would replace.
+    write_questions(QuestionsFile(options.output, overwrite=options.overwrite), questions)
+    found: dict[str, Any] = {
+        "command": "suggest",
+        "questions": len(rows),
+        "labels": 0 if gain is None else gain.n_labels,
+        "pixels": [
+            {"order": i + 1, "row": int(line), "column": int(questions.columns[i])}
+            for i, line in enumerate(questions.lines)
+        ],
+        "outputs": {k: v for k, v in places_of(options).items() if k != "model"},
+    }
+    if gain is not None:
+        names = ("changed", "changed_low", "changed_high", "gain")
+        told = {name: getattr(gain, name).tolist() for name in names}
+        found["expected"] = {"accuracy": gain.accuracy, **told}
+    return found
+
+
+def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
+    """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
+    from daskclust.app.labeling.files import skipped_pixels
+    from daskclust.scenes.pixels import rows_of_pixels
+
+    rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
+    vain = [np.empty(0, np.int64)]
+    for part in _cubes.parts_of(options.labels):
+        pixels = skipped_pixels(_cubes.store_and_variable(part)[0])
+        if len(pixels[0]):
+            vain.append(rows_of_pixels(cube, *pixels))
+    more = np.setdiff1d(np.concatenate(vain), rows)
+    # Among texts it is "-1".
+    none = np.full(len(more), -1).astype(labels.dtype if labels.dtype.kind == "U" else np.int64)
+    return (np.concatenate([rows, more]), np.concatenate([labels, none])), len(more)
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    lines = [f"Questions {found['questions']} pixels, {found['labels']} labels so far"]
+    if "expected" in found:
+        expected = found["expected"]
+        lines.append(
+            f"Expected  {expected['changed'][-1]:.1%} of the pixels change "
+            f"({expected['changed_low'][-1]:.1%} to {expected['changed_high'][-1]:.1%}), "
+            "estimated from the model's probabilities"
+        )
+    lines.append(f"Time      {found['seconds']:.1f} s")
+    return lines + [f"Written   {path}" for path in found["outputs"].values()]

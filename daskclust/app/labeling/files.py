@@ -1,0 +1,355 @@
+"""Files of questions: points to be given a class, as GeoJSON or CSV, and their answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.core.array_types import Ints
+from daskclust.core.storage.outputs import Output, Written
+from daskclust.core.storage.redact import redact
+from daskclust.scenes.formats.format_detection import needs_extra
+
+#: Endings of the files that are written.
+KINDS = (".geojson", ".json", ".csv")
+_FIELDS = ("order", "row", "column", "x", "y", "class")
+#: Member of a GeoJSON file that says whose it is.
+_MARK = "daskclust_questions"
+
+
+class _Points(Output):
+    """A local file of some kinds, of what is `written_here`."""
+
+    kinds: tuple[str, ...]
+    written_here: str
+
+    def check_place(self) -> None:
+        shown = redact(self.place)
+        if "://" in self.place:
+            raise ValueError(
+                f"{shown!r} is a URL; {self.written_here} are written to a local path."
+            )
+        if Path(self.place).suffix.lower() not in self.kinds:
+            raise ValueError(f"{shown!r} must end in one of {', '.join(self.kinds)}.")
+
+
+class QuestionsFile(_Points):
+    """GeoJSON or CSV; answers in it are never deleted."""
+
+    kinds, written_here = KINDS, "questions"
+
+    def __init__(self, place: str, *, overwrite: bool = False) -> None:
+        super().__init__(place, "file of questions", overwrite=overwrite)
+
+    def written(self) -> Written | None:
+        items = _pixels_of(self.place)
+        if items is None:
+            return None
+        return Written(self.kind, {"answers": sum(bool(item["class"]) for item in items)})
+
+    def problem(self) -> str | None:
+        found = self.written()
+        if found is not None and found.attributes["answers"]:
+            return f"holds {found.attributes['answers']} answers (give it to --labels)"
+        return super().problem()
+
+
+def write_questions(output: QuestionsFile, questions: Any) -> None:
+    """Write points with an empty column ``class``: GeoJSON or CSV, whole or absent."""
+    with output.new() as partial:
+        if output.place.lower().endswith(".csv"):
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                out = csv.writer(file)
+                # A band may be called as a column of ours: who reads the file finds the last one.
+                own = (f"band {name}" if name in _FIELDS else name for name in questions.bands)
+                out.writerow([*_FIELDS, *own])
+                for facts, spectrum in _lines(questions):
+                    out.writerow([*facts.values(), *spectrum])
+            return
+        items = ({**facts, "spectrum": spectrum} for facts, spectrum in _lines(questions))
+        place, about = (questions.crs, questions.x, questions.y), {"bands": questions.bands}
+        partial.write_text(_geojson(*place, items, _MARK, about), encoding="utf-8")
+
+
+def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
+    numbers = (questions.lines, questions.columns, questions.x, questions.y)
+    for order, facts in enumerate(zip(*(part.tolist() for part in numbers), strict=True)):
+        values = (order + 1, *facts, None)
+        yield dict(zip(_FIELDS, values, strict=True)), questions.spectra[order].tolist()
+
+
+def _geojson(
+    system: str | None, x: Any, y: Any, items: Iterable[Mapping[str, Any]], mark: str, about: Any
+) -> str:
+    """Write points and what is said of each, with a mark of ours."""
+    crs, (x, y) = position(system, x, y)
+    features = [
+        {
+            "type": "Feature",
+            "geometry": {"type": "Point", "coordinates": place},
+            "properties": item,
+        }
+        for item, place in zip(items, np.column_stack([x, y]).tolist(), strict=True)
+    ]
+    named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
+    whole = {"type": "FeatureCollection", **named, mark: about, "features": features}
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any, Any]]:
+    """Name of the coordinate system and positions in it; longitude and latitude have no name."""
+    here = x, y
+    if system is None:
+        return None, here
+    with needs_extra("A GeoJSON file of a scene with a coordinate system"):
+        import pyproj
+    crs = pyproj.CRS.from_user_input(system)
+    code = crs.to_epsg(min_confidence=100)
+    if code is not None and code != 4326:
+        return f"urn:ogc:def:crs:EPSG::{code}", here
+    # GeoJSON's system where it names none.
+    turned = pyproj.Transformer.from_crs(crs, "OGC:CRS84", always_xy=True).transform(*here)
+    return None, (np.asarray(turned[0]), np.asarray(turned[1]))
+
+
+def _properties(path: Path) -> list[dict[str, Any]]:
+    if path.suffix.lower() == ".gpkg":
+        return _read(AnswersFile(str(path)))[1]
+    if path.suffix.lower() == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file, skipinitialspace=True))
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    return [feature["properties"] for feature in whole["features"]]
+
+
+def _pixels_of(path: str) -> list[dict[str, Any]] | None:
+    """Return what a file says of pixels by ``row``, ``column`` and ``class``; None for others."""
+    place = Path(path)
+    if place.suffix.lower() not in (*KINDS, ".gpkg") or not place.is_file():
+        return None
+    try:
+        return [
+            {
+                **item,
+                "row": int(item["row"]),
+                "column": int(item["column"]),
+                "class": "" if item["class"] is None else str(item["class"]).strip(),
+            }
+            for item in _properties(place)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError):
+        # RuntimeError: another layer than that of answers.
+        return None
+
+
+def skipped_pixels(path: str) -> tuple[Ints, Ints]:
+    """Read lines and columns of the questions that have no answer."""
+    found = [(i["row"], i["column"]) for i in _pixels_of(path) or () if not i["class"]]
+    lines, columns = np.array(found, np.int64).reshape(-1, 2).T
+    return lines, columns
+
+
+def has_only_class(path: str, column: str) -> bool:
+    """Whether a file says the class of pixels in a column ``class``, and has not this column."""
+    items = _pixels_of(path)
+    return items is not None and not any(column in item for item in items)
+
+
+#: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.
+_ANSWERS_MARK = "daskclust_labels"
+_LAYER = "labels"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What was said of a pixel; `name` is None where its class could not be told.
+
+    `step` is the number of the answer: a polygon labels many pixels by one. `foretold` is what a
+    model that did not know the answer took the pixel for.
+    """
+
+    row: int
+    column: int
+    name: str | None
+    time: str
+    step: int = 0
+    asked: bool = False
+    foretold: str | None = None
+
+    @property
+    def pixel(self) -> tuple[int, int]:
+        return self.row, self.column
+
+
+class AnswersFile(_Points):
+    """Points with a class; only what was written as such is replaced."""
+
+    kinds, written_here = (".geojson", ".gpkg"), "labels"
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place, "file of labels", overwrite=True)
+        self.is_package = place.lower().endswith(".gpkg")
+        #: What was read or written here last.
+        self.known: Written | None = None
+
+    def written(self) -> Written | None:
+        try:
+            about, items, _ = _read(self)
+        except (ValueError, KeyError, TypeError, OSError, ImportError):
+            return None
+        return Written(self.kind, {"about": about, "items": items})
+
+    def check_now(self) -> None:
+        super().check_now()
+        found = self.written() if self.exists() else self.known
+        if found is not None and found != self.known:
+            # Such as by another page, or in QGIS.
+            raise FileExistsError(
+                f"{self.place!r} was changed by others since it was read here. Their labels are "
+                "kept, this answer is not: end this command, and start it again to go on from both."
+            )
+
+    @contextmanager
+    def new(self) -> Iterator[Path]:
+        with super().new() as partial:
+            yield partial
+            ours = _version(partial)
+        known = self.written()
+        # Who was as quick is not known here: the next answer is refused.
+        self.known = known if self.exists() and _version(Path(self.place)) == ours else None
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
+    """Return what is said beside the labels, these with their ``place``, and its system."""
+    if not file.is_package:
+        whole = json.loads(Path(file.place).read_text(encoding="utf-8"))
+        places = (feature["geometry"]["coordinates"][:2] for feature in whole["features"])
+        pairs = zip(whole["features"], places, strict=True)
+        items = [{**feature["properties"], "place": place} for feature, place in pairs]
+        system = whole.get("crs", {"properties": {"name": "OGC:CRS84"}})["properties"]["name"]
+        return dict(whole[_ANSWERS_MARK]), items, system
+    with needs_extra("A GeoPackage"):
+        import pyogrio
+        import pyogrio.raw
+        import shapely
+    try:
+        about = pyogrio.read_info(file.place, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
+        meta, _, points, columns = pyogrio.raw.read(file.place, layer=_LAYER)
+    except pyogrio.errors.DataSourceError as error:
+        raise OSError(f"{redact(file.place)!r} cannot be read: {redact(error)}") from error
+    places = shapely.get_coordinates(shapely.from_wkb(points)).tolist()
+    # Numbers that are missing are NaN here, which no two readings have in common.
+    plain = ([None if v != v else v for v in column.tolist()] for column in columns)
+    values = zip(*plain, places, strict=True)
+    names = [*meta["fields"], "place"]
+    found = [dict(zip(names, item, strict=True)) for item in values]
+    return json.loads(about), found, meta["crs"]
+
+
+def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Label]]:
+    """Return what was kept beside the labels, and these in the order of their answers.
+
+    Where the image says where it lies, a label is of the pixel at its place: points may have been
+    moved or added since, such as in QGIS, or be of another image.
+    """
+    file.check()
+    about, items, system = _read(file)
+    file.known = Written(file.kind, {"about": about, "items": items})
+    # What others have added lacks some of it.
+    pixels: list[Any] = [(item.get("row"), item.get("column")) for item in items]
+    if grid.crs is not None and items:
+        pixels = _pixels_at([item["place"] for item in items], system, grid)
+    elif any(None in pixel for pixel in pixels):
+        raise ValueError(
+            f"{file.place!r} has points without row and column, and the image does not say where "
+            "it lies; expected both of each point."
+        )
+    last = max((int(item.get("step") or 0) for item in items), default=0)
+    labels = [
+        Label(
+            int(row),
+            int(column),
+            item.get("class") or None,
+            item.get("time") or "",
+            int(item.get("step") or last + 1),
+            bool(item.get("asked")),
+            item.get("foretold") or None,
+        )
+        for item, (row, column) in zip(items, pixels, strict=True)
+    ]
+    return about, sorted(labels, key=lambda label: label.step)
+
+
+def _pixels_at(places: Any, system: str | None, grid: Any) -> list[tuple[int, int]]:
+    import pyproj
+
+    to_image = pyproj.Transformer.from_crs(system, grid.crs, always_xy=True)
+    columns, rows = np.floor(grid.places(*to_image.transform(*np.array(places, float).T)))
+    return list(zip(rows.astype(np.int64).tolist(), columns.astype(np.int64).tolist(), strict=True))
+
+
+def write_answers(
+    file: AnswersFile, labels: Sequence[Label], grid: Any, about: dict[str, Any]
+) -> None:
+    rows, columns = np.array([label.pixel for label in labels]).reshape(-1, 2).T + 0.5
+    x, y = grid.positions(columns, rows)
+    items = [asdict(label) for label in labels]
+    for item in items:
+        item["class"] = item.pop("name")
+    with file.new() as partial:
+        if file.is_package:
+            _write_package(partial, items, x, y, grid.crs, about)
+            return
+        text = _geojson(grid.crs, x, y, items, _ANSWERS_MARK, about)
+        partial.write_text(text, encoding="utf-8")
+
+
+def _write_package(
+    partial: Path, items: list[dict[str, Any]], x: Any, y: Any, crs: str | None, about: Any
+) -> None:
+    if crs is None:
+        raise ValueError(
+            "The image states no coordinate system, which a GeoPackage needs; write the labels to "
+            "a .geojson."
+        )
+    with needs_extra("A GeoPackage"):
+        import pyogrio.errors
+        import pyogrio.raw
+        import shapely
+    types = {"row": np.int64, "column": np.int64, "step": np.int64, "asked": bool}
+    fields = ["row", "column", "class", "time", "step", "asked", "foretold"]
+    # The driver warns of any other ending.
+    named = partial.with_name(f"{partial.name}.gpkg")
+    try:
+        pyogrio.raw.write(
+            str(named),
+            shapely.to_wkb(shapely.points(x, y)),
+            [np.array([item[name] for item in items], types.get(name, object)) for name in fields],
+            np.array(fields),
+            driver="GPKG",
+            layer=_LAYER,
+            geometry_type="Point",
+            crs=crs,
+            layer_metadata={_ANSWERS_MARK: json.dumps(about)},
+        )
+        named.replace(partial)
+    except (pyogrio.errors.DataLayerError, pyogrio.errors.DataSourceError) as error:
+        # Such as on a full disk, of which the library says neither the place nor the reason.
+        raise OSError(
+            f"A GeoPackage cannot be written to {str(partial.parent)!r} (is the disk full?): "
+            f"{redact(error)}"
+        ) from error
+    finally:
+        named.unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""Label spreading again and again: a graph of a sample that is kept while labels come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.estimator.fit_loop import draw_seeds
+from daskclust.core.kernels.nearest.k_nearest import nearest_several
+from daskclust.core.kernels.pair_counts import PairCounts, count_edges, count_near
+from daskclust.semisupervised.active_learning import QuestionData
+from daskclust.semisupervised.feature_views import check_views
+from daskclust.semisupervised.label_spreading import CONNECTED, LabelSpreading, count_sets
+from daskclust.semisupervised.node_labels import LabelPlan, RowNodes
+from daskclust.semisupervised.predict import Posterior
+from daskclust.semisupervised.problem import PrototypeState, count_prototypes, split
+from daskclust.semisupervised.spreading import SpreadingProblem, spread_labels
+
+
+@dataclass(frozen=True)
+class _Near:
+    """The nearest nodes of rows, and their squared distances."""
+
+    nodes: NDArray[np.int32]
+    distances: Floats
+
+    @classmethod
+    def of(cls, z: Floats, nodes: Floats, count: int) -> _Near:
+        return cls(*nearest_several(z, nodes, min(count, len(nodes))))
+
+    def beside(self, further: _Near, first: int) -> NDArray[np.int32]:
+        """Return the nearest of these and of further nodes, which are numbered from `first` on.
+
+        As many as there are of these; of equally near ones these come first.
+        """
+        found = self.nodes.copy()
+        some = np.flatnonzero(further.distances[:, 0] < self.distances[:, -1])
+        distances = np.hstack([self.distances[some], further.distances[some]])
+        nodes = np.hstack([self.nodes[some], further.nodes[some] + np.int32(first)])
+        order = np.argsort(distances, axis=1, kind="stable")[:, : found.shape[1]]
+        found[some] = np.take_along_axis(nodes, order, axis=1)
+        return found
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Rows in each view, and the prototypes of each set that are near to them."""
+
+    views: list[Floats]
+    near: list[_Near]
+
+
+@dataclass(frozen=True)
+class KeptGraph:
+    """Prototypes, and the rows of a sample: what a new label does not change.
+
+    Labels are spread as :class:`LabelSpreading` does it without a classifier, on a graph that is
+    counted on the sample.  ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends
+    of pairs of adjacent pixels, none of a table.
+    """
+
+    problem: SpreadingProblem
+    state: PrototypeState
+    model: LabelSpreading
+    rows: _Seen
+    pairs: tuple[_Seen, ...]
+
+    @classmethod
+    def of(cls, data: QuestionData, random_state: int) -> KeptGraph:
+        """Find prototypes as :class:`LabelSpreading` does with its defaults; one pass."""
+        model = LabelSpreading(random_state=random_state)
+        (seed,) = draw_seeds(random_state, 1)
+        n_prototypes = count_prototypes(model.n_prototypes, data.rows.n_rows)
+        none = np.empty((0, data.rows.n_features))
+        problem = SpreadingProblem(
+            rows=data.rows,
+            cube=data.cube,
+            views=check_views("auto", is_cube=data.cube is not None),
+            n_sets=count_sets(n_prototypes),
+            n_prototypes=n_prototypes,
+            n_near=CONNECTED,
+            lloyd_iter=int(model.max_iter),
+            seed=seed,
+            extra=none,
+            plan=_plan(0),
+            nodes_of=RowNodes(none, np.empty(0)),
+            seeds=np.empty((0, 0)),
+        )
+        state = problem.begin()
+        sample, n_sets = problem.sample, problem.n_sets
+        spaces = problem.spaces(state)[::n_sets]
+
+        def seen(x: Array, count: int) -> _Seen:
+            views = [space(x) for space in spaces]
+            sets = enumerate(split(state.prototypes, state.sizes))
+            return _Seen(views, [_Near.of(views[g // n_sets], own, count) for g, own in sets])
+
+        pairs = tuple(seen(x, 1) for x in sample.neighbors or ())
+        return cls(problem, state, model, seen(sample.x, CONNECTED), pairs)
+
+    def spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
+        """Let the labels of some rows travel, of classes in [0, n_classes).
+
+        O(s (k + m)^3 + n m) time, for s sets of k prototypes, m labels and a sample of n rows.
+        """
+        nodes = RowNodes(x, np.ones(len(x)))
+        seeds = nodes.sums(np.eye(n_classes)[codes])
+        problem = replace(
+            self.problem, extra=nodes.x, nodes_of=nodes, seeds=seeds, plan=_plan(len(x))
+        )
+        alpha, n_neighbors = float(self.model.alpha), int(self.model.n_neighbors)
+        return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posteriors[0]
+
+    def _counted(self, problem: SpreadingProblem) -> PrototypeState:
+        """Count how nodes hang together in the sample."""
+        n_sets = problem.n_sets
+        labeled = [space(problem.extra) for space in problem.spaces(self.state)[::n_sets]]
+
+        def near(seen: _Seen, count: int) -> list[NDArray[np.int32]]:
+            further = [_Near.of(z, own, count) for z, own in zip(seen.views, labeled, strict=True)]
+            return [
+                own.beside(further[g // n_sets], int(self.state.sizes[g]))
+                for g, own in enumerate(seen.near)
+            ]
+
+        sizes = self.state.sizes + len(problem.extra)
+        rows = zip(near(self.rows, CONNECTED), sizes, strict=True)
+        near_counts = [count_near(nodes, None, int(k)) for nodes, k in rows]
+        adjacent: list[PairCounts] = []
+        if self.pairs:
+            ends = zip(*(near(seen, 1) for seen in self.pairs), sizes, strict=True)
+            adjacent = [count_edges(a[:, 0], b[:, 0], int(k)) for a, b, k in ends]
+        return self.state.with_counts(
+            near_counts, adjacent, np.zeros((len(self.state.prototypes), problem.seeds.shape[1]))
+        )
+
+
+def _plan(count: int) -> LabelPlan:
+    """Return the plan of so many labeled rows, all of which are nodes."""
+    numbers = np.arange(count)
+    return LabelPlan(numbers, numbers.astype(np.int32), np.ones(count, bool), None)

@@ -1,0 +1,513 @@
+"""The page's server: one state for all tabs, HTTP at this machine alone, a token in every path."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import queue
+import secrets
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from http.client import responses
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, HTTPError, RequestHandler
+
+from daskclust.app.labeling.files import AnswersFile, write_answers
+from daskclust.app.labeling.learner import Learned, Learner
+from daskclust.app.labeling.pictures import LAYERS, STRETCHES, TILE, Pictures
+from daskclust.app.labeling.session import Refused, Session
+from daskclust.core.array_types import Ints
+from daskclust.core.storage.outputs import json_text
+from daskclust.core.storage.redact import redact
+
+#: Pixels of a polygon that are labeled at most, and its corners.
+_INSIDE, _CORNERS = 100, 1000
+#: Seconds after which a question for news is answered without any; bytes of a message at most.
+_PATIENCE, _LONGEST = 20.0, 2**20
+#: Files of the page, by their place in the URL.
+_FILES = {
+    "": ("page.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "style.css": ("style.css", "text/css; charset=utf-8"),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+_HERE = {"127.0.0.1", "localhost", "::1"}
+
+
+def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) -> Ints:
+    """Return pixels (m, 2) whose centers a polygon covers; of many, some 100 evenly spread.
+
+    Corners are (row, column) in pixels; the center of the first one is at (0.5, 0.5).
+
+    >>> pixels_inside([(0, 0), (0, 2), (1, 2), (1, 0)], (5, 5)).tolist()
+    [[0, 0], [0, 1]]
+    """
+    path = np.asarray(corners, dtype=float)
+    if path.ndim != 2 or path.shape[1] != 2 or not 3 <= len(path) <= _CORNERS:
+        raise Refused(f"A polygon needs 3 to {_CORNERS} corners.")
+    if not np.isfinite(path).all():
+        raise Refused("A corner of the polygon is no number.")
+    path = np.clip(path, 0, shape)
+    low, high = np.floor(path.min(axis=0)).astype(int), np.ceil(path.max(axis=0)).astype(int)
+    step = max(1, int(np.sqrt(np.prod(np.maximum(high - low, 1), dtype=float) / 20_000)))
+    rows, columns = np.mgrid[low[0] : high[0] : step, low[1] : high[1] : step].reshape(2, -1)
+    y, x = rows + 0.5, columns + 0.5
+    inside = np.zeros(len(rows), bool)
+    for (y0, x0), (y1, x1) in zip(path, np.roll(path, -1, axis=0), strict=True):
+        if y0 != y1:
+            inside ^= ((y0 > y) != (y1 > y)) & (x < (x1 - x0) * (y - y0) / (y1 - y0) + x0)
+    found = np.stack([rows[inside], columns[inside]], axis=1).astype(np.int64)
+    if len(found) <= _INSIDE:
+        return found
+    return found[np.linspace(0, len(found) - 1, _INSIDE).astype(int)]
+
+
+class Page:
+    """What all tabs show, and what they ask for; work is done by :meth:`run`.
+
+    `save` fits, writes, and returns what was written; `tell` is told what is under way; `scene` is
+    the name of the scene.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pictures: Pictures,
+        file: AnswersFile,
+        save: Callable[[], dict[str, str]],
+        tell: Callable[[str], Any],
+        scene: str = "",
+    ) -> None:
+        self.session, self.pictures, self.file, self.scene = session, pictures, file, scene
+        self._save, self._tell_others = save, tell
+        self.learner: Learner | None = None
+        self._learned = Learned(None)
+        self._passed: list[tuple[int, int]] = []
+        self._doing: list[str] = ["starting"]
+        self._message = ""
+        self._saved: dict[str, str] = {}
+        self._look_version = self._map_version = self.version = 0
+        self._lock = threading.RLock()
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._news: Callable[[], object] = lambda: None
+
+    # What runs in the main thread
+
+    def run(self, prepare: Callable[[Page], Learner]) -> None:
+        """Prepare, then do what is asked for, one piece after another, until a signal ends it."""
+        self.learner = prepare(self)
+        self.learner.read([one.pixel for one in self.session.everything])
+        self._learn()
+        with self._lock:
+            self._doing = []
+        self._changed()
+        while True:
+            self._one(self._jobs.get())
+
+    def _one(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # the page says it, and goes on: labels are in their file
+            self._message = f"{type(error).__name__}: {redact(error)}"[:500]
+        with self._lock:
+            self._doing = self._doing[1:]
+        self._changed()
+
+    def _do(self, name: str, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._doing.append(name)
+            self._jobs.put(job)
+        self._changed()
+
+    @contextmanager
+    def tell(self, text: str) -> Iterator[None]:
+        """Show what is under way, here and on the terminal."""
+        with self._lock:
+            self._doing = [text]
+        self._changed()
+        with self._tell_others(text):
+            yield
+
+    def _learn(self) -> None:
+        assert self.learner is not None
+        with self._lock:
+            names = self.session.names
+            known = [(one.pixel, one.name or "") for one in self.session.labels]
+            vain = [one.pixel for one in self.session.skipped]
+            passed = list(self._passed)
+        learned = self.learner.learn(names, known, vain, passed)
+        with self._lock:
+            self._learned = learned
+            self._map_version += 1
+
+    def show_scene(self) -> None:
+        """Let tabs fetch the scene: its overview was read."""
+        with self._lock:
+            self._look_version += 1
+        self._changed()
+
+    # What tabs ask for
+
+    def act(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """Do what a tab asks for, and return the state; what cannot be done is Refused."""
+        known = {
+            "label": self._label,
+            "polygon": lambda wish: self.session.say(wish["pixels"], _name(wish)),
+            "skip": lambda wish: self.session.say([self._asked(wish)], None, asked=True),
+            "another": self._another,
+            "undo": lambda _: self.session.undo(),
+            "add": lambda wish: self.session.add(wish.get("class")),
+            "change": lambda wish: self.session.change(
+                wish.get("class"), wish.get("to"), wish.get("color")
+            ),
+            "remove": lambda wish: self.session.remove(wish.get("class")),
+            "look": self._look,
+            "refit": lambda _: self._do("learning", self._learn),
+            "save": self._wish_to_save,
+        }
+        name = str(wish.get("do"))
+        action = known.get(name)
+        if action is None:
+            raise Refused(f"Nothing is called {name[:40]!r}.")
+        if self.learner is None and wish["do"] not in ("add", "change", "remove"):
+            raise Refused("The scene is still being read; wait until the page is ready.")
+        # Outside the lock: tabs go on while pixels are read.
+        wish = {**wish, "pixels": self._pixels_of(wish)}
+        with self._lock, self.session.whole_or_not():
+            self._message = ""
+            before = self.session.everything, self.session.classes
+            action(wish)
+            if before != (self.session.everything, self.session.classes):
+                grid = self.pictures.cube.pixel_grid
+                write_answers(self.file, self.session.everything, grid, self.session.about)
+                self._learned_is_old()
+        self._changed()
+        return self.state()
+
+    def _learned_is_old(self) -> None:
+        # The next question comes with the refit; one asked in the meantime would be stale.
+        self._learned = replace(self._learned, question=None, foretold=None)
+        if self.learner is not None and "learning" not in self._doing[1:]:
+            self._do("learning", self._learn)
+
+    def _asked(self, wish: dict[str, Any]) -> tuple[int, int]:
+        """Return the pixel of the question that is answered; another tab may have been faster."""
+        pixel = _pixel(wish)
+        if pixel != self._learned.question:
+            raise Refused("This question was answered already; here is the next one.")
+        return pixel
+
+    def _label(self, wish: dict[str, Any]) -> None:
+        pixel = self._asked(wish) if wish.get("asked") else _pixel(wish)
+        asked = pixel == self._learned.question
+        foretold = self._learned.foretold if asked else None
+        self.session.say([pixel], _name(wish), asked=asked, foretold=foretold)
+
+    def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
+        if wish["do"] == "label":
+            pixels = [_pixel(wish)]
+        elif wish["do"] == "polygon":
+            try:
+                covered = pixels_inside(wish.get("corners") or [], self.session.shape)
+            except (TypeError, ValueError) as error:
+                raise Refused(str(error)) from error
+            pixels = [(row, column) for row, column in covered.tolist()]
+            if not pixels:
+                raise Refused("The polygon covers no center of a pixel.")
+        else:
+            return []
+        assert self.learner is not None
+        height, width = self.session.shape
+        there = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
+        values = self.learner.read(there)
+        found = [pixel for pixel, one in zip(there, values, strict=True) if one is not None]
+        if not found:
+            raise Refused("There are no data here: the pixel is masked, or outside of the scene.")
+        return found
+
+    def _another(self, wish: dict[str, Any]) -> None:
+        self._passed.append(self._asked(wish))
+        self._learned_is_old()
+
+    def _look(self, wish: dict[str, Any]) -> None:
+        bands = wish.get("bands") or self.pictures.bands
+        stretch = str(wish.get("stretch") or self.pictures.stretch)
+
+        def look() -> None:
+            self.pictures.look(bands, stretch)
+            self.show_scene()
+
+        self._do("reading the bands", look)
+
+    def _wish_to_save(self, _: dict[str, Any]) -> None:
+        if not self.session.labels:
+            raise Refused("There is no label yet, so there is no map to save.")
+
+        def save() -> None:
+            self._saved = {}
+            self._saved = self._save()
+            self._message = "saved: " + ", ".join(self._saved.values())
+
+        self._do("saving", save)
+
+    def _changed(self) -> None:
+        with self._lock:
+            self.version += 1
+        self._news()
+
+    def state(self) -> dict[str, Any]:
+        with self._lock:
+            session, learned, pictures = self.session, self._learned, self.pictures
+            counts = Counter(label.name for label in session.labels)
+            share = session.accuracy
+            return {
+                "version": self.version,
+                "status": self._doing[0] if self._doing else "ready",
+                "message": self._message,
+                "question": None
+                if learned.question is None
+                else {"row": learned.question[0], "column": learned.question[1]},
+                "classes": [
+                    {**one._asdict(), "labels": counts[one.name]} for one in session.classes
+                ],
+                "labels": [
+                    [one.row, one.column, session.names.index(one.name or "")]
+                    for one in session.labels[-2000:]
+                ],
+                "n_labels": len(session.labels),
+                "n_skipped": len(session.skipped),
+                "can_undo": session.can_undo,
+                "accuracy": None if share is None else share._asdict(),
+                "change": learned.change,
+                "sure": learned.sure,
+                "enough": learned.is_enough,
+                "has_map": learned.shares is not None,
+                "shape": list(pictures.shape),
+                "top": pictures.top,
+                "tile": TILE,
+                "look": self._look_version,
+                "map": self._map_version,
+                "bands": list(pictures.bands),
+                "band_names": pictures.band_names,
+                "stretch": pictures.stretch,
+                "stretches": list(STRETCHES),
+                "file": str(self.file.place),
+                "scene": self.scene,
+                "saved": self._saved,
+            }
+
+    def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
+        """Return a tile as PNG; None where there is none."""
+        if not self.pictures.has(level, down, across) or not self._look_version:
+            return None
+        if layer == "scene":
+            return self.pictures.scene(level, down, across)
+        with self._lock:
+            learned = self._learned
+            colors = {one.name: one.color for one in self.session.classes}
+        if learned.shares is None:
+            return None
+        if layer == "doubt":
+            return self.pictures.doubt(level, down, across, learned.shares)
+        # A class that was removed or renamed meanwhile is gone with the refit under way.
+        shown = [colors.get(name, "#000000") for name in learned.names]
+        return self.pictures.map(level, down, across, learned.shares, shown)
+
+    def spectrum(self, row: int, column: int) -> dict[str, Any]:
+        """Return the values of a pixel, and the means of the classes."""
+        if self.learner is None:
+            return {"values": None, "classes": {}}
+        learner, labels = self.learner, self.session.labels
+
+        def mean(pixels: list[tuple[int, int]]) -> list[float] | None:
+            some = [value for value in learner.read(pixels) if value is not None]
+            return [round(float(v), 6) for v in np.mean(some, axis=0)] if some else None
+
+        means = {
+            name: mean([one.pixel for one in labels if one.name == name])
+            for name in self.session.names
+        }
+        known = {name: values for name, values in means.items() if values is not None}
+        return {"values": mean([(row, column)]), "classes": known}
+
+
+def _pixel(wish: dict[str, Any]) -> tuple[int, int]:
+    row, column = wish.get("row"), wish.get("column")
+    if not (type(row) is int and type(column) is int):
+        raise Refused("A pixel has a whole row and column.")
+    return row, column
+
+
+def _name(wish: dict[str, Any]) -> str:
+    name = wish.get("class")
+    if not isinstance(name, str):
+        raise Refused("Choose a class.")
+    return name
+
+
+class _Handler(RequestHandler):
+    """Refuses whatever does not come from the page itself."""
+
+    def initialize(self, page: Page, token: str, news: _News, pool: ThreadPoolExecutor) -> None:
+        self.page, self.token, self.news, self.pool = page, token, news, pool
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        self.set_header("Content-Security-Policy", _POLICY)
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Cache-Control", "no-store")
+
+    def prepare(self) -> None:
+        """Check the host, the origin and the token, in this order.
+
+        A page of another origin names itself, and one that has only given this machine a name
+        of its own comes with a foreign host; proxies and tunnels keep or state theirs.
+        """
+        headers = self.request.headers
+        host = headers.get("Host", "")
+        proxied = "X-Forwarded-Host" in headers or "X-ProxyContextPath" in headers
+        if not proxied and urlsplit(f"//{host}").hostname not in _HERE:
+            raise HTTPError(403)
+        origin = headers.get("Origin")
+        own = {host, headers.get("X-Forwarded-Host", host)}
+        if origin is not None and urlsplit(origin).netloc not in own:
+            raise HTTPError(403)
+        is_page = self.request.method == "GET" and self.path_kwargs.get("rest") == ""
+        site = headers.get("Sec-Fetch-Site", "none")
+        if not is_page and site not in ("same-origin", "none"):
+            raise HTTPError(403)
+        given = str(self.path_kwargs.get("token", ""))
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise HTTPError(404)
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        self.finish(f"{status_code}: {responses.get(status_code, '')}\n")
+
+    async def get(self, token: str, rest: str) -> None:
+        found: Any = None
+        first, *parts = rest.split("/")
+        if rest in _FILES:
+            name, kind = _FILES[rest]
+            self.set_header("Content-Type", kind)
+            found = files("daskclust.app.labeling").joinpath(name).read_bytes()
+        elif rest == "state":
+            await self.news.after(self._number("since", -1), self.page)
+            found = self.page.state()
+        elif rest == "spectrum":
+            place = self._number("row"), self._number("column")
+            if all(0 <= at < n for at, n in zip(place, self.page.session.shape, strict=True)):
+                found = await self._run(self.page.spectrum, *place)
+        elif first == "tile" and len(parts) == 4 and parts[0] in LAYERS:
+            numbers = [int(part) if part.isdecimal() else -1 for part in parts[1:]]
+            found = await self._run(self.page.tile, parts[0], *numbers)
+            self.set_header("Content-Type", "image/png")
+        if found is None:
+            raise HTTPError(404)
+        self.finish(found)
+
+    async def post(self, token: str, rest: str) -> None:
+        if rest != "act" or self.request.headers.get("Content-Type") != "application/json":
+            raise HTTPError(404)
+        try:
+            wish = json.loads(self.request.body)
+        except ValueError as error:
+            raise HTTPError(400) from error
+        if not isinstance(wish, dict):
+            raise HTTPError(400)
+        try:
+            self.finish(await self._run(self.page.act, wish))
+        except Exception as error:  # what a cluster or a disk may raise is said on the page
+            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            self.set_status(409)
+            self.finish({"refused": f"{kind}{redact(error)}"[:500], "state": self.page.state()})
+
+    def write(self, chunk: Any) -> None:
+        """Send values as JSON that browsers read."""
+        if isinstance(chunk, dict):
+            self.set_header("Content-Type", "application/json; charset=UTF-8")
+            chunk = json_text(chunk)
+        super().write(chunk)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, function, *args)
+
+    def _number(self, name: str, default: int | None = None) -> int:
+        text = self.get_query_argument(name, None if default is None else str(default))
+        try:
+            return int(text or "")
+        except ValueError as error:
+            raise HTTPError(400) from error
+
+    def log_exception(self, *args: Any) -> None:
+        """Say nothing: the page shows what goes wrong, and the terminal is the command's."""
+
+
+class _News:
+    """Wakes the tabs that wait for news."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def after(self, version: int, page: Page) -> None:
+        """Wait until there is another version, or for a while."""
+        event = self._event
+        if version == page.version:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), _PATIENCE)
+
+
+@contextmanager
+def serve(page: Page, port: int = 0) -> Iterator[str]:
+    """Serve a page at this machine, in a thread of its own; yield its URL.  Port 0: a free one."""
+    token = secrets.token_urlsafe(24)
+    listening = socket.create_server(("127.0.0.1", port))
+    listening.setblocking(False)
+    started = threading.Event()
+    ended: list[Callable[[], Any]] = []
+
+    async def main() -> None:
+        news, end = _News(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(4, thread_name_prefix="daskclust-page")
+        options = {"page": page, "token": token, "news": news, "pool": pool}
+        routes = [(r"/(?P<token>[^/]*)/(?P<rest>.*)", _Handler, options)]
+        application = Application(routes, log_function=lambda _: None)
+        server = HTTPServer(application, max_body_size=_LONGEST, max_buffer_size=_LONGEST)
+        server.add_socket(listening)
+        page._news = lambda: loop.call_soon_threadsafe(news.wake)
+        ended.append(lambda: loop.call_soon_threadsafe(end.set))
+        started.set()
+        await end.wait()
+        page._news = lambda: None
+        server.stop()
+        await server.close_all_connections()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+    run, name = asyncio.run, "daskclust-page"
+    thread = threading.Thread(target=run, args=(main(),), name=name, daemon=True)
+    thread.start()
+    started.wait()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    finally:
+        ended[0]()
+        thread.join(2.0)

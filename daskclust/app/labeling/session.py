@@ -1,0 +1,206 @@
+"""What a person has said so far: classes, labels, and what is undone; nothing is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from daskclust.app.labeling.files import Label
+from daskclust.colors import label_colors
+
+#: Characters of a name, and answers that can be undone, at most.
+_LONG, _UNDONE = 60, 200
+#: Answers by which the accuracy is told: older ones are of a model that knew less.
+_RECENT = 20
+
+
+class Refused(ValueError):
+    """What was asked for cannot be done; the message says why."""
+
+
+class Class(NamedTuple):
+    name: str
+    color: str
+
+
+class Share(NamedTuple):
+    right: int
+    total: int
+
+
+@dataclass(frozen=True)
+class _Said:
+    """All that undoing brings back."""
+
+    classes: tuple[Class, ...]
+    labels: tuple[Label, ...]
+
+
+def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
+    """Return the name of a class without spaces around it; a number must be a code."""
+    text = " ".join(name.split()) if isinstance(name, str) else ""
+    if not 0 < len(text) <= _LONG:
+        raise Refused(f"A class needs a name of 1 to {_LONG} characters.")
+    if text in taken:
+        raise Refused(f"There is a class {text!r} already.")
+    try:
+        float(text)
+    except ValueError:
+        return text
+    if re.fullmatch(r"0|[1-9]\d{0,8}", text) is None:
+        raise Refused(
+            f"{text!r} is no name of a class; expected text, or a whole number from 0 on."
+        )
+    return text
+
+
+def checked_color(color: Any) -> str:
+    """Return a color as ``#rrggbb`` in small letters."""
+    if not isinstance(color, str) or re.fullmatch(r"#[0-9a-fA-F]{6}", color) is None:
+        raise Refused(f"{str(color)[:20]!r} is no color; expected #rrggbb.")
+    return color.lower()
+
+
+class Session:
+    """Classes and labels, one answer after another; `labels` are of an earlier session."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        classes: Sequence[str] = (),
+        labels: Sequence[Label] = (),
+        colors: dict[str, str] | None = None,
+    ) -> None:
+        self.shape = shape
+        self._said, self._past = _Said((), ()), list[_Said]()
+        # As the page would have them: others may have written the file.
+        labels = [replace(one, name=one.name and checked_name(one.name)) for one in labels]
+        for name in dict.fromkeys([*classes, *(one.name for one in labels if one.name)]):
+            self._said = replace(self._said, classes=(*self.classes, self._new(name, colors or {})))
+        # Answer by answer, so that those of an earlier session can be undone, too.
+        for step in dict.fromkeys(label.step for label in labels):
+            self._set([label for label in labels if label.step == step])
+
+    @property
+    def classes(self) -> tuple[Class, ...]:
+        return self._said.classes
+
+    @property
+    def names(self) -> list[str]:
+        return [one.name for one in self.classes]
+
+    @property
+    def labels(self) -> list[Label]:
+        """Pixels with a class."""
+        return [label for label in self._said.labels if label.name is not None]
+
+    @property
+    def skipped(self) -> list[Label]:
+        """Pixels whose class nobody can tell."""
+        return [label for label in self._said.labels if label.name is None]
+
+    @property
+    def everything(self) -> list[Label]:
+        return list(self._said.labels)
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._past)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is kept beside the labels."""
+        return {"shape": list(self.shape), "classes": [one._asdict() for one in self.classes]}
+
+    def say(
+        self,
+        pixels: Sequence[tuple[int, int]],
+        name: str | None,
+        *,
+        asked: bool = False,
+        foretold: str | None = None,
+    ) -> None:
+        """Give pixels a class, or say that it cannot be told; the last word counts."""
+        if name is not None and name not in self.names:
+            raise Refused(f"There is no class {str(name)[:_LONG]!r}; add it first.")
+        height, width = self.shape
+        for row, column in pixels:
+            if not (0 <= row < height and 0 <= column < width):
+                raise Refused(
+                    f"The pixel (row {row}, column {column}) lies outside the image of {height} x "
+                    f"{width} pixels."
+                )
+        step = max((label.step for label in self._said.labels), default=0) + 1
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        self._set([Label(*pixel, name, now, step, asked, foretold) for pixel in pixels])
+
+    def _set(self, labels: Sequence[Label]) -> None:
+        new = {label.pixel: label for label in labels}
+        kept = [one for one in self._said.labels if one.pixel not in new]
+        self._keep(replace(self._said, labels=(*kept, *new.values())))
+
+    def _keep(self, said: _Said) -> None:
+        self._past = [*self._past, self._said][-_UNDONE:]
+        self._said = said
+
+    def undo(self) -> None:
+        if not self._past:
+            raise Refused("There is nothing to undo.")
+        self._past, self._said = self._past[:-1], self._past[-1]
+
+    @contextmanager
+    def whole_or_not(self) -> Iterator[None]:
+        """Leave everything as it was where what is done inside fails."""
+        before = self._past, self._said
+        try:
+            yield
+        except BaseException:
+            self._past, self._said = before
+            raise
+
+    def _new(self, name: Any, colors: dict[str, str]) -> Class:
+        name = checked_name(name, self.names)
+        used = {one.color for one in self.classes}
+        free = next(c for c in label_colors(len(used) + 1) if c not in used)
+        return Class(name, checked_color(colors.get(name, free)))
+
+    def add(self, name: Any) -> None:
+        self._keep(replace(self._said, classes=(*self.classes, self._new(name, {}))))
+
+    def change(self, name: Any, to: Any, color: Any) -> None:
+        """Give a class another name and color; its labels go with it."""
+        self._check_known(name)
+        others = [other for other in self.names if other != name]
+        changed = Class(checked_name(to, others), checked_color(color))
+
+        def new(text: str | None) -> str | None:
+            return changed.name if text == name else text
+
+        classes = tuple(changed if one.name == name else one for one in self.classes)
+        labels = (replace(x, name=new(x.name), foretold=new(x.foretold)) for x in self._said.labels)
+        self._keep(_Said(classes, tuple(labels)))
+
+    def remove(self, name: Any) -> None:
+        """Remove a class, and the labels that it has."""
+        self._check_known(name)
+        classes = tuple(one for one in self.classes if one.name != name)
+        self._keep(_Said(classes, tuple(one for one in self._said.labels if one.name != name)))
+
+    def _check_known(self, name: Any) -> None:
+        if name not in self.names:
+            raise Refused(f"There is no class {str(name)[:_LONG]!r}.")
+
+    @property
+    def accuracy(self) -> Share | None:
+        """Share of the last answers that the model had foretold; None before there are any.
+
+        Only answers that were asked for: each was compared before it was learned.
+        """
+        tried = [one for one in self.labels if one.asked and one.foretold is not None][-_RECENT:]
+        if not tried:
+            return None
+        return Share(sum(one.name == one.foretold for one in tried), len(tried))

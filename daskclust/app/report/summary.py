@@ -1,0 +1,397 @@
+"""What a report tells of a map: legend, sizes, agreement with known classes, a small picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from daskclust.colors import NOISE_COLOR, Legend, name_of, places_of_names
+from daskclust.core.array_types import Ints
+from daskclust.core.engine import compute
+from daskclust.core.persistence import mixin
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes import LabelMap, area_table
+from daskclust.scenes.block_grid import BlockGrid, flatten
+from daskclust.scenes.label_map import signed_codes
+
+
+def legend_of(model: Any, names: Mapping[int, str] | None = None) -> Legend:
+    """Return the map values, names and colors of a fitted model's labels.
+
+    For a classifier, and for clusters that are classes, the values are the codes of the classes (0,
+    1, ... if classes are text). Clusters of the same class share a value. Clusters without a class
+    get values above the largest code. For all other estimators the values are the numbers of the
+    clusters; noise, where there may be any, follows them. `names` are by class code, or by cluster
+    number if clusters are not classes; the model remembers those that are missing, and colors.
+    Classes that were merged share a value.
+
+    >>> import numpy as np
+    >>> import daskclust
+    >>> y = ([0, 2], [3, 7])
+    >>> model = daskclust.SemiSupervisedKMeans(2).fit(np.array([[0.0], [1], [9]]), y)
+    >>> legend = legend_of(model, {3: "water", 7: "wheat"})
+    >>> legend.encode(model.labels_).tolist(), legend.names
+    ([3, 3, 7], ('water', 'wheat'))
+    """
+    remembered, colors = mixin.class_names_of(model)
+    legend = _whole_legend_of(model, {**remembered, **(names or {})}, colors)
+    return _merged(legend, mixin.merged_classes_of(model))
+
+
+def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:
+    """Give some values of a legend to others."""
+    if not into:
+        return legend
+    kept = [at for at, code in enumerate(legend.codes) if code not in into]
+    values = np.array(legend.codes) if legend.values is None else legend.values
+    return replace(
+        legend,
+        codes=tuple(legend.codes[at] for at in kept),
+        names=tuple(legend.names[at] for at in kept),
+        colors=tuple(legend.colors[at] for at in kept),
+        keys=values if legend.keys is None else legend.keys,
+        values=np.array([into.get(value, value) for value in values.tolist()]),
+        classes=legend.classes - into.keys(),
+    )
+
+
+def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, str]) -> Legend:
+    if not mixin.clusters_are_classes(model):
+        k = n_clusters_of(model)
+        if getattr(model, "_finds_noise", False):
+            # A class of its own, after the clusters: -1 in a map is a pixel without data.
+            legend = Legend.of(range(k + 1), {k: "noise", **names}, {k: NOISE_COLOR, **colors})
+            legend = legend.of_labels(np.arange(-1, k), np.append(k, np.arange(k)))
+            legend = replace(legend, noise=k)
+        else:
+            legend = Legend.of(range(k), names, colors)
+        return replace(legend, classes=frozenset(names) & frozenset(legend.codes))
+    classes, owners = model.classes_, getattr(model, "cluster_classes_", None)
+    is_text = classes.dtype.kind not in "iub"
+    codes = np.arange(len(classes)) if is_text else classes.astype(np.int64)
+    known = {int(c): str(v) for c, v in zip(codes, classes, strict=True)} if is_text else {}
+    known |= {int(code): str(name) for code, name in names.items()}
+    if owners is None:
+        legend = Legend.of(codes.tolist(), known, colors, kind="class")
+        legend = replace(legend, classes=frozenset(legend.codes), codes_are_given=not is_text)
+        return legend.of_labels(classes, codes) if is_text else legend
+    owners = np.asarray(owners)
+    values = np.zeros(len(owners), dtype=np.int64)
+    free = owners < 0
+    values[~free] = codes[owners[~free]]
+    values[free] = (codes.max() if len(codes) else -1) + 1 + np.arange(free.sum())
+    for code in values[free].tolist():
+        known.setdefault(code, name_of(code, kind="cluster"))
+    legend = Legend.of(np.unique(values).tolist(), known, colors, kind="class")
+    said = frozenset(codes.tolist())
+    legend = replace(legend, classes=said, codes_are_given=not is_text)
+    return legend.of_labels(np.arange(len(values)), values)
+
+
+def n_clusters_of(model: Any) -> int:
+    """Return the number of clusters that a fitted model has found."""
+    # Of spectral clustering as many eigenvalues, or as many as there are nodes.
+    for name in ("cluster_centers_", "means_", "eigenvalues_"):
+        centers = getattr(model, name, None)
+        if centers is not None:
+            return len(centers)
+    found = getattr(model, "n_clusters_", getattr(model, "n_clusters", None))
+    return len(model.classes_) if found is None else int(found)
+
+
+def singles_advice(sizes: Any) -> str:
+    """Say what to do if most clusters have one row; else nothing.
+
+    >>> singles_advice([9, 1, 1])[:40]
+    '2 of 3 clusters have one row: these rows'
+    """
+    single, k = int(np.sum(np.asarray(sizes) == 1)), len(sizes)
+    if k < 3 or single <= k / 2:
+        return ""
+    return (
+        f"{single:,} of {k:,} clusters have one row: these rows are outliers, or there are too "
+        'many clusters. Ask for fewer; use metric="cosine" for vectors of different lengths, or '
+        "HDBSCAN, which calls outliers noise."
+    )
+
+
+#: Pixels along the longer side of the small map.
+_SIDE = 2500
+
+
+class NothingInCommonError(ValueError):
+    """No row has both a known class and a cluster, so that nothing can be compared."""
+
+
+@dataclass(frozen=True)
+class MapSummary:
+    """A label map in numbers.
+
+    `sizes` are the pixels of each code; `preview` holds the places among the codes of every
+    ``step``-th pixel, -1 where there are no data; `values` are margins of the same pixels, NaN for
+    none; `known` the codes of their known classes, -1 for none. `square_meters` are areas of the
+    codes, None if the map has no coordinate system. `before` tells pixels and areas before the map
+    was smoothed.
+    """
+
+    sizes: Ints
+    preview: NDArray[Any]
+    step: int
+    values: NDArray[np.float32] | None = None
+    square_meters: tuple[float, ...] | None = None
+    before: tuple[Ints, tuple[float, ...] | None] | None = None
+    known: NDArray[Any] | None = None
+
+
+def _count(block: NDArray[Any], codes: Ints) -> Ints:
+    at = _places(block[block >= 0].ravel(), codes)
+    return np.bincount(at[at >= 0], minlength=len(codes))[None, None].astype(np.int64)
+
+
+def _places(labels: NDArray[Any], codes: Ints) -> Ints:
+    """Return where labels stand among ascending codes, -1 for those that are not there."""
+    at = np.searchsorted(codes, labels)
+    at[at == len(codes)] = 0
+    return np.where(codes[at] == labels, at, -1)
+
+
+def summarize(
+    image: da.Array,
+    codes: Sequence[int],
+    *,
+    values: Any = None,
+    known: Any = None,
+    cube: Any = None,
+) -> MapSummary:
+    """Count the pixels of each code and take a small map, in one pass; -1 for none.
+
+    Small maps are taken of `values` and of the `known` classes, too. With a `cube` that has a
+    coordinate system, one more pass adds up areas.
+    """
+    order = np.asarray(codes, dtype=np.int64)
+    counts = da.map_blocks(
+        _count,
+        image,
+        codes=order,
+        new_axis=2,
+        chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (len(order),)),
+        meta=np.empty((0, 0, 0), np.int64),
+    )
+    step = max(1, -(-max(image.shape) // _SIDE))
+    given = [layer for layer in (values, known) if layer is not None]
+    small = [layer[::step, ::step] for layer in (image, *given)]
+    sizes, preview, *more = compute("the summary of the map", counts.sum(axis=(0, 1)), *small)
+    margins = None if values is None else np.asarray(more[0], dtype=np.float32)
+    areas = None
+    if cube is not None and cube.georeference.crs_text() is not None:
+        _, areas = pixels_and_areas(image, codes, cube)
+    shown = None if known is None else np.asarray(more[-1])
+    return MapSummary(sizes, _places(np.asarray(preview), order), step, margins, areas, known=shown)
+
+
+def pixels_and_areas(
+    image: da.Array, codes: Sequence[int], cube: Any
+) -> tuple[Ints, tuple[float, ...] | None]:
+    """Return pixels and areas of the codes, no areas without a coordinate system; one pass."""
+    place = cube.georeference
+    try:
+        table = area_table(LabelMap(image, place=place, dimension_names=cube.dimension_names))
+    except ImportError:  # without pyproj there are only counts
+        table = area_table(LabelMap(image, dimension_names=cube.dimension_names))
+    found = {row.code: (row.pixels, row.square_meters) for row in table}
+    counts, areas = zip(*(found.get(code, (0, 0.0)) for code in codes), strict=True)
+    sizes = np.array(counts, np.int64)
+    has_areas = place.crs_text() is not None and None not in areas
+    return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
+
+
+def area_unit(square_meters: Any) -> tuple[float, str]:
+    """Return the square meters of the unit that suits areas, and its name: "" without areas."""
+    if square_meters is None:
+        return 1.0, ""
+    return (1e6, "km\N{SUPERSCRIPT TWO}") if np.sum(square_meters) >= 1e8 else (1e4, "ha")
+
+
+def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
+    """Return the values of an opened map of classes, -1 where there is none."""
+    none = () if opened.by_name else tuple(unlabeled)
+    return signed_codes(da.asarray(opened.values), (*none, *opened.nodata))
+
+
+def agreement_of(
+    found: da.Array, known: da.Array, grid: BlockGrid | None = None, opened: Any = None
+) -> dict[str, Any]:
+    """Count the rows of each known class, -1 = none, in each cluster or class that was found.
+
+    With a `grid`, both are images of it. If the classes are those of polygons, as the `opened`
+    image says, rows are counted for each polygon.
+
+    Returns scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
+    ``clusters`` and ``counts``; of polygons also ``by_unit``: records of polygon, place of the
+    class, place of the cluster, and rows. A map without a pixel that has both is a
+    NothingInCommonError.
+    """
+    from daskclust.metrics import contingency_table, scores_of_table
+
+    # One vector holds the polygon and the class of a pixel: both are below 2**31.
+    units, base = getattr(opened, "units", None), 2**31
+    if units is not None:
+        known = da.where(known >= 0, units().astype(np.int64) * base + known, -1)
+    if grid is not None:
+        known, found = flatten(known, grid), flatten(found, grid)
+    table = contingency_table(known, found)
+    table = table[(table[:, :2] >= 0).all(axis=1)]
+    of_units = None
+    if units is not None:
+        of_units, table[:, 0] = np.divmod(table[:, 0], base)
+    if not len(table):
+        raise NothingInCommonError("No row has both a known class and a cluster to compare.")
+    classes, rows = np.unique(table[:, 0], return_inverse=True)
+    clusters, columns = np.unique(table[:, 1], return_inverse=True)
+    counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
+    np.add.at(counts, (rows, columns), table[:, 2])
+    if of_units is not None:
+        records = np.column_stack([of_units, rows, columns, table[:, 2]])
+        at = np.nonzero(counts)
+        table = np.column_stack([classes[at[0]], clusters[at[1]], counts[at]])
+    scores = scores_of_table(table)
+    return {
+        **({} if of_units is None else {"by_unit": records}),
+        **{name: scores[name] for name in ("ari", "nmi", "pairwise_f")},
+        "pixels": int(counts.sum()),
+        "classes": classes.tolist(),
+        "clusters": clusters.tolist(),
+        "counts": counts.tolist(),
+    }
+
+
+def compare_classes(
+    found: dict[str, Any], legend: Legend, truth: Any, *, warns: bool = False
+) -> None:
+    """Add to the counts of :func:`agreement_of` which classes are the same, and the accuracy.
+
+    Adds ``cluster_names`` and ``class_names``; ``compared_by``: ``"name"`` where both sides have
+    names, ``"code"`` where both have codes of their own, and then ``accuracy``, the share of the
+    pixels of the right class, its ``accuracy_interval``, the number of ``independent_units`` that
+    this rests on (None without polygons), ``kappa``, and ``by_class``, a list with ``producers``,
+    ``users`` and ``f1`` of each class. Where clusters have no names, ``"matching"`` and
+    ``best_matching_accuracy``, the share under the one-to-one matching of clusters to classes that
+    fits best. None where neither is possible. ``matched`` are the places of the cluster of each
+    class, -1 for none: pixels of a class that the map has not count as wrong. A warning tells where
+    map and truth have no class in common; if it `warns`, another one where there are few polygons.
+
+    >>> from types import SimpleNamespace
+    >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
+    >>> counts = {"classes": [0, 1], "clusters": [0, 1], "counts": [[0, 5], [5, 0]]}
+    >>> exchanged = SimpleNamespace(meanings={0: "wheat", 1: "water"}, by_name=True)
+    >>> compare_classes(counts, legend, exchanged)
+    >>> counts["accuracy"], counts["compared_by"]
+    (1.0, 'name')
+    >>> compare_classes(counts, legend, SimpleNamespace(meanings=None, by_name=False))
+    >>> counts["accuracy"], counts["compared_by"]
+    (0.0, 'code')
+    """
+    from daskclust.metrics import warn_of_few_units
+
+    codes, clusters = found["classes"], found["clusters"]
+    counts, by_unit = np.asarray(found["counts"]), found.pop("by_unit", None)
+    found["cluster_names"] = [legend.by_code.get(code, str(code)) for code in clusters]
+    meanings = truth.meanings
+    names = codes
+    if meanings is not None:
+        names = found["class_names"] = [name_of(code, meanings) for code in codes]
+    for key in ("accuracy", "best_matching_accuracy"):
+        found.pop(key, None)
+    if not legend.classes:
+        # Noise is no cluster: of no class, it counts as wrong.
+        own = np.flatnonzero([code != legend.noise for code in clusters])
+        rows, columns = linear_sum_assignment(counts[:, own], maximize=True)
+        columns = own[columns]
+        found["compared_by"], key = "matching", "best_matching_accuracy"
+    else:
+        key = "accuracy"
+        mine = {code: legend.by_code[code] for code in legend.classes}
+        by_name = meanings is not None and not all(
+            name == name_of(code) for code, name in mine.items()
+        )
+        if by_name:
+            same = places_of_names(list(mine.values()), names)
+            wanted = [None if at < 0 else list(mine)[at] for at in same]
+        else:
+            wanted = [code if code in mine else None for code in codes]
+        told = (by_name or (legend.codes_are_given and not truth.by_name)) and any(
+            code is not None for code in wanted
+        )
+        found["compared_by"] = ("name" if by_name else "code") if told else None
+        if not told:
+            warn(
+                f"The known classes are {names[:10]}, those of the map "
+                f"{sorted(mine.values())[:10]}: none in common, so no accuracy is told. Use the "
+                "same names, or codes, in both.",
+                DaskclustWarning,
+            )
+            wanted = [None] * len(codes)
+        pairs = [(i, clusters.index(c)) for i, c in enumerate(wanted) if c in clusters]
+        rows, columns = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    places = np.full(len(codes), -1)
+    places[rows] = columns
+    found["matched"] = places.tolist()
+    if found["compared_by"] is not None:
+        found[key] = float(counts[rows, columns].sum() / max(1, counts.sum()))
+    for name in ("accuracy_interval", "independent_units", "kappa", "by_class"):
+        found.pop(name, None)
+    if key == "accuracy" and found["compared_by"] is not None:
+        names = names if meanings is not None else [name_of(code, legend.by_code) for code in codes]
+        found.update(_by_class(counts, places, names, found["cluster_names"], by_unit))
+        if warns:
+            warn_of_few_units(found["independent_units"])
+
+
+def _by_class(
+    counts: Ints,
+    places: Ints,
+    classes: Sequence[str],
+    clusters: Sequence[str],
+    by_unit: Ints | None,
+) -> dict[str, Any]:
+    """Accuracy of each class, from a table whose columns are matched with its rows."""
+    from daskclust.metrics import accuracy_of_counts
+
+    others = sorted(set(range(counts.shape[1])) - set(places.tolist()))
+    names = [*classes, *(clusters[at] for at in others)]
+    square = np.zeros((len(names), len(names)), np.int64)
+    square[: len(counts), len(counts) :] = counts[:, others]
+    there = np.flatnonzero(places >= 0)
+    square[: len(counts), there] = counts[:, places[there]]
+    if by_unit is not None:
+        column = np.empty(counts.shape[1], np.int64)
+        column[others] = len(counts) + np.arange(len(others))
+        column[places[there]] = there
+        by_unit = np.column_stack([by_unit[:, :2], column[by_unit[:, 2]], by_unit[:, 3]])
+    report = accuracy_of_counts(square, names, by_unit=by_unit)
+    lines = zip(
+        names,
+        square.sum(axis=1).tolist(),
+        square.sum(axis=0).tolist(),
+        *(_numbers(part) for part in (report.producers, report.users, report.f1)),
+        strict=True,
+    )
+    keys = ("class", "truth", "labels", "producers", "users", "f1")
+    return {
+        "accuracy_interval": report.overall_interval.tolist(),
+        "independent_units": report.n_units,
+        "kappa": _numbers(np.array([report.kappa]))[0],
+        "by_class": [dict(zip(keys, line, strict=True)) for line in lines],
+    }
+
+
+def _numbers(values: NDArray[Any]) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,517 @@
+"""The small state of a fit on disk: written atomically, checked before it is used.
+
+A file holds the identity of the fit (:class:`Fingerprint`) and the parts of a fit: those that have
+ended, and the newest.  The newest part is the state of a loop, or the complete stages of its
+initialization.  The identity is the version, the estimator, its parameters, a digest of the data,
+and labels, constraints, weights and views.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Generic, TypeVar, get_type_hints
+
+import numpy as np
+
+from daskclust._version import __version__
+from daskclust.core.array_types import Array, named_axes
+from daskclust.core.reduction import Survey
+from daskclust.core.storage.atomic_write import new_place, remove_stale
+from daskclust.core.storage.redact import redact
+from daskclust.core.warn import warn
+from daskclust.exceptions import CheckpointError, DaskclustWarning
+
+
+def identify(value: Any) -> Any:
+    """Return a JSON value that is equal for equal parameters only, in any process.
+
+    A function is identified by its name.  Raise a TypeError for other objects with code or hidden
+    content, such as lambdas, closures and open files.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        return value.item()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array {value.shape} {value.dtype} {digest}"
+    if isinstance(value, list | tuple):
+        return [identify(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): identify(item) for key, item in value.items()}
+    if isinstance(value, np.random.Generator):
+        return ["Generator", identify(value.bit_generator.state)]
+    if isinstance(value, np.random.RandomState):
+        return ["RandomState", identify(value.get_state(legacy=False))]
+    kind = type(value)
+    if isinstance(value, FunctionType) and "<" not in value.__qualname__:
+        return f"function {value.__module__}.{value.__qualname__}"
+    if hasattr(value, "get_params") and hasattr(value, "cluster_centers_"):
+        return [f"{kind.__module__}.{kind.__qualname__}", identify(value.cluster_centers_)]
+    raise TypeError(f"an object of type {kind.__module__}.{kind.__qualname__} has no identity")
+
+
+Arrays = dict[str, Array]
+#: Part of a checkpoint as it is stored: values that JSON has, and arrays.
+Packed = tuple[dict[str, Any], Arrays]
+
+
+#: What annotations of states call a dtype.
+_DTYPES = {
+    "f": (np.float64,),
+    "f4": (np.float32,),
+    "f4|f": (np.float32, np.float64),
+    "i": (np.int64,),
+    "b": (np.bool_,),
+}
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[S]):
+    """Where a loop stands: its newest state, its records, whether it is done, passes so far."""
+
+    state: S
+    history: list[dict[str, Any]]
+    finished: bool
+    passes: int
+
+
+class StateError(ValueError): ...
+
+
+def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
+    """Return the fields of a state that are there, as arrays, and the names of the others.
+
+    A field may be annotated by what is kept, ``centers: Annotated[Floats, "f r k p"]``: a key of
+    ``_DTYPES``, then the axes of :func:`named_axes`, none for a number; ``?`` before allows None.
+    """
+    arrays, missing = {}, []
+    for each in fields(state):
+        value = getattr(state, each.name)
+        if value is None:
+            missing.append(each.name)
+        else:
+            arrays[each.name] = np.asarray(value)
+    return arrays, missing
+
+
+def unpack_state(
+    kind: type, arrays: Mapping[str, Array], missing: list[str], sizes: Mapping[str, int]
+) -> Any:
+    """Make a state of what :func:`pack_state` returned; `sizes`: known lengths of named axes."""
+    known = dict(sizes)
+    values: dict[str, Any] = {}
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        name = each.name
+        shape = getattr(hints[name], "__metadata__", ("",))[0]
+        if name in missing and (not shape or shape.startswith("?")):
+            values[name] = None
+            continue
+        if name not in arrays:
+            raise StateError(f"{name} is missing")
+        value = arrays[name]
+        if shape:
+            kept, _, axes = shape.removeprefix("? ").partition(" ")
+            found = named_axes(axes, value.shape, known) if value.dtype in _DTYPES[kept] else None
+            if found is None:
+                raise StateError(
+                    f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
+                    f"with {known}"
+                )
+            known = found
+        values[name] = value.item() if value.ndim == 0 else value
+    return kind(**values)
+
+
+#: 3: complete stages of the initialization are stored, not its passes.
+_FORMAT = 3
+_FILE = "daskclust-checkpoint.npz"
+_REMEDY = "Delete the file to start afresh, or give another checkpoint path."
+#: Parameters that say how many centers there are.
+_COUNTS = ("n_clusters", "n_components")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identity of a fit: its estimator, the `params` that change the result, and the data's hash.
+
+    A random generator is compared by its state after the fit has drawn its seed, which determines
+    the one before.  The code of functions is not compared.
+    """
+
+    estimator: str
+    params: Mapping[str, Any]
+    n_rows: int
+    survey: Survey
+
+    def as_meta(self) -> dict[str, Any]:
+        if self.survey.hash is None:
+            raise ValueError("The first pass did not hash the rows (SurveyRequest.hashed).")
+        params = {}
+        for name, value in sorted(self.params.items()):
+            try:
+                params[name] = identify(value)
+            except TypeError as error:
+                raise CheckpointError(
+                    f"A fit with {name}={value!r} cannot have a checkpoint: {error}. Pass an array "
+                    "or a function that is defined in a module, or use checkpoint=None."
+                ) from error
+        return {
+            "version": __version__,
+            "estimator": self.estimator,
+            "params": params,
+            "n_rows": self.n_rows,
+            "n_features": len(self.survey.mean),
+            "data": f"{self.survey.hash:016x}",
+        }
+
+    def differences(self, meta: Mapping[str, Any]) -> list[str]:
+        mine = json.loads(json.dumps(self.as_meta()))
+        found = [
+            f"{key} was {meta.get(key)!r}, is {mine[key]!r}"
+            for key in ("estimator", "n_rows", "n_features")
+            if meta.get(key) != mine[key]
+        ]
+        theirs = meta["params"]
+        for key in sorted(set(theirs) | set(mine["params"])):
+            if theirs.get(key) != mine["params"].get(key):
+                found.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
+        if not found and meta.get("data") != mine["data"]:
+            found.append("the data differ (a value, a weight, or the order of rows or columns)")
+        return found
+
+    def sizes(self) -> dict[str, int]:
+        counts = [self.params[name] for name in _COUNTS if name in self.params]
+        # Those of several levels are no length of an axis.
+        return {"k": int(counts[0])} if counts and not isinstance(counts[0], tuple | list) else {}
+
+
+class Checkpoint:
+    """A file that holds the newest state of one fit; `path` may be a directory to put it in."""
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
+        if not os.fspath(path):
+            raise CheckpointError("checkpoint is an empty path; give a file or folder, or None.")
+        # Of a link, what it points to: a rename would put a file in its place.
+        target = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+        _refuse_url(path)
+        self.path = target / _FILE if target.is_dir() else target
+        self.fingerprint = fingerprint
+        #: Whether the file is of this fit.
+        self.written = False
+        #: Parts before this one, as stored.
+        self._before: list[Packed] = []
+        #: Complete stages of the initialization of this part, by name.
+        self._stages: dict[str, Packed] = {}
+        #: The file as this fit has left it, and whether another one has taken its place.
+        self._stamp: tuple[int, int] | None = None
+        self._taken = False
+        self._meta = fingerprint.as_meta()
+        if not self.path.parent.is_dir():
+            raise CheckpointError(
+                f"checkpoint={redact(path)!r}: the directory {str(self.path.parent)!r} does not "
+                "exist. Create it, or give a path in a directory that exists."
+            )
+
+    def following(self, ended: Fitted) -> Checkpoint:
+        """Return the same file for the next part of a fit, after one that ended like this."""
+        after = Checkpoint(self.path, self.fingerprint)
+        after._before = [*self._before, _pack_loop(ended)]
+        after._stamp, after._taken = self._stamp, self._taken
+        return after
+
+    def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
+        """Return the stored loop of this part, at its end where the next has begun, or None."""
+        remove_stale(self.path)
+        if self._taken or not self.path.exists():
+            return None
+        meta, arrays = _read_checked(self.path)
+        self._check_kin(meta)
+        try:
+            return self._take(
+                meta["parts"], arrays, kind, {**self.fingerprint.sizes(), **(sizes or {})}
+            )
+        except (StateError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise self.damaged(error) from error
+
+    def _check_kin(self, meta: Mapping[str, Any]) -> None:
+        if meta["version"] != self._meta["version"]:
+            raise CheckpointError(
+                f"{str(self.path)!r} was written by daskclust {meta['version']}; this is "
+                f"{self._meta['version']}, whose iterations may differ. Finish the fit with the "
+                f"version that began it. {_REMEDY}"
+            )
+        try:
+            differences = self.fingerprint.differences(meta)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self.damaged(error) from error
+        if differences:
+            raise CheckpointError(
+                f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {_REMEDY}"
+            )
+
+    def damaged(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{str(self.path)!r} is damaged: it lacks part of the state, or part of it is not what "
+            f"a state has there ({error}). {_REMEDY}"
+        )
+
+    def _take(
+        self, parts: list[Any], arrays: Arrays, kind: type, sizes: Mapping[str, int]
+    ) -> Fitted | None:
+        at = len(self._before)
+        self.written = True
+        if len(parts) <= at:
+            return None
+        part, own = parts[at], _under(arrays, f"{at}.")
+        if "stages" in part:
+            # Without a seed, a later process draws others, which must not be mixed with these.
+            if self._meta["params"].get("random_state", 0) is not None:
+                self._stages = {
+                    str(stage["name"]): (stage, _under(own, f"{i}."))
+                    for i, stage in enumerate(part["stages"])
+                }
+            return None
+        return _unpack_loop(kind, (part, own), sizes)
+
+    def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
+        try:
+            return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise self.damaged(error) from error
+
+    @contextmanager
+    def saving_stages(self, rows: Any) -> Iterator[None]:
+        """Let :func:`saved_stage` load and save; `rows` count the passes."""
+        token = _STAGES.set(_Stages(self, rows))
+        try:
+            yield
+        finally:
+            _STAGES.reset(token)
+
+    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
+        """Replace the file by the newest state; a crash leaves the old one or the new one."""
+        self._stages = {}
+        self._write(_pack_loop(Fitted(state, history, finished, passes)))
+
+    def _write(self, newest: Packed) -> None:
+        self._look_who_wrote()
+        if self._taken:
+            return
+        metas, arrays = _numbered([*self._before, newest])
+        _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
+        self.written, self._stamp = True, _stamp_of(self.path)
+
+    def _look_who_wrote(self) -> None:
+        """Leave the file to another fit that has written it since: who came later is refused."""
+        if self._taken or _stamp_of(self.path) in (None, self._stamp):
+            return
+        try:
+            self._check_kin(_read_checked(self.path)[0])
+        except CheckpointError as error:
+            if not self.written:
+                raise
+            self._taken = True
+            self.written = False
+            warn(f"{error} This fit goes on, and keeps nothing from here.", DaskclustWarning)
+
+    def close(self) -> None:
+        remove_stale(self.path)
+
+
+@dataclass
+class _Stages:
+    """The initialization under way, whose stages a checkpoint saves."""
+
+    checkpoint: Checkpoint
+    rows: Any
+    used: set[str] = field(default_factory=set)
+
+    def load(self, name: str) -> Packed | None:
+        if name in self.used:
+            raise RuntimeError(f"The initialization has two stages named {name!r}.")
+        self.used.add(name)
+        return self.checkpoint._stages.get(name)
+
+    def save(self, name: str, meta: dict[str, Any], arrays: Arrays) -> None:
+        stages = self.checkpoint._stages
+        stages[name] = {"name": name, **meta}, arrays
+        metas, stored = _numbered(list(stages.values()))
+        self.checkpoint._write(({"stages": metas}, stored))
+
+
+@dataclass
+class LoopStage:
+    """Saves the newest state of a loop inside an initialization, as a checkpoint does."""
+
+    name: str
+    stages: _Stages
+
+    def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
+        packed = self.stages.load(self.name)
+        return None if packed is None else self.stages.checkpoint.unpack(kind, packed, sizes)
+
+    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
+        self.stages.save(self.name, *_pack_loop(Fitted(state, history, finished, passes)))
+
+
+_STAGES: ContextVar[_Stages | None] = ContextVar("daskclust-stages", default=None)
+
+
+def saves_stages() -> bool:
+    """Return True if a checkpoint saves the stages of the initialization under way."""
+    return _STAGES.get() is not None
+
+
+def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -> S:
+    """Return ``make()``, or the result of an interrupted fit with the same checkpoint.
+
+    Data, parameters and `name`, which is unique in an initialization, determine the result.
+    `kind`: its class, annotated as in :func:`pack_state`.  `sizes`: known lengths of named axes.
+    """
+    stages = _STAGES.get()
+    if stages is None:
+        return make()
+    keeper, packed = stages.checkpoint, stages.load(name)
+    if packed is not None:
+        meta, arrays = packed
+        try:
+            known = {**keeper.fingerprint.sizes(), **sizes}
+            state: S = unpack_state(kind, arrays, meta["missing"], known)
+            stages.rows.passes = max(stages.rows.passes, int(meta["passes"]))
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise keeper.damaged(error) from error
+        return state
+    before = set(stages.used)
+    state = make()
+    # Stages inside a complete one are not needed any more.
+    for inner in stages.used - before:
+        keeper._stages.pop(inner, None)
+    arrays, missing = pack_state(state)
+    stages.save(name, {"missing": missing, "passes": int(stages.rows.passes)}, arrays)
+    return state
+
+
+def loop_stage(name: str) -> LoopStage | None:
+    """Return what saves a loop inside the initialization under way, if a checkpoint does."""
+    stages = _STAGES.get()
+    return None if stages is None else LoopStage(name, stages)
+
+
+# --- the file --------------------------------------------------------------------------------
+
+
+def _seal(meta: Mapping[str, Any], arrays: Arrays) -> str:
+    sha = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        sha.update(f"{name} {array.dtype.descr} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()
+
+
+def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
+    # As it will be read: tuples are lists then.
+    meta = json.loads(json.dumps(meta))
+    meta["seal"] = _seal(meta, arrays)
+    text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    with new_place(path) as scratch, scratch.open("wb") as file:
+        np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
+
+
+def _stamp_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _read(path: Path) -> Packed:
+    # Opened here, because NumPy leaves a broken file open.
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(arrays.pop("meta").tobytes().decode())
+    if meta["format"] != _FORMAT:
+        raise ValueError(f"it has format {meta['format']!r}, this version reads {_FORMAT}")
+    if meta.pop("seal") != _seal(meta, arrays):
+        raise ValueError("its content is not what was written")
+    if not isinstance(meta["parts"], list) or not isinstance(meta["version"], str):
+        raise ValueError("its header is none")
+    # A machine of another byte order may have written it; kernels take numbers of this one.
+    return meta, {
+        name: a.astype(a.dtype.newbyteorder("="), copy=False) for name, a in arrays.items()
+    }
+
+
+def _read_checked(path: Path) -> Packed:
+    try:
+        return _read(path)
+    except Exception as error:  # whatever a reader of damaged archives may come upon
+        # The first sentence only: NumPy goes on to recommend pickle.
+        why = str(error).split(". ")[0].rstrip(".")
+        raise CheckpointError(
+            f"{str(path)!r} is not a readable daskclust checkpoint ({why}). {_REMEDY}"
+        ) from error
+
+
+def _refuse_url(path: str | os.PathLike[str]) -> None:
+    if "://" in str(path):
+        raise CheckpointError(
+            f"checkpoint={redact(path)!r} is a URL; expected a path on this machine."
+        )
+
+
+def check_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Refuse what cannot be the file of a checkpoint, before there is a fit to compare it with."""
+    _refuse_url(path)
+    if Path(path).exists():
+        _read_checked(Path(path))
+
+
+def _numbered(parts: Sequence[Packed]) -> tuple[list[dict[str, Any]], Arrays]:
+    arrays = {f"{i}.{name}": a for i, (_, own) in enumerate(parts) for name, a in own.items()}
+    return [meta for meta, _ in parts], arrays
+
+
+def _under(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+
+
+def _pack_loop(loop: Fitted) -> Packed:
+    arrays, missing = pack_state(loop.state)
+    meta = {
+        "missing": missing,
+        "history": loop.history,
+        "finished": bool(loop.finished),
+        "passes": int(loop.passes),
+    }
+    return meta, arrays
+
+
+def _unpack_loop(kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
+    meta, arrays = packed
+    history, passes = meta["history"], meta["passes"]
+    if not isinstance(history, list):
+        raise StateError("the records of iterations are no list")
+    numbers = [record["iteration"] for record in history]
+    if numbers != list(range(1, len(history) + 1)):
+        raise StateError("the records of iterations are not in order")
+    if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
+        raise StateError("the number of passes is invalid")
+    if meta["finished"] and not history:
+        raise StateError("the loop is finished without an iteration")
+    return Fitted(
+        unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
+    )

@@ -1,0 +1,244 @@
+"""Label vectors as columns beside each other and beside their rows, read block by block."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import delayed
+
+from daskclust.core.array_types import Array, Bools
+from daskclust.core.engine.blocks import as_matrix, check_shape, check_vector, working_dtype
+from daskclust.core.engine.opening import is_dask, open_rows, unwrap
+from daskclust.core.engine.parallel import compute
+from daskclust.core.engine.rows import Rows
+from daskclust.exceptions import ChunkError
+
+#: Values that mean no label.
+_NONE = -1
+
+
+def missing_labels(labels: Array) -> Bools:
+    """Return which labels are missing: masked, NaN, or None, NaN or pandas' NA among objects."""
+    hidden = np.ma.getmaskarray(labels)
+    plain = np.ma.getdata(labels)
+    if plain.dtype.kind == "f":
+        return hidden | np.isnan(plain)
+    if plain.dtype.kind != "O":
+        return hidden
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        # NA is neither equal nor unequal to anything.  It cannot be here without pandas.
+        return hidden | np.asarray(pandas.isna(plain), bool)
+    try:
+        # NaN alone is not equal to itself.  By the values' own comparison, but without a loop.
+        gone = np.not_equal(plain, plain).astype(bool)
+        return hidden | gone | np.equal(plain, np.array(None, dtype=object)).astype(bool)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The labels hold values that cannot be compared ({error}); expected whole numbers or "
+            "text."
+        ) from error
+
+
+def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
+    """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where missing.
+
+    Labels of any other sortable type are numbered, those of Dask after a pass that finds them.
+    Unless `masked`, labels that are masked or NaN are refused: -1 would be a class like others.
+    """
+    labels = unwrap(labels)
+    if not is_dask(labels):
+        # A mask is kept for now.
+        labels = np.asanyarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} has shape {labels.shape}; expected one label a row, shape (n,). Use "
+            f"{name}.ravel() for a map of labels."
+        )
+    if labels.dtype.kind in "iub":
+        return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64), masked)
+    if labels.dtype.kind == "f":
+        whole = partial(_whole, name=name, dtype=np.dtype(np.int64), masked=masked)
+        return by_block(labels, whole)
+    names = distinct(labels, name, masked=masked)
+    return by_block(labels, partial(_numbered, names=names))
+
+
+def distinct(labels: Any, name: str, *, masked: bool = False) -> Array:
+    """Return what occurs in labels, sorted; of Dask labels, in one pass."""
+    if not is_dask(labels):
+        return _distinct(labels, name, masked)
+    parts = [delayed(_distinct)(part, name, masked) for part in labels.to_delayed().ravel()]
+    return _sorted(np.concatenate(compute("names of labels", *parts)), name)
+
+
+def _sorted(names: Array, name: str) -> Array:
+    try:
+        return np.unique(names)
+    except TypeError as error:
+        raise ValueError(
+            f"{name} holds labels that cannot be sorted ({error}); expected all whole numbers or "
+            "all text."
+        ) from error
+
+
+def _distinct(labels: Array, name: str, masked: bool) -> Array:
+    return _sorted(np.asarray(np.ma.getdata(labels))[_shown(labels, name, masked)], name)
+
+
+def by_block(labels: Any, function: Callable[[Array], Array]) -> Any:
+    """Apply a function to labels, which returns whole numbers, block by block."""
+    return labels.map_blocks(function, dtype=np.int64) if is_dask(labels) else function(labels)
+
+
+def _numbered(labels: Array, names: Array) -> Array:
+    hidden = missing_labels(labels)
+    numbers = np.full(len(labels), _NONE)
+    found = np.searchsorted(names, np.ma.getdata(labels)[~hidden])
+    # Numbers among objects, such as those of a column with missing values, are what they are.
+    items = names.tolist()
+    if items and all(isinstance(one, int | float) and not isinstance(one, bool) for one in items):
+        found = _whole(np.array(items), "The array of labels", np.dtype(np.int64), False)[found]
+    numbers[~hidden] = found
+    return numbers
+
+
+def _shown(labels: Array, name: str, masked: bool) -> Bools:
+    hidden = missing_labels(labels)
+    if not masked and hidden.any():
+        count = f"{int(hidden.sum())} of {len(labels)} here"
+        what = "is a masked array with masked labels" if np.ma.is_masked(labels) else "has NaN"
+        raise ValueError(
+            f"{name} {what} ({count}); expected a label a row. Use ignore_masked=True to leave "
+            "out such rows, where there is this argument, or leave them out before."
+        )
+    return ~hidden
+
+
+def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Array:
+    """Return labels as whole numbers of ``dtype``, -1 where missing, or refuse other values."""
+    there = _shown(labels, name, masked)
+    if not there.all():
+        out = np.full(len(labels), _NONE, dtype)
+        out[there] = _whole(np.ma.getdata(labels)[there], name, dtype, masked)
+        return out
+    labels = np.asarray(labels)
+    whole = np.isfinite(labels) & (labels == np.floor(labels))
+    if not whole.all():
+        bad = labels[~whole][0]
+        raise ValueError(
+            f"{name} contains {bad}; labels must be whole numbers, -1 for masked rows."
+        )
+    far = (labels >= 2.0**63) | (labels < -(2.0**63)) if labels.dtype.kind in "uf" else None
+    if far is not None and far.any():
+        raise ValueError(
+            f"{name} contains {labels[far][0]}; labels must be whole numbers below 2**63. Number "
+            "the classes from 0."
+        )
+    out = labels.astype(dtype)
+    if labels.size and dtype.kind == "f" and (out.astype(np.int64) != labels).any():
+        raise ValueError(
+            f"{name} contains {labels[out.astype(np.int64) != labels][0]}, which {dtype} cannot "
+            "hold. Number the classes from 0."
+        )
+    return out
+
+
+def _columns(
+    first: Any, labels: Array, width: int | None, name: str, dtype: Any, masked: bool
+) -> Array:
+    if width is None:
+        check_vector(first, "labels_true")
+    else:
+        # Of a block of expressions, in a list along its one chunk of columns.
+        first = first[0] if isinstance(first, list) else first
+        check_shape(first, 0, width)
+    check_vector(labels, name)
+    if len(first) != len(labels):
+        raise ChunkError(
+            f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
+            "length, or cut differently. Give both the same chunks."
+        )
+    whole = partial(_whole, dtype=dtype, masked=masked)
+    first = whole(first, "labels_true") if width is None else as_matrix(first, dtype)
+    return np.column_stack([first, whole(labels, name)])
+
+
+def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """Return two arrays of as many rows, in the same chunks if one of them is lazy."""
+    n, m = first.shape[0], second.shape[0]
+    unknown = [bool(np.isnan(length)) for length in (n, m)]
+    if not any(unknown) and n != m:
+        raise ValueError(
+            f"{names[0]} has {n} rows, {names[1]} has {m}; they must be of the same length."
+        )
+    if not (is_dask(first) or is_dask(second)):
+        return first, second
+    if not is_dask(first):
+        first = _like(first, second, names)
+    elif not is_dask(second):
+        second = _like(second, first, names)
+    elif not any(unknown):
+        second = second.rechunk((first.chunks[0], *second.chunks[1:]))
+    elif first.numblocks[0] != second.numblocks[0]:
+        raise ChunkError(
+            f"{names[0]} has {first.numblocks[0]} chunks and {names[1]} {second.numblocks[0]}, of "
+            "unknown length, so their rows cannot be matched. Use compute_chunk_sizes() on both, "
+            "or, of a Dask DataFrame, to_dask_array(lengths=True)."
+        )
+    return first, second
+
+
+def _like(array: Array, other: Any, names: tuple[str, str]) -> Any:
+    if np.isnan(other.shape[0]):
+        raise ChunkError(
+            f"One of {names[0]} and {names[1]} has chunks of unknown length, so its rows cannot be "
+            "matched with an array in memory. Use compute_chunk_sizes(), or, of a Dask DataFrame, "
+            "to_dask_array(lengths=True)."
+        )
+    return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
+
+
+def _beside(
+    first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any], masked: bool
+) -> Any:
+    width = None if first.ndim == 1 else first.shape[1]
+    if not is_dask(first):
+        return _columns(first, labels, width, name, dtype, masked)
+    if first.ndim == 2 and first.numblocks[1] > 1:
+        first = first.rechunk({1: -1})
+    return da.blockwise(
+        partial(_columns, width=width, name=name, dtype=dtype, masked=masked),
+        "ik",
+        first,
+        "ij" if first.ndim == 2 else "i",
+        labels,
+        "i",
+        dtype=dtype,
+        new_axes={"k": n_columns},
+        align_arrays=False,
+        concatenate=False,
+        meta=np.empty((0, 0), dtype),
+        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        token="daskclust-labels",
+    )
+
+
+def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
+    """Bind two vectors of :func:`as_label_vector` as the columns of rows, cut alike if need be."""
+    first, second = aligned_labels(labels_true, labels_pred, ("labels_true", "labels_pred"))
+    return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
+
+
+def open_labeled_rows(
+    X: Any, labels: Any, sample_weight: Any = None, *, masked: bool = False
+) -> Rows:
+    """Bind rows with their labels, of :func:`as_label_vector`, in one more, last column."""
+    X, labels = aligned_labels(X, labels, ("X", "labels"))
+    dtype = working_dtype(X.dtype)
+    return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight)

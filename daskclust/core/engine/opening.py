@@ -1,0 +1,430 @@
+"""Opening data: from whatever holds the rows to bound groups of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+import psutil
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from daskclust.config import check_settings
+from daskclust.core.array_types import Floats
+from daskclust.core.engine.blocks import (
+    Block,
+    Group,
+    LazyChunk,
+    joined_ranges,
+    share_out,
+    tile_bytes,
+)
+from daskclust.core.engine.graph_partition import ArrayGraph, cut, graph_behind
+from daskclust.core.engine.memory import (
+    MemoryPlan,
+    bytes_at_once,
+    check_blocks,
+    check_workers,
+    free_memory,
+    largest_read,
+    measure,
+    planned,
+)
+from daskclust.core.engine.private_api import (
+    Packed,
+    retry,
+    scheduler_of,
+    sending_once,
+    submit_graph,
+    task,
+)
+from daskclust.core.engine.resilient_tasks import (
+    Slot,
+    Task,
+    WorkerSlots,
+    arrive,
+    by_location,
+    deal_out,
+    discard,
+    gather_futures,
+)
+from daskclust.core.engine.rows import (
+    ClusterExecutor,
+    Executor,
+    GraphExecutor,
+    LocalExecutor,
+    OpenRows,
+    Rows,
+    ThreadExecutor,
+    bind_group,
+)
+from daskclust.core.engine.threads import cpu_threads, threads_pay
+from daskclust.core.storage.retry import Retries
+from daskclust.core.warn import warn
+from daskclust.exceptions import ChunkError, PerformanceWarning
+
+#: Groups a thread, for input that is read on the way: evens out slow reads.
+_LAZY_GROUPS = 2
+#: Chunks that are kept are read by tasks of several, of so many bytes at most, and so many
+#: tasks a thread at least: each task costs client and scheduler a millisecond or two.
+_PACK_BYTES = 2**24
+_PACKS = 16
+
+
+def is_dask(X: Any) -> bool:
+    return isinstance(X, da.Array)
+
+
+def number_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers."""
+    if not isinstance(kind, np.dtype):
+        from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+        if not (is_numeric_dtype(kind) or is_bool_dtype(kind)):
+            return None
+        kind = getattr(kind, "numpy_dtype", kind)
+        if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
+            return np.dtype(np.float64)  # decimals
+    return kind if kind.kind in "iufb" else None
+
+
+def unwrap(X: Any) -> Any:
+    if hasattr(X, "to_dask_array"):
+        kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
+        plain = all(isinstance(kind, np.dtype) for kind in kinds)
+        if not plain or len({kind.kind == "b" for kind in kinds}) > 1:
+            # Of these pandas makes objects.
+            numbers = [number_type(kind) for kind in kinds]
+            if all(number is not None for number in numbers):
+                X = X.astype(np.result_type(np.float32, *numbers))
+        return X.to_dask_array()
+    if hasattr(X, "dims") and hasattr(X, "data"):
+        return X.data
+    return X
+
+
+def fetch_chunks(array: Any, what: str) -> list[Any]:
+    """Compute small chunks along the first axis; `what` names the array in messages."""
+    get, client = scheduler_of(array)
+    behind = graph_behind(array)
+    graph = behind.whole()
+    if client is None:
+        return list(get(graph, behind.keys))
+    return gather_futures(client, what, submit_graph(client, graph, behind.keys))
+
+
+def _one(block: Any) -> Any:
+    return np.array([[len(block)]], dtype=np.int64)
+
+
+def _counted_rows(X: Any) -> tuple[int, ...]:
+    warn(
+        f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
+        "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
+        PerformanceWarning,
+    )
+    counts = X.map_blocks(
+        _one,
+        dtype=np.dtype(np.int64),
+        chunks=((1,) * X.numblocks[0], (1,)),
+        meta=np.empty((0, 0), np.int64),
+    )
+    return tuple(int(n[0, 0]) for n in fetch_chunks(counts, "the count of rows"))
+
+
+def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
+    if not is_dask(weight):
+        return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
+    if not np.isnan(weight.chunks[0]).any():
+        return weight.rechunk((lengths,))
+    if weight.numblocks[0] != len(lengths):
+        raise ChunkError(
+            f"sample_weight has {weight.numblocks[0]} chunks of unknown length; X has "
+            f"{len(lengths)} chunks. Use sample_weight.compute_chunk_sizes(), or cut both alike."
+        )
+    # Of the same table as X, presumably: blocks are compared when they are loaded.
+    return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
+
+
+def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
+    setting = dask.config.get("daskclust.persist")
+    if isinstance(setting, bool):
+        return setting
+    return not every_pass_sends and n_bytes <= keepable
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What passes need on workers to come: their `tasks`, and the `peak` bytes of one worker."""
+
+    kept: bool
+    tasks: int
+    peak: int
+    fits: bool
+
+
+def forecast(
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    *,
+    block_rows: int,
+    n_blocks: int,
+    read: int,
+    n_workers: int,
+    limit: float,
+    task: int = 0,
+) -> Forecast:
+    """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
+    n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
+    free = min(n_workers * limit, psutil.virtual_memory().available)
+    kept = _is_kept(n_bytes, spare_memory(free), False)
+    worker = planned(limit, n_bytes / n_workers if kept else 0)
+    tile = tile_bytes(dtype, block_rows, shape[1])
+    need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
+    need = max(need, task)
+    fits = not worker.stuck and need <= worker.free
+    return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
+
+
+def spare_memory(free: float | None = None) -> float:
+    """Return the bytes, of those that are free (here), that a fit may keep between its passes."""
+    free = float(psutil.virtual_memory().available) if free is None else free
+    return float(dask.config.get("daskclust.persist-fraction")) * free
+
+
+def _bind_local(
+    blocks: list[Block], behind: ArrayGraph, weight: ArrayGraph | None, get: Any, kept: bool
+) -> Executor:
+    def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
+        return list(get(dict(graph), list(keys)))
+
+    held = compute(behind.whole(), behind.keys) if kept else behind.values
+    in_memory = held is not None
+    chunks: Sequence[Any] | None = held if in_memory else cut(behind, compute)
+    weights: Sequence[Any] | None = [None] * len(blocks)
+    if weight is not None:
+        in_memory = in_memory and weight.values is not None
+        weights = cut(weight, compute) if weight.values is None else weight.values
+    if chunks is None or weights is None:
+        return _whole_graph(blocks, behind, weight, get, None)
+    # What was computed once for this fit is computed again for its labels.
+    blocks = [
+        replace(block, x=x, weight=w, computed=kept)
+        for block, x, w in zip(blocks, chunks, weights, strict=True)
+    ]
+    n_workers = dask.config.get("num_workers", None) or CPU_COUNT
+    if in_memory:
+        return LocalExecutor(share_out(blocks, n_workers), get)
+    groups = deal_out(blocks, _LAZY_GROUPS * n_workers)
+    return LocalExecutor([Group(part) for part in groups], get)
+
+
+def _whole_graph(
+    blocks: list[Block], behind: ArrayGraph, weight: ArrayGraph | None, get: Any, client: Any
+) -> GraphExecutor:
+    graph, weight_keys = behind.whole(), None
+    if weight is not None:
+        graph.update(weight.whole())
+        weight_keys = weight.keys
+    return GraphExecutor(blocks, behind.keys, weight_keys, graph, get, client)
+
+
+def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]]:
+    """Return runs of consecutive blocks, by number, that one task may read and keep."""
+    whole = sum(block.size for block in blocks) * row_bytes
+    most = min(_PACK_BYTES, whole / (_PACKS * max(1, n_threads)))
+    packs: list[list[int]] = []
+    left = 0.0
+    for number, block in enumerate(blocks):
+        left -= block.size * row_bytes
+        if left < 0 or not packs:
+            packs.append([])
+            left = most - block.size * row_bytes
+        packs[-1].append(number)
+    return packs
+
+
+def _load_pack(chunks: list[Any]) -> list[Any]:
+    return [chunk.load() if isinstance(chunk, LazyChunk) else chunk for chunk in chunks]
+
+
+def _kept_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> list[Any]:
+    token = uuid4().hex
+    graph = {
+        (f"daskclust-pack-{token}", i): task(partial(_load_pack, [chunks[j] for j in pack]))
+        for i, pack in enumerate(packs)
+    }
+    with sending_once():
+        return submit_graph(client, graph, list(graph))
+
+
+def _bind_cluster(
+    X: Any,
+    blocks: list[Block],
+    behind: ArrayGraph,
+    weight: ArrayGraph | None,
+    n_bytes: float,
+    client: Any,
+) -> tuple[Executor, float]:
+    def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
+        return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
+
+    threads, workers = measure(client)
+    check_workers(workers)
+    keepable = spare_memory(free_memory(workers))
+
+    packs = [[i] for i in range(len(blocks))]
+    futures, chunks = behind.futures, None
+    if futures is None and (behind.values is not None or _is_kept(n_bytes, keepable, False)):
+        # The client's own memory goes to the workers once, not in every pass.
+        fewer = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
+        if 2 * len(fewer) <= len(packs):
+            chunks = cut(behind, compute) if behind.values is None else behind.values
+        if chunks is None:
+            futures = submit_graph(client, behind.whole(), behind.keys)
+        else:
+            packs, futures = fewer, _kept_packs(chunks, fewer, client)
+    elif futures is None:
+        chunks = cut(behind, compute)
+    weights: list[Any] | None = None
+    if weight is not None:
+        with sending_once():
+            # Weights are as long as they are.
+            weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
+    largest = max((block.size for block in blocks), default=0)
+    tile = tile_bytes(X.dtype, largest, X.shape[1])
+    if futures is None and chunks is None:
+        named = weight
+        if weights is not None:
+            keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weights))]
+            named = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
+        read = largest_read([behind.graph])
+        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(blocks), read)
+        return _whole_graph(blocks, behind, named, client.get, client), keepable
+
+    held: list[Any] = futures or list(chunks or ())
+    if futures is not None:
+        try:
+            _arrived(client, futures)
+        except BaseException:
+            if behind.futures is None:
+                discard(client, futures)
+            raise
+        wholes = [
+            Block(blocks[pack[0]].start, sum(blocks[i].size for i in pack), None) for pack in packs
+        ]
+        parts = by_location(wholes, futures, client.who_has(futures), threads)
+    else:
+        addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
+        dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
+        parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
+        read = largest_read([chunk.graph for chunk in held])
+        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
+
+    position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
+    groups, ranges = [], []
+    for worker, part in parts:
+        at = [position[block.start] for block in part]
+        inside = [i for number in at for i in packs[number]]
+        own = [blocks[i] for i in inside]
+        values = [held[i] for i in at]
+        own_weights = None if weights is None else [weights[i] for i in inside]
+        slot = Slot(sum(block.size for block in part), worker)
+        bind = Task("bind", bind_group, (own, values, own_weights), slot)
+        if futures is None:
+            bind = Task("bind", Packed(partial(bind_group, own, values)), (own_weights,), slot)
+        groups.append(bind.submit(client))
+        ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
+    worker_slots = WorkerSlots(client, [group.slot for group in groups if group.slot], threads)
+    # Kept blocks are counted with the memory that is taken.
+    block = 0 if futures is not None else largest * X.shape[1] * X.dtype.itemsize
+    plan = MemoryPlan(workers, len(groups), block)
+    return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
+
+
+def _arrived(client: Any, futures: list[Any]) -> None:
+    """Wait until a cluster holds some chunks; chunks of the user that failed are retried."""
+    failed: list[Any] = []
+
+    def wait() -> None:
+        if failed:
+            retry(client, failed)
+        failed[:] = arrive(client, "the reading of the data", futures)
+        if failed:
+            failed[0].result()
+
+    # The limit of the time is one for each request, not for all of the data.
+    retries = replace(Retries.configured(), timeout=None)
+    retries.attempts()(wait)
+
+
+def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:
+    n, p = X.shape
+    groups = [Group([Block(0, n, X, weight)])]
+    if side_by_side and cpu_threads() > 1:
+        groups = share_out(groups[0].blocks, cpu_threads())
+    return OpenRows(ThreadExecutor(groups), X.dtype, (n,), p, spare_memory())
+
+
+def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
+    """Bind data to the place where their passes will run; values are not checked.
+
+    NumPy arrays run on threads of this process, for fewer rows where they are compared with many
+    centers (`n_clusters`).  Dask arrays run on the user's scheduler: blocks in memory are one group
+    a worker thread; a lazy array is kept for the fit if it takes at most
+    ``daskclust.persist-fraction`` of free memory, else read in every pass, a block a thread.
+    """
+    check_settings()
+    if not is_dask(X):
+        n, p = X.shape
+        return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
+    if X.numblocks[1] > 1:
+        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
+        warn(
+            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
+            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
+            "Use X = X.rechunk({1: -1}) before persisting.",
+            PerformanceWarning,
+        )
+        X = X.rechunk({1: -1})
+    get, client = scheduler_of(X)
+    lengths = X.chunks[0] if not np.isnan(X.chunks[0]).any() else _counted_rows(X)
+    lengths = tuple(int(n) for n in lengths)
+    ends = np.cumsum(lengths).tolist()
+    blocks = [Block(end - n, n, None) for end, n in zip(ends, lengths, strict=True) if n]
+    n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
+    behind, weight = graph_behind(X), None
+    if sample_weight is not None:
+        weight = graph_behind(_aligned_weight(sample_weight, lengths))
+    if len(blocks) < len(lengths):
+        # Chunks without rows are not even computed.
+        there = [i for i, n in enumerate(lengths) if n]
+        behind = behind.only(there)
+        weight = None if weight is None else weight.only(there)
+    executor: Executor
+    if client is not None:
+        executor, keepable = _bind_cluster(X, blocks, behind, weight, n_bytes, client)
+    else:
+        # Other processes would be sent the values again in every pass.
+        sends = get is not dask.threaded.get
+        keepable = spare_memory()
+        kept = behind.values is None and _is_kept(n_bytes, keepable, sends)
+        executor = _bind_local(blocks, behind, weight, get, kept)
+    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
+
+
+def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
+    """Return rows with the chunks of X without columns, for made-up data, and a lazy X."""
+    n, p = like.n_rows, like.n_features
+    if is_dask(X):
+        blank = open_rows(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype))
+    else:
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
+    blank.n_features = p
+    return blank, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

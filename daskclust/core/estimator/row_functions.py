@@ -1,0 +1,153 @@
+"""What workers do with blocks of rows: values checked, labels, distances.
+
+Workers load this module with the labels of a fit, and none that imports scikit-learn, which takes
+as long as a third of all else that they load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.engine import as_matrix
+from daskclust.core.estimator.transforms import Metric
+from daskclust.core.kernels.missing_values import find_gaps
+from daskclust.core.kernels.moments import first_nonfinite
+from daskclust.core.kernels.nearest.assign import nearest
+
+
+def column_name(at: int, names: Any) -> str:
+    """Return a column of X as messages have it: its number, and its name if it has one.
+
+    >>> column_name(1, None), column_name(1, ["age", "income"])
+    ('1', "1 ('income')")
+    """
+    return str(at) if names is None else f"{at} ({str(names[at])!r})"
+
+
+def nonfinite_message(is_nan: bool, row: int, column: str) -> str:
+    """Say where the first value is that complete rows do not have, and what to do."""
+    what = "NaN" if is_nan else "infinity"
+    remedy = (
+        '; if NaN means missing, fit with missing="partial" (KMeans, SemiSupervisedKMeans, '
+        "SparseKMeans, PCKMeans, PCSKMeans; partial_fit takes complete rows only), or use an "
+        "estimator that models missing values (GaussianMixture, PCKID, and LabelSpreading and "
+        'SpectralClustering with views="auto").'
+        if is_nan
+        else ", or use an estimator that models missing values, with NaN in its place."
+    )
+    return (
+        f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
+        f"rows{remedy}"
+    )
+
+
+def infinite_message(row: int, column: str) -> str:
+    """Say where the first infinity is, where values may be missing."""
+    return (
+        f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
+        "infinity does not. Replace it by NaN if the value is not known."
+    )
+
+
+def check_block(x: Array, start: int, *, missing: bool, names: Any = None) -> None:
+    """Raise for the first infinity of a block, and the first NaN unless values may be missing."""
+    row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
+    if row < 0:
+        return
+    place = column_name(column, names)
+    if missing:
+        raise ValueError(infinite_message(start + row, place))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, place))
+
+
+def check_squares(squared: Floats, start: int) -> None:
+    """Raise for the first row of a block whose squared distances overflow."""
+    if not np.isfinite(squared).all():
+        row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
+        raise ValueError(
+            f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
+            "values that stand for missing data, else rescale the features."
+        )
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """A function of rows, taken in a dtype, that checks their values first; travels to workers."""
+
+    function: Callable[[NDArray[Any]], NDArray[Any]]
+    dtype: Any
+    missing: bool = False
+    #: Of the columns, for messages.
+    names: Any = None
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return one result a row."""
+        x = as_matrix(x, self.dtype)
+        check_block(x, start, missing=self.missing, names=self.names)
+        return self.function(x)
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """Handles a block's rows in ``predict`` and ``transform``; travels to workers."""
+
+    centers: Floats
+    metric: Metric
+    feature_weights: Floats | None
+    dtype: np.dtype[Any]
+    distances: bool = False
+    missing: bool = False
+    nearest_only: bool = False
+    #: Of the columns, for messages.
+    names: Any = None
+
+    def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
+        """Return the same function for other centers and weights."""
+        return replace(self, centers=centers, feature_weights=feature_weights)
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Labels of the rows, or their distances to all centers, or minus the least."""
+        if not self.distances:
+            labels, squared = self.labeled(x, start)
+            if self.nearest_only:
+                return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
+            return labels
+        x, z = self._in_space(x, start)
+        out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
+        for k in range(len(self.centers)):
+            labels, squared = self._nearest(x, z, self.centers[k : k + 1], start)
+            out[:, k] = np.sqrt(squared)
+            # A row that observes nothing is at no distance from anything.
+            out[labels < 0, k] = np.nan
+        return out
+
+    def labeled(self, x: NDArray[Any], start: int) -> tuple[NDArray[np.int32], Floats]:
+        """Labels of the rows, and squared distances to the centers in the space of the metric."""
+        x, z = self._in_space(x, start)
+        labels, squared = self._nearest(x, z, self.centers, start)
+        return self.metric.break_ties(z, labels), squared
+
+    def _in_space(self, x: NDArray[Any], start: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        x = as_matrix(x, self.dtype)
+        if not self.metric.is_identity:
+            check_block(x, start, missing=self.missing, names=self.names)
+        return x, self.metric(x)
+
+    def _nearest(
+        self, x: NDArray[Any], z: NDArray[Any], centers: Floats, start: int
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """Nearest center of rows x, which lie at z, and finite squared distances."""
+        weights, missing = self.feature_weights, self.missing
+        labels, squared = nearest(z, centers, feature_weights=weights, missing=missing)
+        if not np.isfinite(squared).all():
+            # A value that is not finite, or missing where none may be, makes such a distance,
+            # whatever its weight: else no value is looked at a second time.
+            check_block(x, start, missing=missing, names=self.names)
+            check_squares(squared, start)
+        return labels, squared

@@ -1,0 +1,300 @@
+"""Initial centers by k-means on samples that grow.
+
+A center that averages many rows is nearer to any row than a center that is one row, or the mean of
+a few: in many dimensions the squared distances are about ``p (1 + 1 / m)`` for the mean of m rows.
+So the centers of one set must be comparable.  Here all of them begin as rows and are iterated on
+rows.
+
+Early iterations do not need all rows: the squared error of the mean of m sampled rows is of the
+order ``1 / m``.  So several sets of centers are tried on a small part of a uniform sample, of which
+the worse half is dropped after a few iterations.  When the centers move less than this error, the
+part is doubled.  A uniform sample holds few outliers, which may cause most of the inertia, so the
+farthest rows are added to every part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Rows, open_rows, side_by_side, without_passes
+from daskclust.core.estimator.transforms import EUCLIDEAN, Metric
+from daskclust.core.initialization.samples import MANY, NARROW, Sample, filled, first_rows
+from daskclust.core.initialization.steps import MOMENTUM, LloydStep
+from daskclust.core.initialization.swaps import (
+    CHEAP,
+    WeightedRows,
+    improve_by_swaps,
+    products_per_swap,
+)
+from daskclust.core.kernels.blas import one_blas_thread
+from daskclust.core.kernels.draws import (
+    draw_greedy,
+    draw_in_batches,
+    in_tiles,
+    in_wide_tiles,
+    n_draws,
+)
+from daskclust.core.kernels.nearest.assign import direct_distances
+from daskclust.core.reduction import ASSIGN, CenterSets
+
+#: Squared moves, as a fraction of the squared standard errors of the means, that are lost in noise.
+_SHARE = 0.1
+#: Iterations on a part before the first one with momentum: most parts take few.
+_PLAIN = 2
+#: Iterations on a part after which the worse half of the tries is dropped: few of them would win.
+_TRIAL = 4
+#: Maximum number of iterations on a part, whatever ``max_iter``: a fit that resumes another one
+#: must begin at the same centers.
+_MOST = 300
+#: Lower bound for cluster weights, smaller than any real weight.
+_TINY = 1e-140
+#: Maximum number of tries of a restart, product of rows and centers that they may have together,
+#: and iterations of each before the worse half is dropped.
+_TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 2
+#: Passes over all rows that swaps of centers may take, by multiplications.
+_SWAP_PASSES = 4
+#: Maximum number of sets that are improved by swaps, and swaps of each for which that is cheap.
+_IMPROVED, _SWAPS = 2, 20
+#: Principal directions in addition to two per cluster: noise may have a larger variance than the
+#: clusters.  Features per direction from which centers are sought in their space.
+_SPARE_DIRECTIONS, _MUCH_WIDER = 8, 1.5
+#: Iterations of the search for principal directions.
+_SUBSPACE_ITERATIONS = 4
+#: Passes over all rows that greedy draws from the sample may take if ``k p`` is large.
+_DRAW_PASSES = 3
+#: Time of a draw of narrow rows, in registers, compared with a pass of as many multiplications.
+_SLOWER = 1.5
+#: Words that separate the random numbers of the tries from those of other draws.
+_OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
+
+
+@dataclass(frozen=True)
+class SampledKMeans:
+    """K-means on a sample: what its iterations need.
+
+    Parameters
+    ----------
+    metric : Metric
+        Metric in whose space the sample lies.
+    tolerance : float
+        Squared shift of all centers of a set up to which it has converged.
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+    missing : bool
+        Whether NaN is a missing value.
+    """
+
+    metric: Metric = EUCLIDEAN
+    tolerance: float = 0.0
+    shift: Floats | None = None
+    missing: bool = False
+
+
+def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
+    """Return `n` orthonormal directions of large variance of weighted rows (m, p) about 0, (p, n).
+
+    Randomized subspace iteration (Halko, Martinsson and Tropp 2011); cost ``O(m p n)``.
+    """
+    mass = (weight / weight.max()).astype(z.dtype)[:, None]
+    rng = np.random.default_rng([seed, _OF_DIRECTIONS])
+    basis = rng.standard_normal((z.shape[1], n), z.dtype)
+    with one_blas_thread():
+        for _ in range(_SUBSPACE_ITERATIONS):
+            basis, _ = np.linalg.qr(z.T @ (mass * (z @ basis)))
+    return np.asarray(basis)
+
+
+def _best_first(costs: list[float]) -> NDArray[np.intp]:
+    """Order sets by cost; the first of equal ones up to the rounding of single precision."""
+    relative = np.asarray(costs) / max(min(costs), _TINY)
+    return np.argsort(np.round(relative, 5), kind="stable")
+
+
+def _greedy_sets(
+    points: Array, mass: Floats, k: int, seed: int, n_sets: int, draws: int, n_first: int = 0
+) -> list[NDArray[np.intp]]:
+    """Draw sets of k places by greedy k-means++; every second set begins with the first points."""
+    streams = [np.random.default_rng([seed, _OF_TRIES, t]) for t in range(n_sets)]
+    firsts = [0 if t % 2 else n_first for t in range(n_sets)]
+    if points.shape[1] >= NARROW:
+        wide = in_wide_tiles(points, mass)
+        return [
+            draw_in_batches(wide, k, draws, rng, side_by_side, first)
+            for rng, first in zip(streams, firsts, strict=True)
+        ]
+    tiles = in_tiles(points, mass)
+    return [
+        draw_greedy(tiles, k, rng.random((k, draws)), first)
+        for rng, first in zip(streams, firsts, strict=True)
+    ]
+
+
+def draw_tries(
+    sample: Sample,
+    k: int,
+    seed: int,
+    mean: Floats,
+    *,
+    count: int,
+    candidates: Floats,
+    known: Floats,
+) -> list[Floats]:
+    """Find sets of centers for one restart on the first part of the sample.
+
+    Centers are drawn by greedy k-means++, iterated, and improved by swaps, in the space of
+    ``2 k + 8`` principal directions if that is much narrower.  Of many centers one set is drawn, in
+    the time of at most three passes over all rows.
+
+    Parameters
+    ----------
+    sample : Sample
+        Rows to draw from.
+    k : int
+        Number of centers of a set.  A set has fewer if the rows have fewer distinct values.
+    seed : int
+        Seed of the restart.
+    mean : ndarray of shape (p,)
+        Replaces missing values.
+    count : int
+        Number of sampled rows to draw from, without the farthest ones.
+    candidates : ndarray of shape (m, p)
+        More rows to draw from.
+    known : ndarray of shape (f, p)
+        Known centers.  Every second set begins with them.
+
+    Returns
+    -------
+    list of ndarray of shape (<= k, p), float64
+    """
+    part, weight, _ = sample.part(min(count, sample.n_drawn))
+    rows = filled(part, mean) if np.isnan(part).any() else part
+    n_more = len(known) + len(candidates)
+    if n_more:
+        rows = np.concatenate([known, candidates, rows])
+        weight = np.append(np.full(n_more, weight.sum() / sample.n_rows), weight)
+    p, draws = rows.shape[1], n_draws(k)
+    if k >= MANY:
+        times = 1.0 if p >= NARROW else _SLOWER
+        draws = min(draws, max(2, int(_DRAW_PASSES * sample.n_rows / (times * len(rows)))))
+        n_sets = 2 if len(known) else 1
+        sets = _greedy_sets(rows, weight, k, seed, n_sets, draws, len(known))
+        return [rows[places].astype(np.float64) for places in sets]
+    n_directions = 2 * k + _SPARE_DIRECTIONS
+    narrow = p > _MUCH_WIDER * n_directions
+    # About the mean and of size 1, single precision has digits and range enough.
+    origin = (weight / weight.sum()) @ rows
+    z = rows - origin
+    extent = float(max(z.max(initial=0.0), -z.min(initial=0.0))) or 1.0
+    z = np.divide(z, extent, dtype=np.float32, casting="same_kind")
+    directions = _principal(z, weight, n_directions, seed) if narrow else None
+    points = z
+    if directions is not None:
+        # In double precision: equal rows stay equal when they are rounded.
+        points = (z @ directions.astype(np.float64)).astype(np.float32)
+    n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
+    drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
+    if min(map(len, drawn)) < k:
+        return [rows[min(drawn, key=len)].astype(np.float64)]
+    inside = WeightedRows(points, weight, weight @ points / weight.sum())
+    allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
+    n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
+    tried = [points[places].astype(np.float64) for places in drawn]
+    while len(tried) > n_improved:
+        found = side_by_side([partial(inside.iterate, c, _TRIAL_ITERATIONS) for c in tried])
+        n_better = max(n_improved, len(tried) // 2)
+        tried = [found[t][0] for t in _best_first([cost for _, cost in found])[:n_better]]
+    improved = side_by_side(
+        [partial(improve_by_swaps, inside, centers, allowed // n_improved) for centers in tried]
+    )
+    best, _ = improved[_best_first([cost for _, cost in improved])[0]]
+    if directions is not None:
+        best = best @ directions.T
+    return [best * extent + origin]
+
+
+def _settle(
+    level: SampledKMeans, rows: Rows, centers: Floats, spread: float, n_restarts: int
+) -> tuple[Floats, Floats]:
+    """Iterate each set until its moves drown in noise; return centers and inertia.
+
+    ``spread`` is the squared weight of the drawn rows divided by their weight.
+    """
+    move = LloydStep(rows, level.metric, level.shift, MOMENTUM, _PLAIN)
+    centers, points = centers.copy(), centers.copy()
+    inertia = np.full(len(centers), np.inf)
+    moving = list(range(len(centers)))
+    for n_iter in range(1, _MOST + 1):
+        state = CenterSets(points[moving], shift=level.shift, missing=level.missing)
+        stats = rows.reduce(ASSIGN, state)
+        still = []
+        for at, s in enumerate(moving):
+            means, _, before = move.means(points[s], centers[s], stats, at)
+            squared = ((means - points[s]) ** 2).sum(axis=1)
+            noise = spread * stats.inertia[at] / np.maximum(stats.counts[at], _TINY) ** 2
+            # Each cluster by its own noise: that of a few far rows would hide all the others.
+            share = np.divide(
+                squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
+            )
+            centers[s], inertia[s] = means, stats.inertia[at].sum()
+            points[s] = move.ahead(before, means, n_iter)
+            if share.mean() > _SHARE and squared.sum() > level.tolerance:
+                still.append(s)
+        moving = still
+        if n_iter == _TRIAL:
+            better = set(_better_half(inertia, n_restarts).ravel().tolist())
+            moving = [s for s in moving if s in better]
+        if not moving:
+            break
+    return centers, inertia
+
+
+def _ranked(inertia: Floats, n_restarts: int) -> Ints:
+    """Places of each restart's sets, the best first: (r, t)."""
+    costs = inertia.reshape(n_restarts, -1)
+    # Equal solutions, numbered differently, are not chosen between by rounding.
+    costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
+    first = np.arange(0, inertia.size, costs.shape[1])
+    return first[:, None] + np.argsort(costs, axis=1, kind="stable")
+
+
+def _better_half(inertia: Floats, n_restarts: int) -> Ints:
+    ranked = _ranked(inertia, n_restarts)
+    return ranked[:, : -(-ranked.shape[1] // 2)]
+
+
+def grow(level: SampledKMeans, tries: Floats, sample: Sample) -> Floats:
+    """Improve the tries (r, t, k, p) of each restart on doubling parts; return the best, (r, k, p).
+
+    The sample lies in the space of the metric.  No other rows are read.
+    """
+    r, _, k, p = tries.shape
+    sizes = [sample.n_drawn]
+    while sizes[-1] // 2 > 0.75 * min(first_rows(k), sample.n_drawn):
+        sizes.append(sizes[-1] // 2)
+    for size in reversed(sizes):
+        x, weight, spread = sample.part(size)
+        rows = open_rows(x, weight, n_clusters=k)
+        with without_passes():
+            settled, inertia = _settle(level, rows, tries.reshape(-1, k, p), spread, r)
+        last = size == sample.n_drawn
+        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
+        tries = settled[better]
+    return tries[:, 0]
+
+
+def match(centers: Floats, fixed: Floats) -> Floats:
+    """Order centers (k, p) so that center i is the one of known center i, for `fixed` (f, p).
+
+    The sum of squared distances between known centers and their partners is minimal.
+    """
+    if not len(fixed):
+        return centers
+    _, partners = linear_sum_assignment(direct_distances(fixed, centers))
+    others = np.setdiff1d(np.arange(len(centers)), partners)
+    return centers[np.concatenate([partners, others])]

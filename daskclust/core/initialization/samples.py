@@ -1,0 +1,210 @@
+"""Samples of the rows on which initial centers are found, and how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.engine import Rows
+from daskclust.core.kernels.rng import draw_numbers
+from daskclust.core.reduction import FARTHEST, FarthestRequest
+
+#: Maximum size of the sample, in bytes.
+_BYTES = 2**28
+#: Rows of the sample, and rows per cluster, that leave little noise in the centers.
+_ROWS, _ROWS_EACH = 2**16, 256
+#: Rows of the smallest part, and rows per cluster.
+_FIRST, _FIRST_EACH = 2**12, 10
+#: Rows per cluster on which centers are sought before parts grow.
+_TRIED_EACH = 256
+#: Minimum number of rows from which the farthest rows are measured.
+_USUAL = 16
+#: ``k p`` from which the cost of an initialization is counted in passes over all rows.
+_LARGE = 2**14
+#: If ``k p`` is large: rows per cluster that iterations on a sample need, maximum number of rows
+#: from which the farthest rows are measured, and maximum number of farthest rows.
+_GROWN_EACH, _LARGE_USUAL, _LARGE_FAR = 64, 256, 1024
+#: Multiplications of an iteration on all rows that is cheap in any case.
+_CHEAP = 2**31
+#: Number of clusters from which k-means|| is skipped if there are fewer rows per cluster than the
+#: second number: its rounds would take many passes and draw much of the data.
+MANY, _ROUNDS_EACH = 256, 160
+#: Number of features below which draws are compared one center after another, in registers.
+NARROW = 64
+#: Maximum number of values of a sample of all rows in which equal rows are merged.
+_MERGED_VALUES = 2**20
+#: Word that separates the random numbers of the sample from those of other draws.
+_OF_ROWS = 2**33
+
+
+def is_large(k: int, p: int) -> bool:
+    """Return True if centers are so many, and so wide, that drawing them costs many passes."""
+    return k * p >= _LARGE
+
+
+def first_rows(k: int) -> int:
+    """Return the number of rows of the smallest part."""
+    return max(_FIRST, _FIRST_EACH * k)
+
+
+def tried_rows(k: int) -> int:
+    """Return the number of rows on which sets of centers are tried."""
+    return max(first_rows(k), _TRIED_EACH * k) if k < MANY else first_rows(k)
+
+
+def _n_fitting(rows: Rows) -> int:
+    """Return the number of rows that fit the client."""
+    return _BYTES // (max(1, rows.n_features) * rows.dtype.itemsize)
+
+
+def is_complete(rows: Rows, k: int) -> bool:
+    """Return True if the sample consists of all rows."""
+    return rows.n_rows <= min(max(2 * first_rows(k), tried_rows(k)), _n_fitting(rows))
+
+
+def sample_size(rows: Rows, k: int) -> int:
+    """Return the number of rows of the sample, without the farthest ones."""
+    if is_complete(rows, k):
+        return rows.n_rows
+    wanted = max(tried_rows(k), min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k)))
+    return min(rows.n_rows, max(2 * k, min(wanted, _n_fitting(rows))))
+
+
+def draws_at_once(rows: Rows, k: int) -> bool:
+    """Return True if rounds of k-means|| would take as long as many iterations."""
+    return is_large(k, rows.n_features) or (k >= MANY and rows.n_rows < _ROUNDS_EACH * k)
+
+
+def n_candidates(rows: Rows, k: int, factor: float, n_rounds: int) -> int:
+    """Return the number of sampled rows from which centers are drawn."""
+    if k < MANY or not draws_at_once(rows, k):
+        return tried_rows(k)
+    # As many as k-means|| would draw, if they fit.
+    wanted = max(_FIRST, n_rounds * round(factor * k))
+    if rows.n_features < NARROW:
+        wanted = min(wanted, max(rows.n_rows // 2, 4 * k))
+    return min(rows.n_rows, max(2 * k, min(wanted, _n_fitting(rows))))
+
+
+def grows(rows: Rows, k: int) -> bool:
+    """Return True if iterations on parts of the sample lead to better centers on all rows."""
+    size = sample_size(rows, k)
+    cheap = is_complete(rows, k) and size * k * rows.n_features <= _CHEAP
+    return cheap or size >= _GROWN_EACH * k or not is_large(k, rows.n_features)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The `n_far` farthest rows, which stand for themselves, and a sample of the others.
+
+    The sample is uniform and in random order, so its first rows are a smaller sample.  `weight`
+    is positive, `total` is the weight of all rows but the farthest, `n_rows` their number.
+    """
+
+    rows: Annotated[Array, "f4|f m p"]
+    weight: Annotated[Floats, "f m"]
+    n_far: Annotated[int, "i"]
+    total: Annotated[float, "f"]
+    n_rows: Annotated[int, "i"]
+
+    @property
+    def n_drawn(self) -> int:
+        return len(self.rows) - self.n_far
+
+    @property
+    def size(self) -> float:
+        """Effective size of the sample (Kish): rows of equal weight with the same variance."""
+        drawn = self.weight[self.n_far :]
+        return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
+
+    def part(self, count: int) -> tuple[Array, Floats, float]:
+        """Return the farthest rows and `count` sampled ones (a view), and weights that sum to all.
+
+        The third value is the squared weight of the sampled rows divided by their weight.
+        """
+        end = self.n_far + count
+        weights = self.weight[:end].copy()
+        drawn = weights[self.n_far :]
+        mass, squares = drawn.sum(), (drawn**2).sum()
+        times = self.total / mass
+        drawn *= times
+        return self.rows[:end], weights, float(times * squares / mass)
+
+
+def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Find the first of equal rows, ordered by their bytes, and the weights of all equal ones.
+
+    The order depends on nothing but the values: an integer weight then equals repetition.
+    """
+    # In double precision, whatever the dtype.  The two zeros are equal, but their bytes are not.
+    wide = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64))
+    whole = wide.view(f"V{wide.shape[1] * wide.itemsize}").ravel()
+    used = np.flatnonzero(weight > 0)
+    order = used[np.argsort(whole[used], kind="stable")]
+    new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
+    firsts = order[new]
+    return firsts, np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
+
+
+def draw_sample(
+    rows: Rows,
+    k: int,
+    mean: Floats,
+    total: float,
+    seed: int,
+    *,
+    shift: Floats | None = None,
+    missing: bool = False,
+    size: int | None = None,
+) -> Sample:
+    """Draw rows by their numbers, independent of chunks, and the rows farthest from them.
+
+    `mean` (p,) replaces missing values of rows that become centers; `total` is the weight of all.
+    Two passes; one if the sample consists of all rows.
+    """
+    rng = np.random.default_rng([seed, _OF_ROWS])
+    size = size or sample_size(rows, k)
+    numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
+    x, weight = rows.take(numbers)
+    if size == rows.n_rows and x.size <= _MERGED_VALUES:
+        places, merged = _distinct(x, weight)
+        weight = np.zeros(size)
+        weight[places] = merged
+    else:
+        places = np.arange(len(x))
+    order = rng.permutation(places)
+    order = order[weight[order] > 0]
+    if missing:
+        # Rows without any value are nowhere.
+        order = order[~np.isnan(x[order]).all(axis=1)]
+    if size == rows.n_rows:
+        return Sample(x[order], weight[order], 0, float(weight[order].sum()), len(order))
+    # Drawn rows lie where most rows are: what is far from all of them is rare.
+    large = draws_at_once(rows, k)
+    usual = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
+    if not len(usual):
+        return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
+    most = min(first_rows(k) // 4, rows.n_rows // 8, _LARGE_FAR if large else rows.n_rows)
+    request = FarthestRequest(usual, max(1, most), shift=shift, missing=missing)
+    found = rows.reduce(FARTHEST, request)
+    n_far, far_weight = len(found), found["x"][:, -2]
+    order = order[~np.isin(numbers[order], found["row"])]
+    # Parts are views: the only copy.
+    joined = np.empty((n_far + len(order), rows.n_features), rows.dtype)
+    joined[:n_far] = found["x"][:, :-2]
+    np.take(x, order, axis=0, out=joined[n_far:], mode="clip")
+    # Rounding may leave a little less than nothing.
+    others = max(total - float(far_weight.sum()), 0.0)
+    return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
+
+
+def filled(x: Array, mean: Floats) -> Floats:
+    """Return rows in double precision, with missing values replaced by the mean."""
+    filled = x.astype(np.float64)
+    missing = np.isnan(filled)
+    # Complete rows may lie in another space than the means.
+    return np.where(missing, mean, filled) if missing.any() else filled

@@ -1,0 +1,136 @@
+"""One step of Lloyd's algorithm: centers move to means, and empty clusters get far rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskclust.core.array_types import Floats
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.transforms import EUCLIDEAN, Metric
+from daskclust.core.reduction import FARTHEST, Clusters, ClusterStatistics, FarthestRequest
+
+#: Momentum coefficient: fraction of the last center shift that is added to the next update.
+MOMENTUM = 0.9
+#: Iterations before the first one with momentum.
+PLAIN_ITERATIONS = 3
+#: Number of farthest rows requested per empty cluster: some rows may be unusable.
+_SPARE = 4
+
+
+def relocate_empty(
+    rows: Rows,
+    centers: Floats,
+    clusters: Clusters,
+    *,
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
+) -> Clusters:
+    """Give empty clusters, of which there are some, the rows farthest from their centers; one pass.
+
+    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment. Ties
+    go by row number. A cluster stays empty where every row lies on its center.
+    """
+    n_empty = int((clusters.counts <= 0).sum())
+    missing = clusters.masses is not None
+    request = FarthestRequest(centers, _SPARE * n_empty, feature_weights, shift, missing)
+    far = rows.reduce(FARTHEST, request)["x"]
+    founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
+    return found_clusters(clusters, founders, centers)
+
+
+def found_clusters(
+    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats
+) -> Clusters:
+    """Make each empty cluster of one row, taken from the cluster it was in.
+
+    `founders`: (row, weight, its cluster), best first. What a founder misses is taken from the
+    center it had. Where founders are too few, clusters stay empty.
+    """
+    sums, counts = clusters.sums.copy(), clusters.counts.copy()
+    masses = None if clusters.masses is None else clusters.masses.copy()
+    waiting = np.flatnonzero(counts <= 0).tolist()
+    for row, weight, donor in founders:
+        if not waiting:
+            break
+        if counts[donor] <= weight:
+            # The only row of its cluster: moving it would empty that one.
+            continue
+        k = waiting.pop(0)
+        counts[k] = weight
+        counts[donor] -= weight
+        gone = np.isnan(row)
+        sums[k] = weight * np.where(gone, centers[donor], row)
+        sums[donor] -= np.where(gone, 0.0, sums[k])
+        if masses is not None:
+            masses[k] = weight
+            masses[donor] -= np.where(gone, 0.0, weight)
+    return Clusters(sums, counts, masses)
+
+
+@dataclass(frozen=True)
+class LloydStep:
+    """Update rule of the centers, with momentum.
+
+    With momentum b, rows are assigned to ``y = m + b (m - m')``, where m are the means of the last
+    iteration and m' those of the iteration before (Nesterov's method; one step of Lloyd's
+    algorithm is a step of gradient descent).  If the means turn back against their last move,
+    momentum restarts (O'Donoghue and Candes).  Centers leave the means for the next assignment
+    only.  The final centers are means, and a fit has converged when the points differ from their
+    means by at most the tolerance.  Near a fixed point a plain iteration multiplies errors by
+    eigenvalues e in [0, 1).  An iteration with momentum multiplies them by ``sqrt(b e)`` if e is
+    below ``4 b / (1 + b)^2``: slow directions gain, fast ones lose.  Inertia may rise for some
+    iterations.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows from which empty clusters take their new centers.
+    metric : Metric
+        Metric in whose space the rows lie.
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+    momentum : float
+        Momentum coefficient, below 1; 0 for plain iterations.
+    n_plain : int
+        Iterations before the first one with momentum.
+
+    References
+    ----------
+    .. [1] Nesterov, Y. (1983). A method of solving a convex programming problem with
+       convergence rate O(1/k^2). Soviet Mathematics Doklady 27.
+    .. [2] O'Donoghue, B., Candes, E. (2015). Adaptive restart for accelerated gradient
+       schemes. Foundations of Computational Mathematics 15.
+    """
+
+    rows: Rows
+    metric: Metric = EUCLIDEAN
+    shift: Floats | None = None
+    momentum: float = 0.0
+    n_plain: int = PLAIN_ITERATIONS
+
+    def means(
+        self, points: Floats, before: Floats, stats: ClusterStatistics, at: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return the means and weights of assigned set number `at`, and the origin of momentum.
+
+        `points` (k, p) are the points to which rows were assigned, `before` (k, p) the means of the
+        iteration before.  The origin of momentum is `before`.  It is the new means if these turn
+        back, and for clusters that were empty and are refilled.
+        """
+        found = clusters = stats.of(at)
+        if (clusters.counts <= 0).any():
+            found = relocate_empty(self.rows, points, clusters, shift=self.shift)
+        means = self.metric.project(found.means(points))
+        filled = clusters.counts[:, None]
+        turned = (filled * (points - means) * (means - before)).sum() > 0
+        return means, found.counts, means if turned else np.where(filled > 0, before, means)
+
+    def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
+        """Return the points to which rows are assigned after `n_iter` iterations."""
+        # Projections of centers that stand still may round them.
+        if self.momentum == 0.0 or n_iter < self.n_plain or np.array_equal(before, means):
+            return means
+        return self.metric.project(means + self.momentum * (means - before))

@@ -1,0 +1,554 @@
+"""Trees of weighted points: agglomerative linkage by chains of nearest neighbors.
+
+A point stands for rows: its weight is theirs.  Distances between clusters follow Lance and
+Williams, in the order of SciPy's own loops, so that points of weight 1 give SciPy's tree, ties
+included.  Trees are SciPy's linkage matrices: a row ``(a, b, height, number of points)`` a merge.
+
+Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured again where its
+distances are asked for, and a cluster of several has a row of distances.  Once so many have
+merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
+Which points are adjacent takes two bits a pair, and fewer distances are kept where they are.
+
+Genie (Gagolewski, Bartoszuk, Cena 2016) is single linkage that merges the smallest clusters first
+when weights of clusters are too unequal.  It merges along the edges of the minimum spanning tree.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.kernels.compiling import compiled, inner
+
+Linkage = Literal["ward", "average", "complete", "single", "genie"]
+#: Linkages by Lance and Williams, in the order of their numbers in compiled code.
+LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
+_AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
+#: Share of the distances that is kept (all would take ``4 m^2`` bytes): half of them, or as much
+#: less as the bits of adjacency take, ``m^2 / 8`` bytes.
+_ALONE, _BESIDE = 16 / 32, 15 / 32
+
+
+@inner()
+def find_root(parent: Ints, i: int) -> int:
+    """Return the root of a node, and shorten the way to it (union-find)."""
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+@inner()
+def _place(n: int, i: int, j: int) -> int:
+    if i > j:
+        i, j = j, i
+    return n * i - (i * (i + 1)) // 2 + j - i - 1
+
+
+@inner()
+def _measure(x: int, points: Array, weights: Array, ward: bool, out: Array) -> None:
+    """Write the heights at which a point would merge with each; `points` are columns (p, m)."""
+    p, n = points.shape
+    out[:] = 0.0
+    for f in range(p):
+        value = points[f, x]
+        for i in range(n):
+            d = points[f, i] - value
+            out[i] += d * d
+    for i in range(n):
+        out[i] = np.sqrt(out[i])
+    if ward:
+        for i in range(n):
+            if weights[x] != 1.0 or weights[i] != 1.0:
+                out[i] *= np.sqrt(2.0 * weights[x] * weights[i] / (weights[x] + weights[i]))
+
+
+@inner()
+def _row(x: int, leaves: Any, kept: Any, width: int, rows: int, alive: Array, out: Array) -> None:
+    """Write the distances of a cluster to all others that are alive.
+
+    There are the first `rows` of the `kept` condensed matrix of `width` points.
+    """
+    points, weights, ward, starts, apart = leaves
+    d, at, _ = kept
+    here = at[x]
+    if here >= rows:
+        _measure(x, points, weights, ward, out)
+        for k in range(starts[x], starts[x + 1]):
+            out[apart[k]] = np.inf
+    for i in range(len(at)):
+        if alive[i] and i != x and min(here, at[i]) < rows:
+            out[i] = d[_place(width, here, at[i])]
+
+
+@inner()
+def _keep_row(x: int, y: int, row: Array, kept: Any, width: int, rows: int, alive: Array) -> int:
+    """Keep the distances of cluster `y`, which `x` has joined; return how many rows are kept."""
+    d, at, owner = kept
+    if at[y] >= rows:
+        if at[x] < rows:
+            place, other = at[x], x
+        else:
+            place, other = rows, owner[rows]
+            for r in range(rows):
+                d[_place(width, r, at[y])] = d[_place(width, r, rows)]
+            rows += 1
+        at[other], owner[at[y]] = at[y], other
+        at[y], owner[place] = place, y
+    for i in range(len(at)):
+        if alive[i] and i != y:
+            d[_place(width, at[i], at[y])] = row[i]
+    return rows
+
+
+@inner()
+def _make_room(
+    leaves: Any, kept: Any, width: int, rows: int, alive: Array, left: int, most: int
+) -> tuple[int, int]:
+    """Keep all distances as soon as those of all that are left fit; return width and rows.
+
+    Before, where no other row fits, columns of those that are no longer alive are dropped.  Then
+    one does: a row is of two points or more, so that rows take a sixth of the square at most.
+    """
+    d, at, owner = kept
+    before, every = rows, left <= most
+    if rows == width or (not every and _place(width, rows, width - 1) < len(d)):
+        return width, rows
+    order = np.array([i for i in owner[:width] if alive[i]])
+    rows = len(order) if every else int(np.count_nonzero(at[order] < rows))
+    row = np.empty(len(at))
+    done = 0
+    # Rows are read no earlier than they are written over: those that are kept come first.
+    for k in range(rows):
+        _row(order[k], leaves, kept, width, before, alive, row)
+        for i in order[k + 1 :]:
+            d[done] = row[i]
+            done += 1
+    for k in range(len(order)):
+        at[order[k]] = k
+        owner[k] = order[k]
+    return len(order), rows
+
+
+def _begin(
+    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None, share: float
+) -> tuple[Any, Any, int]:
+    """Return what is measured, what is kept of it, and of how many clusters all fits."""
+    m = len(points)
+    pairs = np.empty((0, 2), np.int64) if cannot_link is None else cannot_link
+    pairs = np.concatenate([pairs, pairs[:, ::-1]]).astype(np.int64)
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    starts = np.searchsorted(pairs[:, 0], np.arange(m + 1))
+    columns = np.ascontiguousarray(np.transpose(points), np.float64)
+    leaves = (columns, weights, linkage == "ward", starts, np.ascontiguousarray(pairs[:, 1]))
+    most = 1 + math.ceil(m * math.sqrt(share))
+    return leaves, (np.empty(most * (most - 1) // 2), np.arange(m), np.arange(m)), most
+
+
+@inner()
+def _joined(kind: int, dx: float, dy: float, dxy: float, x: float, y: float, z: float) -> float:
+    """Return the distance of a third cluster to the union of two (Lance and Williams)."""
+    if not (dx < np.inf and dy < np.inf):
+        return np.inf  # a pair that may not merge forbids its clusters to
+    if kind == _SINGLE:
+        return min(dx, dy)
+    if kind == _COMPLETE:
+        return max(dx, dy)
+    if kind == _AVERAGE:
+        return (x * dx + y * dy) / (x + y)
+    t = 1.0 / (x + y + z)
+    square = (z + x) * t * dx * dx + (z + y) * t * dy * dy - z * t * dxy * dxy
+    return np.sqrt(max(square, 0.0))
+
+
+@compiled()
+def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
+    """Merge along chains of nearest neighbors; returns how many merges are allowed."""
+    size = leaves[1].copy()
+    n = left = width = len(size)
+    rows = 0
+    alive = np.ones(n, np.bool_)
+    row, row_y = np.empty(n), np.empty(n)
+    chain = np.empty(n, np.int64)
+    length = 0
+    done = 0
+    while done < n - 1:
+        width, rows = _make_room(leaves, kept, width, rows, alive, left, most)
+        if length == 0:
+            for i in range(n):
+                if alive[i]:
+                    chain[0] = i
+                    break
+            length = 1
+        stuck = False
+        while True:
+            x = chain[length - 1]
+            _row(x, leaves, kept, width, rows, alive, row)
+            y = -1
+            least = np.inf
+            if length > 1:
+                y = chain[length - 2]
+                least = row[y]
+            for i in range(n):
+                if alive[i] and i != x and row[i] < least:
+                    least = row[i]
+                    y = i
+            if y < 0:
+                stuck = True
+                break
+            if length > 1 and y == chain[length - 2]:
+                break
+            chain[length] = y
+            length += 1
+        if stuck:
+            # Nothing may join this cluster any more: it is whole, and leaves the search.
+            alive[chain[length - 1]] = False
+            length -= 1
+            left -= 1
+            if left == 0:
+                break
+            continue
+        length -= 2
+        _row(y, leaves, kept, width, rows, alive, row_y)
+        if x > y:
+            x, y = y, x
+            row, row_y = row_y, row
+        merges[done, 0] = x
+        merges[done, 1] = y
+        merges[done, 2] = least
+        done += 1
+        alive[x] = False
+        left -= 1
+        for i in range(n):
+            if alive[i] and i != y:
+                row[i] = _joined(kind, row[i], row_y[i], least, size[x], size[y], size[i])
+        rows = _keep_row(x, y, row, kept, width, rows, alive)
+        size[y] += size[x]
+    return done
+
+
+@compiled()
+def _spanning_tree(points: Array, weights: Array, with_edges: bool, merges: Array) -> None:
+    """Prim's algorithm: single linkage, whose distances are never kept.
+
+    A point is merged with the one that was reached before, as SciPy does, or by its edge.
+    """
+    n = len(weights)
+    row = np.empty(n)
+    seen = np.zeros(n, np.bool_)
+    best = np.full(n, np.inf)
+    source = np.zeros(n, np.int64)
+    x = 0
+    for k in range(n - 1):
+        least = np.inf
+        y = -1
+        seen[x] = True
+        _measure(x, points, weights, False, row)
+        for i in range(n):
+            if not seen[i]:
+                if row[i] < best[i]:
+                    best[i] = row[i]
+                    source[i] = x
+                if best[i] < least or y < 0:
+                    y = i
+                    least = best[i]
+        merges[k, 0] = source[y] if with_edges else x
+        merges[k, 1] = y
+        merges[k, 2] = least
+        x = y
+
+
+@compiled()
+def number_merges(merges: Array, weights: Array, tree: Array) -> None:
+    """Turn merges of members, in order, into a linkage matrix, with weights as last column."""
+    n = len(weights)
+    parent = np.arange(2 * n - 1)
+    mass = np.empty(2 * n - 1)
+    mass[:n] = weights
+    for k in range(len(merges)):
+        a, b = find_root(parent, int(merges[k, 0])), find_root(parent, int(merges[k, 1]))
+        parent[a] = n + k
+        parent[b] = n + k
+        mass[n + k] = mass[a] + mass[b]
+        tree[k, 0], tree[k, 1], tree[k, 2], tree[k, 3] = a, b, merges[k, 2], mass[n + k]
+
+
+@inner()
+def _spread(sizes: Array) -> float:
+    """Return the sum of the absolute differences of all pairs of sizes."""
+    ordered = np.sort(sizes)
+    total = 0.0
+    for i in range(len(ordered)):
+        total += (2 * i - len(ordered) + 1) * ordered[i]
+    return total
+
+
+@inner()
+def _spread_after(spread: float, sizes: Array, a: float, b: float) -> float:
+    """Return the sum of the differences once clusters of sizes a and b, among these, are one."""
+    for size in sizes:
+        spread += abs(size - a - b) - abs(size - a) - abs(size - b)
+    # The two themselves are among the sizes: take their terms out.
+    return spread - b - a + abs(a - b)
+
+
+@compiled()
+def _genie(edges: Array, weights: Array, threshold: float, merges: Array) -> None:
+    """Merge along edges of the minimum spanning tree, sorted by length."""
+    n = len(weights)
+    parent = np.arange(n)
+    # Sizes of the clusters that are left, which cluster each is of, and where that of each is.
+    sizes, owner, place = weights.copy(), np.arange(n), np.arange(n)
+    following, before = np.arange(1, n + 1), np.arange(-1, n - 1)  # edges that are left
+    first = resume = 0
+    spread, total, smallest, highest = _spread(sizes), weights.sum(), -1.0, 0.0
+    for done in range(n - 1):
+        left = n - done
+        e = first
+        if spread > threshold * (left - 1) * total:
+            least = sizes[:left].min()
+            # Of an unchanged least size, edges that were passed over have no cluster since.
+            e = resume if least == smallest else first
+            smallest = least
+            while (
+                sizes[place[find_root(parent, int(edges[e, 0]))]] > least
+                and sizes[place[find_root(parent, int(edges[e, 1]))]] > least
+            ):
+                e = following[e]
+            resume = following[e]
+        elif resume == e:
+            resume = following[e]
+        if e == first:
+            first = following[e]
+        else:
+            following[before[e]] = following[e]
+        if following[e] < n:
+            before[following[e]] = before[e]
+        x, y = find_root(parent, int(edges[e, 0])), find_root(parent, int(edges[e, 1]))
+        spread = _spread_after(spread, sizes[:left], sizes[place[x]], sizes[place[y]])
+        sizes[place[y]] += sizes[place[x]]
+        parent[x] = y
+        last = owner[left - 1]
+        sizes[place[x]], owner[place[x]], place[last] = sizes[left - 1], last, place[x]
+        highest = max(highest, edges[e, 2])
+        merges[done, 0], merges[done, 1], merges[done, 2] = x, y, highest
+
+
+def _as_tree(merges: Floats, done: int, n: int) -> Floats:
+    """Return the linkage matrix of merges in order; merges that are forbidden are at infinity."""
+    if done < n - 1:
+        parts = np.arange(n)
+        for a, b in merges[:done, :2].astype(np.int64):
+            parts[parts == parts[a]] = parts[b]
+        roots = np.unique(parts)
+        merges[done:, 0], merges[done:, 1], merges[done:, 2] = roots[0], roots[1:], np.inf
+    tree = np.empty((n - 1, 4))
+    number_merges(merges, np.ones(n), tree)
+    tree[:, :2].sort(axis=1)
+    return tree
+
+
+def link(
+    points: Floats,
+    weights: Floats,
+    linkage: Linkage,
+    cannot_link: Ints | None = None,
+    gini_threshold: float = 1.0,
+) -> Floats:
+    """Return the tree of weighted points, as SciPy's linkage matrix (m - 1, 4).
+
+    ``"average"`` is the mean over all pairs of rows, each at its point.  ``"genie"`` merges the
+    nearest two clusters; when the Gini index of the weights of the clusters is above
+    `gini_threshold`, the nearest two of which one has the least weight.  Its heights never fall:
+    each is the largest so far.  No cluster holds both points of a pair in `cannot_link`: merges
+    that are forbidden come last, at infinity.
+    """
+    n = len(points)
+    if n < 2:
+        return np.empty((0, 4))
+    merges = np.empty((n - 1, 3))
+    done = n - 1
+    free = cannot_link is None or not len(cannot_link)
+    if linkage == "genie" and not free:
+        beside = np.full((n, -(-n // 8)), 255, np.uint8)
+        return link_adjacent(
+            points, weights, linkage, beside, cannot_link, gini_threshold=gini_threshold
+        )
+    if linkage in ("single", "genie") and free:
+        columns = np.ascontiguousarray(np.transpose(points), np.float64)
+        _spanning_tree(columns, weights, linkage == "genie", merges)
+    else:
+        leaves, kept, most = _begin(points, weights, linkage, cannot_link, _ALONE)
+        done = _chain(leaves, kept, most, LINKAGES.index(linkage), merges)
+    merges[:done] = merges[:done][np.argsort(merges[:done, 2], kind="stable")]
+    if linkage == "genie":
+        _genie(merges.copy(), weights, gini_threshold, merges)
+    return _as_tree(merges, done, n)
+
+
+@inner()
+def _is_beside(beside: Array, i: int, j: int) -> bool:
+    return (beside[i, j >> 3] >> (j & 7)) & 1 != 0
+
+
+@inner()
+def _put_beside(beside: Array, i: int, j: int) -> None:
+    beside[i, j >> 3] |= 1 << (j & 7)
+    beside[j, i >> 3] |= 1 << (i & 7)
+
+
+@compiled()
+def _set_adjacent(keys: Array, beside: Array) -> None:
+    for key in keys:
+        i, j = divmod(key, len(beside))
+        if i != j:
+            _put_beside(beside, i, j)
+
+
+def adjacency(keys: Ints, n: int) -> Array:
+    """Return the bits (n, n / 8) of which points are adjacent, by the keys ``a n + b`` of pairs."""
+    beside = np.zeros((n, -(-n // 8)), np.uint8)
+    _set_adjacent(keys, beside)
+    return beside
+
+
+@compiled()
+def _greedy(
+    leaves: Any,
+    kept: Any,
+    most: int,
+    beside: Array,
+    kind: int,
+    by_edges: bool,
+    threshold: float,
+    merges: Array,
+) -> int:
+    """Merge the nearest two adjacent clusters, again and again.
+
+    Where sizes have a Gini index above the threshold (below 1: genie), one of the two is smallest.
+    """
+    size = leaves[1].copy()
+    n = width = len(size)
+    rows = 0
+    row, row_y = np.empty(n), np.empty(n)
+    alive = np.ones(n, np.bool_)
+    near = np.full(n, -1)
+    least = np.full(n, np.inf)
+    stale = np.ones(n, np.bool_)
+    highest = 0.0
+    is_genie = threshold < 1.0
+    spread, total = (_spread(size), size.sum()) if is_genie else (0.0, 0.0)
+    for done in range(n - 1):
+        width, rows = _make_room(leaves, kept, width, rows, alive, n - done, most)
+        x = -1
+        smallest = np.inf
+        for i in range(n):
+            if not alive[i]:
+                continue
+            if stale[i]:
+                near[i] = -1
+                least[i] = np.inf
+                _row(i, leaves, kept, width, rows, alive, row)
+                for j in range(n):
+                    if j != i and alive[j] and row[j] < least[i] and _is_beside(beside, i, j):
+                        least[i] = row[j]
+                        near[i] = j
+                stale[i] = False
+            if near[i] >= 0:
+                smallest = min(smallest, size[i])
+                if x < 0 or least[i] < least[x]:
+                    x = i
+        if x < 0:
+            return done
+        if is_genie:
+            if spread > threshold * (n - done - 1) * total:
+                for i in range(n):
+                    if alive[i] and near[i] >= 0 and size[i] == smallest:
+                        if size[x] > smallest or least[i] < least[x]:
+                            x = i
+            spread = _spread_after(spread, size[alive], size[x], size[near[x]])
+        y = near[x]
+        if x > y:
+            x, y = y, x
+        _row(x, leaves, kept, width, rows, alive, row)
+        _row(y, leaves, kept, width, rows, alive, row_y)
+        height = row[y]
+        # A merge may bring clusters together that are nearer than it was itself: heights of a
+        # tree do not fall.
+        highest = max(highest, height)
+        merges[done, 0] = x
+        merges[done, 1] = y
+        merges[done, 2] = highest
+        alive[x] = False
+        for i in range(n):
+            if alive[i] and i != y:
+                near_x, near_y = _is_beside(beside, x, i), _is_beside(beside, y, i)
+                if by_edges and near_x != near_y and max(row[i], row_y[i]) < np.inf:
+                    row[i] = row[i] if near_x else row_y[i]
+                else:
+                    row[i] = _joined(kind, row[i], row_y[i], height, size[x], size[y], size[i])
+                if near_x:
+                    _put_beside(beside, i, y)
+                if near[i] == x or near[i] == y:
+                    stale[i] = True
+                elif _is_beside(beside, y, i) and row[i] < least[i]:
+                    least[i] = row[i]
+                    near[i] = y
+        rows = _keep_row(x, y, row, kept, width, rows, alive)
+        stale[y] = True
+        size[y] += size[x]
+    return n - 1
+
+
+def link_adjacent(
+    points: Floats,
+    weights: Floats,
+    linkage: Linkage,
+    beside: Array,
+    cannot_link: Ints | None = None,
+    *,
+    by_edges: bool = False,
+    gini_threshold: float = 1.0,
+) -> Floats:
+    """Return the tree, as `link` does, in which only adjacent clusters merge.
+
+    Clusters are adjacent by any two of their points that are; `beside` is written over.
+    `by_edges`: distances of clusters other than Ward's are over adjacent points alone.
+    Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
+    merge at infinity.
+    """
+    n = len(points)
+    if n < 2:
+        return np.empty((0, 4))
+    merges = np.empty((n - 1, 3))
+    leaves, kept, most = _begin(points, weights, linkage, cannot_link, _BESIDE)
+    kind = LINKAGES.index("single" if linkage == "genie" else linkage)
+    by_edges = by_edges and linkage != "ward"
+    threshold = float(gini_threshold) if linkage == "genie" else 1.0
+    done = _greedy(leaves, kept, most, beside, kind, by_edges, threshold, merges)
+    return _as_tree(merges, done, n)
+
+
+def cut_tree(tree: Floats, weights: Floats, n_clusters: int) -> Ints:
+    """Return the cluster of each point where `n_clusters` are left, the heaviest first.
+
+    Of clusters of like weight the one with the first point comes first: numbers depend neither
+    on the order of the points nor on repetition.
+    """
+    m = len(tree) + 1
+    owner = np.arange(2 * m - 1)
+    for k in range(m - n_clusters - 1, -1, -1):
+        # Backwards: a merge within a merge is told the number of the outermost.
+        owner[tree[k, :2].astype(np.int64)] = owner[m + k]
+    return number_by_weight(owner[:m], weights)
+
+
+def number_by_weight(clusters: Ints, weights: Floats) -> Ints:
+    """Return the clusters of points by new numbers: the heaviest first, then the first point's."""
+    _, first, codes = np.unique(clusters, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.lexsort([first, -np.bincount(codes, weights)])] = np.arange(len(first))
+    return rank[codes]

@@ -1,0 +1,352 @@
+"""Nearest center of every row, of which most need not be looked for anew.
+
+A pass leaves for each row its center, the next one, and two bounds: the next one is no nearer than
+one, and no third center than the other.  In the next pass bounds fall by how far centers moved, but
+for those that moved most: they are compared with the row again, unless its bound can spare their
+moves.  Where the bound of all others is still above the nearer of the two, and these can be told
+apart, it is the row's.  All other rows are compared with all centers.
+
+Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
+not have preferred another center.  So labels and sums equal those of
+:func:`daskclust.core.kernels.nearest.assign.accumulate` to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.kernels.compensated import flush
+from daskclust.core.kernels.compiling import compiled, inner, read_only
+from daskclust.core.kernels.nearest._row_loops import pack_row, row_distance
+from daskclust.core.kernels.nearest._scores import ROWS, next_in_rows
+from daskclust.core.kernels.nearest._simd import SUM_LANES
+from daskclust.core.kernels.nearest._tiles import (
+    add_totals,
+    choose_origin,
+    doubt,
+    exact_nearest,
+    keep_inside,
+    lay_out,
+    make_tile,
+    move_row,
+    place,
+    rounding,
+    score_tile,
+    tile_rows,
+    with_weights,
+)
+from daskclust.core.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
+
+#: Bytes of what is kept.
+BYTES_A_ROW = 20
+#: Share of the centers that are always compared; all that moved, where they are few.  Centers times
+#: features from which that many fill panels: of fewer, two are compared.
+_ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
+#: Further moves like the farthest for which a bound must hold, so that movers are not compared.
+_SPARED = 2.0
+#: More than rounding takes of a number in single precision.
+_ROUNDED = 2.0**-22
+#: Below and above that single precision has fewer digits, or no numbers.
+_SMALL, _LARGE = 2.0**-120, 2.0**127
+
+
+class Kept(NamedTuple):
+    """What a pass leaves for the next: for each of n rows its center, the next, and bounds.
+
+    ``others`` are ``labels`` where the next one is not known.  ``near`` is no larger than the
+    distance to the next one, ``low`` than that to any center but the two; negative where nothing is
+    known.  ``square`` is no larger than the squared distance to ``origin`` (p,), the shift of rows.
+    """
+
+    labels: NDArray[np.int32]
+    others: NDArray[np.int32]
+    near: NDArray[np.float32]
+    low: NDArray[np.float32]
+    square: NDArray[np.float32]
+    origin: NDArray
+
+
+class Moves(NamedTuple):
+    """What a pass needs to know of the moves of k centers since the pass before.
+
+    ``places`` (k,) are those of centers among the ``movers``, that moved most, or -1; ``far`` (k,)
+    is how far each moved, or more, ``far_most`` how far any, ``most`` how far any that is no mover.
+    ``reach`` (k,) is the squared distance to the shift; ``bound`` the relative error of a score.
+    """
+
+    movers: Ints
+    places: Ints
+    far: Floats
+    far_most: float
+    most: float
+    reach: Floats
+    bound: float
+
+
+def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dtype) -> Moves:
+    """Compare two sets of centers, for rows of a type; ``shift`` as of ``accumulate``.
+
+    >>> after = np.array([[1.0], [3.0], [-3.0]])
+    >>> moves = moves_of(np.zeros((3, 1)), after, None, np.dtype("f8"))
+    >>> moves.movers, moves.places, round(moves.most, 3)
+    (array([1, 2]), array([-1,  0,  1]), 1.0)
+    """
+    k, p = centers.shape
+    far = np.sqrt(((centers - before) ** 2).sum(axis=1)) * (1.0 + _ROUNDED)
+    order = np.argsort(-far, kind="stable")
+    # The nearest of two or more others is one of them; no bound falls where all that moved are.
+    n_moved = np.count_nonzero(far)
+    share = _ALWAYS if k * p >= _PANELS else 0.0
+    count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(share * k)))
+    movers = np.sort(order[:count])
+    places = np.full(k, -1)
+    places[movers] = np.arange(count)
+    origin = choose_origin(centers, shift, dtype)[0].astype(np.float64)
+    # As `rounding`, which is asked where all centers are laid out.
+    limit = np.finfo(dtype).max / 32
+    reach = ((centers - origin) ** 2).sum(axis=1)
+    bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
+    far_most, most = float(far[order[0]]), float(far[order[count:]].max(initial=0.0))
+    return Moves(movers, places, far, far_most, most, reach, bound)
+
+
+@inner(counted=False)
+def _score(x, rows, at, m, layout, packed, tile):
+    """Score m rows, given by their numbers, against the centers that are laid out."""
+    for t in range(m):
+        pack_row(x, rows[at + t], layout.shift, packed, (), t)
+    score_tile(packed, np.intp(0), m, layout, tile, (), ())
+
+
+@inner(counted=False)
+def _error(x, square, squared, bound):
+    """More than two scores are off; of small numbers, by what is lost below the least normal."""
+    kind = np.finfo(x.dtype)
+    return 2.0 * bound * (5.0 * square + 4.0 * squared + kind.tiny / kind.eps)
+
+
+@inner(counted=False)
+def _least(x, square, score, bound):
+    """Distance that a score stands for, or less, of a row of squared length ``square``, or -1."""
+    squared = square + np.float64(score)
+    squared -= _error(x, square, squared, bound)
+    return np.sqrt(squared) if 0.0 < squared < np.inf else -1.0
+
+
+@inner(counted=False)
+def _apart(x, far, squared, square, bound):
+    """Whether scores could prefer no center at ``far`` or more to the row's at ``squared``."""
+    return far - squared > _error(x, square, far, bound)
+
+
+@inner(counted=False)
+def _stays(x, low, squared, square, bound):
+    """Tell the same of a distance ``low``."""
+    return low > _SMALL and _apart(x, low * low, squared, square, bound)
+
+
+@compiled(counted=False)
+def _measure(x, origin, square):
+    """Measure rows from ``origin`` (1, p)."""
+    for i in range(x.shape[0]):
+        length = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
+        square[i] = min(length * (1.0 - _ROUNDED), _LARGE) if length > _SMALL else 0.0
+
+
+@compiled(counted=False)
+def _review(x, centers, moves, layout, kept, apart, rows, room):
+    """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
+
+    ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
+    """
+    points = centers.points
+    labels, others, near, low, lengths, _ = kept
+    packed, tile = room
+    size = packed.shape[0]
+    away = rounding(layout, moves.movers.size, ())
+    n, count = x.shape[0], 0
+    for start in range(0, n, size):
+        # Rows that wait for the movers lie behind all that do not stay.
+        m = 0
+        for i in range(start, min(n, start + size)):
+            squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
+            # No less than the squared length that scores of all centers begin with.
+            square = 2.0 * (squared + moves.reach[labels[i]])
+            clear = others[i] == labels[i]
+            if not clear:
+                near[i] = (np.float64(near[i]) - moves.far[others[i]]) * (1.0 - _ROUNDED)
+                clear = _stays(x, np.float64(near[i]), squared, square, moves.bound)
+            if not clear:
+                far = row_distance(x, i, points, np.intp(others[i]), (), 1.0, (), ())
+                if far < squared:
+                    labels[i], others[i] = others[i], labels[i]
+                    squared, far = far, squared
+                    square = 2.0 * (squared + moves.reach[labels[i]])
+                near[i] = np.sqrt(far) * (1.0 - _ROUNDED)
+                clear = _apart(x, far, squared, square, moves.bound)
+            fallen = np.float64(low[i]) - moves.far_most
+            left = fallen - _SPARED * moves.far_most
+            if clear and _stays(x, left, squared, square, moves.bound):
+                low[i] = fallen * (1.0 - _ROUNDED)
+                apart[i] = squared
+                continue
+            low[i] = (np.float64(low[i]) - moves.most) * (1.0 - _ROUNDED)
+            if clear and _stays(x, np.float64(low[i]), squared, square, moves.bound):
+                rows[n + m] = i
+                apart[i] = tile.squared[m] = squared
+                tile.weight[m] = square
+                m += 1
+            else:
+                rows[count] = i
+                count += 1
+        _score(x, rows, n, m, layout, packed, tile)
+        for t in range(m):
+            i = rows[n + t]
+            mover = tile.nearest[t]
+            own = mover == moves.places[labels[i]] or mover == moves.places[others[i]]
+            score = tile.next_low[t] if own else tile.low[t]
+            least = _least(x, np.float64(lengths[i]), score, away) * (1.0 - _ROUNDED)
+            # What no longer stays is looked for; its bound is new then.
+            low[i] = min(np.float64(low[i]), least)
+            if not _stays(x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound):
+                rows[count] = i
+                count += 1
+    return count
+
+
+@compiled(counted=False)
+def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
+    """Compare the first rows of ``rows`` with all centers.
+
+    ``first`` is what scores prefer, before doubtful rows are settled, at the squared distances
+    ``apart``; ``runners`` is room for the score of the next center of each row of a tile, the
+    smallest of all others, and that center.
+    """
+    labels, others, near, low, lengths, _ = kept
+    packed, tile = room
+    size = packed.shape[0]
+    k = centers.points.shape[0]
+    bound = rounding(layout, k, ())
+    for start in range(0, count, size):
+        m = min(size, count - start)
+        _score(x, rows, start, m, layout, packed, tile)
+        keep_inside(tile, m, k)
+        next_low, rest, runner = runners
+        for t in range(0, m if tile.best.shape[0] else 0, ROWS):
+            next_in_rows(tile.best, tile.second, tile.vector, next_low, rest, runner, t)
+        for t in range(m):
+            i, label = rows[start + t], tile.nearest[t]
+            squared = row_distance(x, i, centers.points, np.intp(label), (), 1.0, (), ())
+            apart[i] = squared
+            square = np.float64(lengths[i])
+            first[i] = labels[i] = others[i] = label
+            near[i] = -1.0
+            clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
+            # Ties, which are unclear, are in no lane any more; of two nearest centers in one lane
+            # the second is not known.
+            known = clear and tile.best.shape[0] > 0 and next_low[t] < rest[t] and runner[t] < k
+            if known:
+                others[i] = runner[t]
+                near[i] = _least(x, square, next_low[t], bound)
+                near[i] *= 1.0 - _ROUNDED
+            low[i] = _least(x, square, rest[t] if known else tile.next_low[t], bound)
+            low[i] *= 1.0 - _ROUNDED
+            if not clear:
+                labels[i] = others[i] = exact_nearest(x, i, centers, ())
+                if labels[i] != label:
+                    low[i] = -1.0
+
+
+@compiled(counted=False)
+def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
+    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
+    hi, lo = stats
+    packed, tile = room
+    start, segment = 0, 0
+    while start < x.shape[0]:
+        m = min(packed.shape[0], ends[segment] - start)
+        for t in range(m):
+            i, weight = start + t, 1.0
+            if row_weights.size:
+                weight = row_weights[i]
+            tile.nearest[t], tile.weight[t], tile.squared[t] = first[i], weight, apart[i]
+            row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
+        for t in range(m):
+            i = start + t
+            # Most rows stay, and a call with all that is known of a tile takes as long as ten.
+            if labels[i] != tile.nearest[t]:
+                move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
+        add_totals(tile, m, totals)
+        start += m
+        if start == ends[segment]:
+            segment += 1
+            flush(hi, lo, sums, totals, 1)
+
+
+def accumulate_kept(
+    x: Array,
+    centers: Floats,
+    *,
+    weight: Floats | None = None,
+    shift: Floats | None = None,
+    segments: Ints | None = None,
+    kept: Kept | None = None,
+    moves: Moves | None = None,
+    into: BlockStatistics | None = None,
+) -> tuple[BlockStatistics, Kept]:
+    """Return what ``accumulate`` does, with the help of the pass before, and help for the next.
+
+    ``moves`` are from the centers of that pass; without them, all rows are compared with all
+    centers.  Cost ``O(n m p)`` for m movers, and ``O(k p)`` for each row that does not stay.
+
+    >>> x, centers = np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]])
+    >>> stats, kept = accumulate_kept(x, centers)
+    >>> stats.hi[:, 0], kept.labels
+    (array([ 1., 10.]), array([0, 0, 1], dtype=int32))
+    >>> after = np.array([[0.5], [9.5]])
+    >>> moves = moves_of(centers, after, None, x.dtype)
+    >>> accumulate_kept(x, after, kept=kept, moves=moves)[0].hi[:, 0]
+    array([ 1., 10.])
+    """
+    x, centers = check_rows(x, centers, shift=shift)
+    n, (k, p) = len(x), centers.shape
+    stats = no_statistics(k, p) if into is None else into
+    exact = with_weights(centers, None)
+    size = tile_rows(p, x.dtype.itemsize)
+    packed, rows, count = np.zeros((size, p), x.dtype), np.arange(n + size), n
+    apart = np.empty(n)
+    origin, _ = choose_origin(centers, shift, x.dtype)
+    if kept is not None and np.array_equal(kept.origin, origin):
+        lengths = kept.square
+    else:
+        lengths = np.empty(n, np.float32)
+        _measure(x, origin[None].astype(np.float64), lengths)
+    if kept is None or moves is None:
+        (labels, others), (near, low) = np.empty((2, n), np.int32), np.empty((2, n), np.float32)
+        kept = Kept(labels, others, near, low, lengths, origin)
+    else:
+        labels, others = kept.labels.copy(), kept.others.copy()
+        kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
+        some = with_weights(centers[moves.movers], None)
+        layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
+        place(some, layout)
+        room = packed, make_tile(size, layout, x.dtype)
+        count = _review(x, exact, moves, layout, kept, apart, rows, room)
+    first = kept.labels.copy()
+    if count:
+        layout = lay_out(centers, None, shift, x.dtype)
+        place(exact, layout)
+        room = packed, make_tile(size, layout, x.dtype)
+        runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
+        _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
+    if n:
+        ends = np.array([n]) if segments is None else segments
+        weights = read_only(np.empty(0) if weight is None else weight)
+        sums, totals = np.zeros((k, -(-p // SUM_LANES) * SUM_LANES)), np.zeros((k, 2))
+        labels, out = kept.labels, tuple(stats)
+        _sum(x, weights, exact, ends, out, first, labels, apart, room, sums, totals)
+    return stats, kept

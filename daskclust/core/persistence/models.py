@@ -1,0 +1,454 @@
+"""Fitted models on disk: a Zarr group with a checksum, and no code in it.
+
+A file is data of others: every array is checked against its stored size before it is read, and
+against the others in shape, type and range afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import os
+import stat
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+
+from daskclust.core.persistence.schema import Arrays, from_json, saved_entries, to_json
+from daskclust.core.storage.outputs import new_group, resolve
+from daskclust.core.storage.redact import redact, redact_all
+from daskclust.core.storage.stores import INCOMPLETE, local_path
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning, ModelFormatError
+
+#: Number of the format; a reader refuses all others.  2: American names of entries.
+FORMAT = 2
+_MARK = "daskclust_model"
+_KEYS = {"format", "estimator", "version", "params", "omitted", "state", "digest"}
+_KINDS = "fib"
+#: Parameters that say where to write; a file must not choose that.
+_NEVER_SAVED = ("checkpoint",)
+#: Files of a model: a few an array.
+_MAX_FILES = 1000
+#: Bytes of metadata that are parsed: of the group with the header, and of an array.
+_MAX_HEADER, _MAX_METADATA = 2**25, 2**16
+_METADATA = "zarr.json"
+#: Times that a folder is read which is replaced meanwhile, and seconds in which it may be absent.
+_TRIES, _PAUSE = 10, 0.05
+_PARAMS = "params."
+
+
+def registry() -> dict[str, type]:
+    """Return the classes that can be loaded, by name: every exported estimator."""
+    import daskclust
+
+    exported = ((name, getattr(daskclust, name)) for name in daskclust.__all__)
+    return {
+        name: value
+        for name, value in exported
+        if inspect.isclass(value) and hasattr(value, "_saved_state")
+    }
+
+
+# Writing
+
+
+def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
+    """Return parameters as JSON, those that cannot be saved with the reason, and arrays."""
+    plain: dict[str, Any] = {}
+    omitted: dict[str, str] = {}
+    arrays: Arrays = {}
+    for name, value in model.get_params(deep=False).items():
+        if name in _NEVER_SAVED:
+            continue
+        if name == "init" and hasattr(value, "get_params"):
+            # A model that a fit began with stands for its centers.
+            value = np.asarray(getattr(value, "cluster_centers_", getattr(value, "means_", None)))
+        if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+            arrays[_PARAMS + name] = value
+            continue
+        try:
+            plain[name] = to_json(value)
+        except TypeError:
+            omitted[name] = type(value).__name__
+    return plain, omitted, arrays
+
+
+def _state_of(model: Any) -> tuple[dict[str, Any], Arrays]:
+    state: dict[str, Any] = {}
+    arrays: Arrays = {}
+    for name, entry in saved_entries(type(model)).items():
+        if not hasattr(model, name):
+            if not entry.optional:
+                raise AttributeError(f"{type(model).__name__} declares {name}, but has none.")
+            continue
+        state[name], more = entry.store(name, getattr(model, name))
+        arrays.update(more)
+    return state, arrays
+
+
+def _as_stored(arrays: Arrays) -> Arrays:
+    return {
+        name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        for name, array in arrays.items()
+    }
+
+
+def fingerprint(model: Any) -> str:
+    """Return 16 digits that are the same for a fitted model and what is loaded of it alone."""
+    state, arrays = _state_of(model)
+    # Two fits that found the same took different times.
+    state.pop("history_", None)
+    return _digest(state, _as_stored(arrays))[:16]
+
+
+def save(
+    model: Any, path: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
+) -> None:
+    """Save a fitted model; further attributes of the group, such as the job, are no part of it."""
+    check_is_fitted(model)
+    from daskclust._version import __version__
+
+    params, omitted, arrays = _split_params(model)
+    state, more = _state_of(model)
+    # What could not be loaded again is not written.
+    model._check_sizes()
+    arrays = _as_stored({**arrays, **more})
+    meta: dict[str, Any] = {
+        "format": FORMAT,
+        "estimator": type(model).__name__,
+        "version": __version__,
+        "params": params,
+        "omitted": omitted,
+        "state": state,
+    }
+    meta["digest"] = _digest(meta, arrays)
+    with new_group(path, kind="model", overwrite=overwrite) as group:
+        for name, array in arrays.items():
+            stored = group.create_array(
+                name,
+                shape=array.shape,
+                # One file an array, as long as the array: sizes can be checked before reading.
+                chunks=tuple(max(1, size) for size in array.shape),
+                dtype=array.dtype,
+                compressors=None,
+                filters=None,
+                # Written even where all values are the fill value.
+                config={"write_empty_chunks": True},
+            )
+            stored[...] = array
+        group.attrs.update({**redact_all(attributes or {}), _MARK: meta})
+
+
+def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of everything that is saved."""
+    rest = {key: value for key, value in meta.items() if key != "digest"}
+    found = hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+# Reading
+
+
+def load(path: Any, *, max_bytes: int = 2**30) -> Any:
+    """Load a model that ``model.save(path)`` has written.
+
+    Parameters
+    ----------
+    path : str, path or zarr store
+    max_bytes : int, default=2**30
+        Larger models are refused before they are read.
+
+    Returns
+    -------
+    estimator
+        The fitted estimator, without ``labels_``.  Its predictions are bit-identical to
+        those of the saved one.
+
+    Raises
+    ------
+    FileNotFoundError
+        `path` does not exist.
+    ModelFormatError
+        The file is not a model of this version of daskclust, or it was changed or damaged:
+        unknown class or parameters, wrong shapes, types or values, links, another checksum.
+
+    Warns
+    -----
+    DaskclustWarning
+        Parameters that cannot be saved, such as callables, have their default values.
+
+    Notes
+    -----
+    No code from the file is run.  The checksum detects damage, but not manipulation: a
+    model from an untrusted source is safe to load, but its predictions may be wrong.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> daskclust.load("no-such-model.zarr")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: There is no saved model at 'no-such-model.zarr'; ...
+    """
+    failed: Exception
+    for _ in range(_TRIES):
+        before = _folder_of(path)
+        try:
+            group = _open(path, max_bytes)
+            meta, arrays = _read(group, max_bytes)
+            return _build(meta, arrays)
+        except (ModelFormatError, OSError) as error:
+            failed = error
+        if before is None:  # for a moment while a folder is replaced
+            time.sleep(_PAUSE)
+        if _folder_of(path) == before:
+            break
+    else:
+        failed = ModelFormatError(
+            f"it was replaced {_TRIES} times while it was read: it is being written by another "
+            "process; wait for that."
+        )
+    if not isinstance(failed, ModelFormatError):
+        raise failed
+    raise ModelFormatError(
+        f"{redact(path)!r} is no usable daskclust model: {redact(failed)} Save the model again, "
+        "or give the path of another."
+    ) from failed
+
+
+def _folder_of(path: Any) -> tuple[int, int] | None:
+    """Tell a local folder from another that takes its place; None where there is none."""
+    folder = local_path(path)
+    try:
+        found = None if folder is None else folder.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+
+def _open(path: Any, max_bytes: int) -> zarr.Group:
+    folder = local_path(path)
+    if folder is not None:
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"There is no saved model at {redact(path)!r}; give the path that save was given."
+            )
+        _check_sizes(_sizes_in_folder(folder), max_bytes)
+    store: Any
+    store, inner = resolve(path) if folder is None else (str(folder), "")
+    try:
+        if folder is None:
+            _check_sizes(_sizes_in_store(store, inner), max_bytes)
+        # Consolidated metadata may be wrong about the arrays.
+        return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
+    except FileNotFoundError as error:
+        raise ModelFormatError("there is no Zarr group.") from error
+    except (OSError, ImportError, ModelFormatError):
+        raise
+    except Exception as error:  # whatever a reader of broken metadata may come upon
+        raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
+
+
+def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
+    """Refuse more files or bytes than a model has: large metadata take long to parse."""
+    if len(sizes) > _MAX_FILES:
+        raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
+    if sum(sizes.values()) > max_bytes:
+        raise ModelFormatError(
+            f"it has {sum(sizes.values())} bytes, more than max_bytes={max_bytes}; if you expect "
+            "that, pass a larger max_bytes."
+        )
+    for name, size in sizes.items():
+        limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
+        if Path(name).name == _METADATA and size > limit:
+            raise ModelFormatError(f"{name!r} has {size} bytes; expected at most {limit}.")
+
+
+def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:
+    if isinstance(store, zarr.storage.ZipStore):
+        # Its sizes are what the archive declares; reading stops there.
+        with zipfile.ZipFile(store.path) as archive:
+            sizes = {item.filename: item.file_size for item in archive.infolist()}
+    else:
+        sizes = sync(_listed(store, inner))
+    return {name.removeprefix(inner).lstrip("/"): size for name, size in sizes.items()}
+
+
+async def _listed(store: Store, inner: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    async for name in store.list_prefix(inner):
+        found[name] = await store.getsize(name)
+        if len(found) > _MAX_FILES:
+            break
+    return found
+
+
+def _sizes_in_folder(folder: Path) -> dict[str, int]:
+    """Return the sizes of files, and 0 for folders; refuse anything else."""
+    if not folder.is_dir():
+        raise ModelFormatError("it is a file; a model is a folder.")
+    found: dict[str, int] = {}
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            item = Path(root) / name
+            info = item.lstat()
+            is_file = stat.S_ISREG(info.st_mode)
+            if not (is_file or stat.S_ISDIR(info.st_mode)):
+                raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
+            found[str(item.relative_to(folder))] = info.st_size if is_file else 0
+            if len(found) > _MAX_FILES:
+                return found
+    return found
+
+
+def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
+    """Return what the file says, each array checked for its size before it is read."""
+    arrays: Arrays = {}
+    try:
+        meta = group.attrs.asdict().get(_MARK)
+        incomplete = group.attrs.get(INCOMPLETE)
+        members = {} if incomplete else dict(group.members())
+    except OSError:
+        raise
+    except Exception as error:
+        raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
+    if incomplete:
+        raise ModelFormatError("it is incomplete: its writer is still running or was stopped.")
+    if not isinstance(meta, dict):
+        raise ModelFormatError("it is a Zarr group, but holds no model.")
+    version = meta.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise ModelFormatError(
+            f"its format {version} is newer than this version of daskclust, which reads {FORMAT}."
+        )
+    if isinstance(version, int) and version < FORMAT:
+        raise ModelFormatError(
+            f"its format {version} is that of an earlier version of daskclust; this one reads "
+            f"{FORMAT} only. Fit the model again."
+        )
+    if version != FORMAT or meta.keys() != _KEYS:
+        raise ModelFormatError(f"its header has format {version!r} and keys {sorted(meta)}.")
+    total = 0
+    for name, member in members.items():
+        if not isinstance(member, zarr.Array):
+            raise ModelFormatError(f"{name!r} is no array.")
+        total += _stored_bytes(name, member)
+        if total > max_bytes:
+            raise ModelFormatError(f"its arrays have more than max_bytes={max_bytes} bytes.")
+        try:
+            arrays[name] = np.asarray(member[...])
+        except Exception as error:
+            raise ModelFormatError(f"{name!r} cannot be read ({_brief(error)}).") from error
+    try:
+        digest = _digest(meta, arrays)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"its header is no JSON ({_brief(error)}).") from error
+    if digest != meta["digest"]:
+        raise ModelFormatError("its checksum is another: it was changed or is damaged.")
+    return meta, arrays
+
+
+def _stored_bytes(name: str, array: zarr.Array) -> int:
+    """Return the size of an array after checking that so much is really stored."""
+    if array.dtype.kind not in _KINDS or array.ndim > 4:
+        raise ModelFormatError(f"{name!r} has dtype {array.dtype} and {array.ndim} dimensions.")
+    # Python integers: a declared size may be anything.
+    size = math.prod(map(int, array.shape), start=array.dtype.itemsize)
+    plain = not array.compressors and not array.filters and array.shards is None
+    whole = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
+    if not (plain and whole):
+        raise ModelFormatError(f"{name!r} is not stored as daskclust stores arrays.")
+    try:
+        stored = array.nbytes_stored()
+    except Exception as error:
+        raise ModelFormatError(f"{name!r} cannot be read ({_brief(error)}).") from error
+    if size > stored:
+        raise ModelFormatError(f"{name!r} declares {size} bytes but holds {stored}.")
+    return size
+
+
+def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """Make the estimator, from nothing but checked values."""
+    classes = registry()
+    name = meta["estimator"]
+    if not isinstance(name, str) or name not in classes:
+        raise ModelFormatError(
+            f"its class {name!r} is unknown; this version knows {', '.join(sorted(classes))}."
+        )
+    params, state, omitted = meta["params"], meta["state"], meta["omitted"]
+    if not all(isinstance(part, dict) for part in (params, state, omitted)):
+        raise ModelFormatError("its header is no header of a model.")
+    model = _with_params(classes[name], params, omitted, arrays)
+    entries = saved_entries(classes[name])
+    missing = [key for key, entry in entries.items() if not entry.optional and key not in state]
+    unknown = sorted(state.keys() - entries.keys())
+    if missing or unknown:
+        raise ModelFormatError(f"its state lacks {missing} and has unknown {unknown}.")
+    sizes: dict[str, int] = {}
+    for key, entry in entries.items():
+        if key in state:
+            try:
+                value = entry.restore(key, state[key], arrays, sizes)
+            except ModelFormatError:
+                raise
+            except Exception as error:  # what no entry has foreseen
+                raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
+            setattr(model, key, value)
+    try:
+        model._check_sizes()
+        model._check_features(model.n_features_in_)
+    except Exception as error:  # parameters from a file may be of any type
+        raise ModelFormatError(f"it contradicts itself: {_brief(error).rstrip('.')}.") from error
+    if arrays:
+        raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
+    if omitted:
+        warn(
+            f"Parameters {sorted(omitted)} of the loaded {name} cannot be saved "
+            f"({', '.join(map(str, omitted.values()))}) and have their defaults again.",
+            DaskclustWarning,
+        )
+    return model
+
+
+def _with_params(
+    kind: type, params: Mapping[str, Any], omitted: Mapping[str, Any], arrays: Arrays
+) -> Any:
+    # JSON has no tuples; parameters of several values are such.
+    read = {key: from_json(value) for key, value in params.items()}
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in read.items()}
+    for key in [key for key in arrays if key.startswith(_PARAMS)]:
+        given[key.removeprefix(_PARAMS)] = arrays.pop(key)
+    expected = kind().get_params(deep=False).keys() - set(_NEVER_SAVED)
+    found = given.keys() | omitted.keys()
+    if found != expected:
+        raise ModelFormatError(
+            f"its parameters lack {sorted(expected - found)} and have unknown "
+            f"{sorted(found - expected)}."
+        )
+    model = kind(**given)
+    try:
+        model._check_parameters()
+    except Exception as error:
+        raise ModelFormatError(f"its parameters are invalid: {_brief(error)}.") from error
+    return model
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]} ..."

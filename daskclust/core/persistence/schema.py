@@ -1,0 +1,342 @@
+"""The saved state of fitted models: each class declares its own in the terms of this module.
+
+An estimator names the attributes that make up its state::
+
+    _saved_state = {"cluster_centers_": Array("k p"), "inertia_": Number(low=0)}
+
+Those of its base classes are added.  Letters are sizes that must agree all over the
+model; ``p`` is ``n_features_in_``.  Reading and writing files is
+:mod:`daskclust.core.persistence.models`'s part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import named_axes
+from daskclust.exceptions import ModelFormatError
+
+Arrays = dict[str, NDArray[Any]]
+#: Standard JSON has no infinity and no NaN.
+_FLOAT = "$float"
+#: Larger magnitudes have squares that overflow, or nearly so: no fit ends with them.
+_LARGEST = 1e150
+#: Bytes of an array of text.
+_MOST_TEXT = 2**26
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as standard JSON that :func:`from_json` gives back exactly."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_FLOAT: repr(value)}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: to_json(item) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def from_json(value: Any) -> Any:
+    """Undo :func:`to_json` (tuples stay lists)."""
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            if value[_FLOAT] not in ("inf", "-inf", "nan"):
+                raise ModelFormatError(f"{value!r} is no number.")
+            return float(value[_FLOAT])
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return value
+
+
+def _check(condition: bool, name: str, problem: str) -> None:
+    if not condition:
+        raise ModelFormatError(f"{name} {problem}.")
+
+
+def _check_text(value: Any, name: str) -> None:
+    whole = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    _check(whole, name, "is no list of text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(ABC):
+    """One attribute of a fitted model: how it is stored, and what is accepted back."""
+
+    optional: bool = dataclasses.field(default=False, kw_only=True)
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Return the JSON part and the arrays, by name."""
+        return to_json(value), {}
+
+    @abstractmethod
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check what was read and return the attribute; takes its arrays from `arrays`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Array(Entry):
+    """An array of numbers: float64 ("f"), int64 ("i") or bool ("b"), of :func:`named_axes`.
+
+    Values lie in [low, high], and sum up to the size `total`, or are less than the size `below`.
+    """
+
+    axes: str
+    kind: str = "f"
+    low: float | None = None
+    high: float = _LARGEST
+    finite: bool = True
+    total: str | None = None
+    below: str | None = None
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype({"f": np.float64, "i": np.int64, "b": np.bool_}[self.kind])
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the array; its own dtype (float32, say) is kept."""
+        array = np.asarray(value)
+        if array.dtype.kind != self.kind:
+            array = array.astype(self._dtype)
+        return None, {name: array}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check(meta is None and name in arrays, name, "is missing")
+        array = arrays.pop(name)
+        _check(array.dtype.kind == self.kind, name, f"has dtype {array.dtype}")
+        found = named_axes(self.axes, array.shape, sizes)
+        if found is None:
+            forms = [form.split() for form in self.axes.split("|")]
+            expected = " or ".join(f"({', '.join(form)})" for form in forms)
+            known = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
+            raise ModelFormatError(
+                f"{name} has shape {array.shape}; expected {expected} with {known}."
+            )
+        _check(all(array.shape), name, f"has shape {array.shape}, so no values")
+        sizes.update(found)
+        if self.kind == "f" and self.finite:
+            _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
+        if self.low is not None and array.size:
+            _check(not (array < self.low).any(), name, f"holds values below {self.low}")
+        if self.finite and self.kind != "b":
+            beyond = np.abs(array) > np.float64(self.high)  # which float32 may not hold
+            _check(not beyond.any(), name, f"holds values beyond {self.high}")
+        if self.total is not None:
+            wanted = sizes[self.total]
+            # Python integers: those of NumPy wrap around.
+            total = sum(int(value) for value in array)
+            _check(total == wanted, name, f"sums to {total}; expected {self.total} = {wanted}")
+        if self.below is not None and array.size:
+            most = int(array.max())
+            size = sizes[self.below]
+            _check(most < size, name, f"holds {most}; expected less than {self.below} = {size}")
+        return array
+
+
+class Covariances(Array):
+    """Covariance matrices, or variances: positive definite."""
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        array = super().restore(name, meta, arrays, sizes)
+        if array.ndim == 2:
+            _check(bool((array > 0.0).all()), name, "holds variances that are not positive")
+            return array
+        try:
+            factors = np.linalg.cholesky(array)
+        except np.linalg.LinAlgError as error:
+            raise ModelFormatError(f"{name} is not positive definite.") from error
+        diagonal = np.diagonal(factors, axis1=1, axis2=2)
+        _check(bool((diagonal > 0.0).all()), name, "is not positive definite")
+        return array
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Entry):
+    """A float, or an int or bool by `kind`; with `dim` it is the size of that name."""
+
+    kind: type = float
+    low: float | None = None
+    finite: bool = True
+    dim: str | None = None
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return to_json(self.kind(value)), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        value = from_json(meta)
+        _check(type(value) is self.kind, name, f"is {meta!r}; expected a {self.kind.__name__}")
+        if self.kind is float and self.finite:
+            _check(math.isfinite(value), name, f"is {value}")
+        if self.low is not None:
+            _check(not value < self.low, name, f"is {value}; expected at least {self.low}")
+        if self.dim is not None:
+            expected = sizes.setdefault(self.dim, value)
+            _check(value == expected, name, f"is {value}; expected {self.dim} = {expected}")
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Entry):
+    """JSON values: lists, dictionaries, text, numbers; with `records` a list of dictionaries."""
+
+    kind: type = list
+    records: bool = False
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        value = from_json(meta)
+        _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
+        if self.records:
+            _check(all(isinstance(item, dict) for item in value), name, "is no list of records")
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Entry):
+    words: tuple[str, ...]
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
+        return meta
+
+
+@dataclasses.dataclass(frozen=True)
+class Names(Entry):
+    """An array of text, one for each of a dimension."""
+
+    dim: str
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return [str(item) for item in value], {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check_text(meta, name)
+        expected = sizes.setdefault(self.dim, len(meta))
+        _check(len(meta) == expected, name, f"has {len(meta)} items; expected {expected}")
+        return np.array(meta, dtype=object)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Entry):
+    """Names of classes, all integers or all text."""
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return np.asarray(value).tolist(), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check(isinstance(meta, list), name, "is no list")
+        kind = int if not meta or type(meta[0]) is int else str
+        _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
+        _check(len(set(meta)) == len(meta), name, "has repeated names")
+        _check(len(meta) <= sizes.get("k", len(meta)), name, "has more names than clusters")
+        if kind is int:
+            return np.array(meta, dtype=np.int64)
+        # An array of text takes as much for each as for the longest.
+        wanted = 4 * len(meta) * max(map(len, meta))
+        _check(wanted <= _MOST_TEXT, name, f"would take {wanted} bytes")
+        return np.array(meta, dtype=str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records(Entry):
+    """A record array of numbers and short text, stored by column."""
+
+    dtype: tuple[tuple[str, str], ...]
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        text = {n: value[n].tolist() for n, kind in self.dtype if "U" in kind}
+        return text, {f"{name}.{n}": np.asarray(value[n]) for n, _ in self.dtype if n not in text}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check(isinstance(meta, dict), name, "has no columns")
+        columns = {}
+        for column, kind in self.dtype:
+            if "U" in kind:
+                found = meta.get(column)
+                _check_text(found, f"{name}.{column}")
+                longest = int(kind.partition("U")[2])
+                _check(
+                    all(len(item) <= longest for item in found),
+                    f"{name}.{column}",
+                    f"holds text of more than {longest} characters",
+                )
+                columns[column] = np.array(found, dtype=kind)
+            else:
+                found = arrays.pop(f"{name}.{column}", None)
+                _check(
+                    found is not None and found.dtype == kind and found.ndim == 1,
+                    f"{name}.{column}",
+                    f"is no column of {kind}",
+                )
+                columns[column] = found
+        lengths = {len(column) for column in columns.values()}
+        _check(len(lengths) == 1, name, f"has columns of lengths {sorted(lengths)}")
+        return np.rec.fromarrays(list(columns.values()), dtype=list(self.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """The form of a dataclass: an entry for each field, and two sizes that are the same."""
+
+    entries: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    same: tuple[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf(Entry):
+    """A dataclass out of several."""
+
+    kinds: Mapping[type, Fields]
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        meta: dict[str, Any] = {}
+        arrays: Arrays = {}
+        for field, entry in self.kinds[type(value)].entries.items():
+            meta[field], more = entry.store(f"{name}.{field}", getattr(value, field))
+            arrays.update(more)
+        return {"kind": type(value).__name__, "fields": meta}, arrays
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        by_name = {kind.__name__: kind for kind in self.kinds}
+        kind = by_name.get(str(meta.get("kind"))) if isinstance(meta, dict) else None
+        if kind is None:
+            raise ModelFormatError(f"{name} is {meta!r}; expected one of {sorted(by_name)}.")
+        entries, fields = self.kinds[kind].entries, meta.get("fields")
+        _check(
+            isinstance(fields, dict) and fields.keys() == entries.keys(),
+            name,
+            f"lacks fields of {kind.__name__}",
+        )
+        pair = self.kinds[kind].same
+        if pair is not None:
+            one, other = pair
+            same = sizes[one] == sizes.setdefault(other, sizes[one])
+            _check(same, name, f"is {kind.__name__}, with {one} = {sizes[one]} but {other} differs")
+        return kind(
+            **{
+                field: entry.restore(f"{name}.{field}", fields[field], arrays, sizes)
+                for field, entry in entries.items()
+            }
+        )
+
+
+#: ``constraint_violations_`` of the constrained estimators.
+VIOLATIONS = Records((("i", "<i8"), ("j", "<i8"), ("kind", "<U11")))
+
+
+def saved_entries(estimator: type) -> dict[str, Entry]:
+    """Collect ``_saved_state`` of a class and its bases; None takes an entry of a base away."""
+    entries: dict[str, Entry | None] = {}
+    for base in reversed(estimator.__mro__):
+        entries.update(base.__dict__.get("_saved_state", {}))
+    return {name: entry for name, entry in entries.items() if entry is not None}

@@ -1,0 +1,264 @@
+"""Progress of long work: listeners of iterations, a bar by tqdm, and lines in logs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, TextIO
+
+from daskclust.config import setting
+from daskclust.core.storage.redact import redact
+
+logger = logging.getLogger("daskclust")
+
+#: Seconds that a fit takes before anything is shown.
+_DELAY = 2.0
+#: Minimum seconds between two lines of a log about iterations, and about passes inside them.
+_QUIET, _SELDOM = 2.0, 30.0
+
+
+def _in_notebook() -> bool:
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class Progress:
+    """Shows the piece of work under way: a bar on terminals and in notebooks, lines in logs.
+
+    `stream`: default standard error.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_live = _in_notebook() or self._stream.isatty()
+        self._name, self._speed = "", ""
+        self._bar: Any = None
+        self._record: Mapping[str, Any] = {}
+        self._rows: int | None = None
+        self._last = 0.0
+        self._options: dict[str, Any] = {}
+
+    @contextmanager
+    def task(
+        self, name: str, *, rows: int | None = None, after: float = 0.0, **options: Any
+    ) -> Iterator[None]:
+        """Announce a piece of work, and at its end how long it took.
+
+        With the number of rows that a pass reads, iterations show the rows per second.
+        Nothing is shown for `after` seconds.  Options: ``total``, the maximum number of
+        iterations; ``passes()``, which counts those so far; ``link()``, which returns the
+        address of the dashboard or None.
+        """
+        self._name, self._rows, self._options = name, rows, options
+        self._record, self._speed = {}, ""
+        began = self._last = time.perf_counter()
+        if self._is_live:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(
+                desc=f"{name} ...",
+                bar_format="{desc} {elapsed}",
+                file=None if _in_notebook() else self._stream,
+                delay=after,
+                miniters=1,
+                leave=False,
+                dynamic_ncols=True,
+            )
+        elif not after:
+            self.show(f"{name} ...")
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
+        seconds = time.perf_counter() - began
+        if seconds >= after:
+            said = f"{self._said()}, " if after else ""
+            self.say(f"{name}: {said}{seconds:.1f} s")
+
+    def iteration(self, record: Mapping[str, Any]) -> None:
+        """Show a record of a fit's history."""
+        # Passes before the first iteration took time that its record does not hold, and some
+        # iterations make none: over a graph of a sample.
+        passes = record["passes"] - self._record.get("passes", record["passes"])
+        self._record, self._speed = record, ""
+        if self._rows is not None and record["seconds"] > 0 and passes > 0:
+            self._speed = f"{self._rows * passes / record['seconds']:.3g} rows/s"
+        self._show_if(_QUIET, f"{self._name}: {self._said()}")
+
+    def begin_pass(self, name: str, number: int) -> None:
+        """Show the beginning of a pass; in logs rarely, if iterations are shown."""
+        said = self._said() if self._bar is not None else f"pass {number} ({name})"
+        self._show_if(_SELDOM if self._record else _QUIET, f"{self._name}: {said}")
+
+    def _show_if(self, pause: float, text: str) -> None:
+        """Update the bar, or write a line if the last one is at least `pause` seconds old."""
+        now = time.perf_counter()
+        if self._bar is not None:
+            link = self._options.get("link")
+            if link is not None and now - self._last >= _DELAY and (found := link()) is not None:
+                # The place of the passes is known when the data are open.
+                del self._options["link"]
+                self.say(f"Dashboard: {found}")
+            self._bar.set_description_str(f"{redact(text)},", refresh=False)
+            self._bar.update()
+        elif now - self._last >= pause:
+            self._last = now
+            self.show(text)
+
+    def _said(self) -> str:
+        record, parts = self._record, []
+        if record:
+            total = self._options.get("total")
+            most = "" if total is None else f"/{total}"
+            parts += [f"round {record['round']}"] if "round" in record else []
+            parts += [f"iteration {record['iteration']}{most}"]
+            parts += [f"objective {record['objective']:.6g}"]
+        count = self._options["passes"]() if "passes" in self._options else record.get("passes")
+        return ", ".join(filter(None, [*parts, f"pass {count}" if count else "", self._speed]))
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        # The log of a job has to show the time of its last line.
+        stamp = "" if self._is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
+        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
+        with contextlib.suppress(OSError, ValueError):
+            if self._is_live:
+                from tqdm.auto import tqdm
+
+                tqdm.write(redact(text), file=None if _in_notebook() else self._stream)
+            else:
+                self._stream.write(f"{stamp}{redact(text)}\n")
+            self._stream.flush()
+
+    def show(self, text: str) -> None:
+        """Write a line, which the next one replaces on terminals and in notebooks."""
+        if self._bar is not None:
+            self._bar.set_description_str(redact(text))
+        else:
+            self.say(text)
+
+
+Listener = Callable[[Mapping[str, Any]], None]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
+#: Fits that share their passes run side by side: the first one shows itself.
+_one = threading.Lock()
+#: The innermost piece of work.
+_current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=None)
+
+
+@contextmanager
+def on_iteration(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` with each record of ``history_`` while fits run in this context.
+
+    Parameters
+    ----------
+    listener : callable(record)
+        ``record`` is a mapping with ``iteration``, ``objective``,
+        ``center_shift``, ``moved``, ``seconds`` and ``passes``.
+
+    Notes
+    -----
+    Without a listener, a fit that takes longer than two seconds shows a progress bar on a
+    terminal or in a notebook, with the address of the dashboard.  Logs contain no bar.
+    The setting ``daskclust.progress: false`` of Dask's configuration switches it off.
+
+    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit, and so does any
+    exception that a listener raises.  The estimator is as it was before ``fit``.  A
+    ``checkpoint`` keeps the last iteration; the same fit continues from there.  A file
+    that was being written does not exist, or is as it was before.  On a cluster, waiting
+    tasks of the pass are canceled; workers are free when their running tasks have ended.
+
+    Examples
+    --------
+    >>> import numpy as np, daskclust
+    >>> seen = []
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> with daskclust.on_iteration(seen.append):
+    ...     model = daskclust.KMeans(2, random_state=0).fit(X)
+    >>> len(seen) == model.n_iter_
+    True
+    """
+    token = _listeners.set((*_listeners.get(), listener))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def announce(name: str, record: Mapping[str, Any]) -> None:
+    """Log a record of a fit's history, and hand it to the listeners."""
+    logger.info(
+        "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
+        name,
+        record["iteration"],
+        record["objective"],
+        record["center_shift"],
+        record["passes"],
+        record["seconds"],
+    )
+    for listener in _listeners.get():
+        listener(record)
+
+
+def begin_pass(name: str, record: Any) -> None:
+    """Count a pass over the data, and tell whatever is shown that it begins."""
+    record.passes += 1
+    progress = _current.get()
+    if progress is not None:
+        progress.begin_pass(name, record.passes)
+
+
+@contextmanager
+def without_passes() -> Iterator[None]:
+    """Show no passes over rows that are only a part of the data."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
+    """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
+
+    `rows` gives the rows, which know the passes so far and the dashboard, or None before they are
+    open.  Nothing is shown where there are listeners, as inside of another fit that is shown;
+    where no line can move; and in continuous integration (the variable ``CI``).
+    """
+    is_shown = False
+    if setting("progress") and not os.environ.get("CI") and not _listeners.get():
+        # There may be no stream, or a closed one.
+        with contextlib.suppress(AttributeError, ValueError):
+            is_shown = _in_notebook() or sys.stderr.isatty()
+    if not is_shown or not _one.acquire(blocking=False):
+        yield
+        return
+
+    progress, most = Progress(), getattr(estimator, "max_iter", None)
+    token = _listeners.set((progress.iteration,))
+    try:
+        with progress.task(
+            type(estimator).__name__,
+            after=_DELAY,
+            total=most if isinstance(most, int) else None,
+            passes=lambda: getattr(rows(), "passes", 0),
+            link=lambda: getattr(rows(), "dashboard", None),
+        ):
+            yield
+    finally:
+        _listeners.reset(token)
+        _one.release()

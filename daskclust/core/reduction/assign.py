@@ -1,0 +1,237 @@
+"""Assignment passes: statistics of the clusters, and the rows farthest from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.kernels.compensated import sum_terms
+from daskclust.core.kernels.nearest.assign import (
+    BlockStatistics,
+    accumulate,
+    nearest,
+    off_center,
+)
+from daskclust.core.kernels.nearest.bounds import Kept, Moves, accumulate_kept
+from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
+from daskclust.core.kernels.rng import smallest
+from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
+
+
+@dataclass(frozen=True)
+class CenterSets:
+    """Centers (r, k, p) that are tried side by side in one pass, with their feature weights (r, p).
+
+    `shift` (p,) is a point amid the data. `missing`: NaN is a missing value, and distances are over
+    what is observed.
+    """
+
+    centers: Floats
+    feature_weights: Floats | None = None
+    shift: Floats | None = None
+    missing: bool = False
+
+    def weights(self, r: int) -> Floats | None:
+        """Return the feature weights of one set; None where they are ones."""
+        if self.feature_weights is None or (self.feature_weights[r] == 1).all():
+            return None
+        return self.feature_weights[r]
+
+
+class Clusters(NamedTuple):
+    """Weighted sums (k, p), weights (k,), and weights of observed values (k, p), None for all."""
+
+    sums: Floats
+    counts: Floats
+    masses: Floats | None = None
+
+    def means(self, centers: Floats) -> Floats:
+        """Means of what is observed; without any, a cluster or a feature keeps its center."""
+        if self.masses is not None:
+            return np.divide(self.sums, self.masses, out=centers.copy(), where=self.masses > 0)
+        filled = self.counts > 0
+        moved = centers.copy()
+        moved[filled] = self.sums[filled] / self.counts[filled, None]
+        return moved
+
+
+class ClusterStatistics(NamedTuple):
+    """As :class:`Clusters`, for each set; `inertia` (r, k) is about the centers given."""
+
+    sums: Floats
+    counts: Floats
+    inertia: Floats
+    masses: Floats | None = None
+
+    def of(self, r: int) -> Clusters:
+        masses = None if self.masses is None else self.masses[r]
+        return Clusters(self.sums[r], self.counts[r], masses)
+
+
+@lru_cache
+def _fields_of(r: int, k: int, n: int) -> Mapping[str, Field]:
+    return {"stats": Field((2, r, k, n))}
+
+
+def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
+    r, k, p = state.centers.shape
+    return _fields_of(r, k, 2 * p + 2 if state.missing else p + 2)
+
+
+def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
+    stats, segments = _assign_fields(state)["stats"].identity(), rows.segments()
+    for r, centers in enumerate(state.centers):
+        found = accumulate(
+            rows.x,
+            centers,
+            weight=rows.weight,
+            feature_weights=state.weights(r),
+            shift=state.shift,
+            segments=segments,
+            missing=state.missing,
+            into=None if state.missing else BlockStatistics(*stats[:, r]),
+        )
+        if state.missing:
+            stats[:, r] = found
+    return {"stats": stats}
+
+
+def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
+    stats = partial["stats"][0]
+    p = state.centers.shape[-1]
+    masses = stats[..., p : 2 * p] if state.missing else None
+    return ClusterStatistics(stats[..., :p], stats[..., -2], stats[..., -1], masses)
+
+
+#: Nearest center of every row; sums, weights and squared distances by cluster.
+ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
+
+
+@dataclass(frozen=True)
+class MovedCenters:
+    """One set without feature weights or missing values, and how it moved since the last pass."""
+
+    sets: CenterSets
+    moves: Moves | None = None
+
+
+def _kept_fields(state: MovedCenters) -> Mapping[str, Field]:
+    return _assign_fields(state.sets)
+
+
+def _kept_block(rows: RowBlock, state: MovedCenters, held: Kept | None) -> tuple[Partial, Kept]:
+    stats = _kept_fields(state)["stats"].identity()
+    _, kept = accumulate_kept(
+        rows.x,
+        state.sets.centers[0],
+        weight=rows.weight,
+        shift=state.sets.shift,
+        segments=rows.segments(),
+        kept=held,
+        moves=state.moves,
+        into=BlockStatistics(*stats[:, 0]),
+    )
+    return {"stats": stats}, kept
+
+
+def _kept_finalize(partial: Partial, state: MovedCenters) -> ClusterStatistics:
+    return _assign_finalize(partial, state.sets)
+
+
+#: As ``ASSIGN``, to the last bit; rows that cannot have changed are not compared anew.
+ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True)
+
+
+@dataclass(frozen=True)
+class FarthestRequest:
+    """Ask for the rows farthest from their nearest center, of one of :class:`CenterSets`."""
+
+    centers: Floats
+    count: int
+    feature_weights: Floats | None = None
+    shift: Floats | None = None
+    missing: bool = False
+
+
+def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
+    p = state.centers.shape[1]
+    # The weight of a row travels as one more value.
+    return {"rows": Field((state.count,), "top", top_dtype(p + 2))}
+
+
+def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
+    labels, distances = nearest(
+        rows.x,
+        state.centers,
+        feature_weights=state.feature_weights,
+        shift=state.shift,
+        missing=state.missing,
+    )
+    keys = np.negative(distances, out=distances)
+    if rows.weight is not None:
+        keys[rows.weight == 0] = np.inf
+    chosen = smallest(keys, state.count)
+    m = len(chosen)
+    weight = np.ones(m) if rows.weight is None else rows.weight[chosen]
+    out = _farthest_fields(state)["rows"].identity()
+    out["key"][:m] = keys[chosen]
+    out["row"][:m] = rows.numbers(chosen)
+    out["x"][:m] = np.column_stack([rows.x[chosen], weight, labels[chosen]])
+    return {"rows": out}
+
+
+def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
+    found = partial["rows"]
+    found = found[found["row"] >= 0]
+    return found[off_center(found["x"][:, :-2], -found["key"], state.feature_weights)]
+
+
+#: Rows farthest from their nearest center, farthest first, ties by row number.  The values
+#: of each record are the row, its weight and its cluster.  Rows on their center are left out: they
+#: have no reason to found a cluster.
+FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)
+
+
+@dataclass(frozen=True)
+class LeafQuery:
+    tree: CenterTree
+    n_probe: int | None = None
+
+
+class LeafStatistics(NamedTuple):
+    """Weight of each leaf's rows, and their weighted squared distances to it, (k,)."""
+
+    counts: Floats
+    inertia: Floats
+
+
+def _fields(state: LeafQuery) -> Mapping[str, Field]:
+    return {"stats": Field((2, len(state.tree.leaves), 2), "sum")}
+
+
+def _block(rows: RowBlock, state: LeafQuery) -> Partial:
+    k = len(state.tree.leaves)
+    labels, squared = nearest_leaf(rows.x, state.tree, state.n_probe)
+    weight = np.ones(len(labels)) if rows.weight is None else rows.weight
+    cost = np.where(weight > 0, weight * squared, 0.0)
+    # A row with NaN has no nearest leaf. Its cost is NaN, too, and the caller names the row.
+    labels = np.maximum(labels, 0)
+    found = [
+        np.column_stack([np.bincount(labels[at], of[at], k) for of in (weight, cost)])
+        for at in rows.slices()
+    ]
+    return {"stats": sum_terms(np.asarray(part, np.float64) for part in found)}
+
+
+def _finalize(partial: Partial, state: LeafQuery) -> LeafStatistics:
+    stats = partial["stats"][0]
+    return LeafStatistics(stats[:, 0], stats[:, 1])
+
+
+#: Nearest leaf of every row; weights and squared distances by leaf.
+LEAF_STATISTICS = Reduction("leaf-statistics", _fields, _block, _finalize)

@@ -1,0 +1,261 @@
+"""Passes that find starting centers: D^2 sampling, oversampled or not, and farthest-first.
+
+Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest keys
+``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
+beforehand.  Distances to the nearest candidate only ever fall, so keys only ever rise: the
+key by an old distance is a bound below that of today, and only rows in front of the race need
+to be measured against the newest candidates, and of these only the ones that may still beat the
+rows that lead in the blocks before.  Each row keeps its squared distance and how many
+candidates it has been measured against, aligned with the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.kernels.compensated import sum_terms
+from daskclust.core.kernels.draws import approach
+from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.kernels.rng import race_keys
+from daskclust.core.reduction.contract import (
+    TOP,
+    Field,
+    Partial,
+    Reduction,
+    RowBlock,
+    top_dtype,
+)
+from daskclust.core.reduction.survey import pick_rows
+
+#: Bytes that a row and restart keep between rounds.
+CARRY_BYTES = 12
+#: A quantile of keys is estimated from every n-th key, with a margin.
+_EVERY, _SPARE = 16, 4
+#: Rows in front that are measured at a time, at least.
+_BATCH = 256
+#: A draw of its own, beside those of the rounds.
+_WEIGHING = 2**32
+
+
+@dataclass(frozen=True)
+class CandidateRound:
+    """One round of D^2 sampling: `n_picks` rows for each restart, which draw anew in each round.
+
+    `candidates` (m_r, p) of each restart are in the order of their draw. `shift`, `missing`: as in
+    :class:`~daskclust.core.reduction.assign.CenterSets`.
+    """
+
+    candidates: tuple[Floats, ...]
+    seeds: tuple[int, ...]
+    round: int
+    n_picks: int
+    shift: Floats | None = None
+    missing: bool = False
+
+
+class _Carry(NamedTuple):
+    """Squared distance to the nearest of the first ``seen`` candidates, for each row."""
+
+    distance: Floats
+    seen: NDArray[np.int32]
+
+
+class _Race:
+    def __init__(
+        self, rows: RowBlock, state: CandidateRound, r: int, before: _Carry | None
+    ) -> None:
+        self._x, self._weight = rows.x, rows.weight
+        self._candidates = state.candidates[r]
+        self._uniforms = rows.uniforms(state.seeds[r], state.round)
+        self._space: dict[str, Any] = {"shift": state.shift, "missing": state.missing}
+        if before is None:
+            distance = nearest(rows.x, self._candidates[:1], **self._space)[1]
+            self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
+        else:
+            self.carry = _Carry(before.distance.copy(), before.seen.copy())
+
+    def _keys(self, places: Any) -> Floats:
+        mass = self.carry.distance[places]
+        if self._weight is not None:
+            mass = mass * self._weight[places]
+        return race_keys(self._uniforms[places], mass)
+
+    def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
+        approach(self._x, self._candidates, places, *self.carry, **self._space)
+        keys[places] = self._keys(places)
+
+    def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
+        """Return places and exact keys of all rows that can be among the first.
+
+        ``ahead``: keys of the leading rows, ascending, as many as are drawn; infinite for none.
+        """
+        count = len(ahead)
+        keys = self._keys(slice(None))
+        # Rows that look like the first, then those that may still beat them, a few at a time.
+        limit = min(ahead[-1], _low_quantile(keys, 2 * count))
+        batch = np.flatnonzero((keys <= limit) & (keys < np.inf))
+        self._overtake(batch, keys)
+        best = np.sort(np.concatenate([ahead, keys[batch]]))[:count]
+        waiting = np.flatnonzero((keys <= best[-1]) & (keys < np.inf))
+        waiting = waiting[self.carry.seen[waiting] < len(self._candidates)]
+        waiting = waiting[np.argsort(keys[waiting], kind="stable")]
+        size = max(2 * count, _BATCH)
+        while len(waiting):
+            batch, waiting = waiting[:size], waiting[size:]
+            self._overtake(batch, keys)
+            best = np.sort(np.concatenate([best, keys[batch]]))[:count]
+            waiting = waiting[: np.searchsorted(keys[waiting], best[-1], side="right")]
+            size *= 2
+        front = np.flatnonzero((keys <= best[-1]) & (keys < np.inf))
+        return front, keys[front]
+
+
+def _low_quantile(keys: Floats, count: int) -> float:
+    """Return a bound below which about ``count`` keys lie, or a few more."""
+    some = keys[::_EVERY]
+    at = -(-count // _EVERY) + _SPARE
+    return float(np.partition(some, at)[at]) if at < len(some) else np.inf
+
+
+def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
+    r, p = len(state.seeds), state.candidates[0].shape[1]
+    return {"picks": Field((r, state.n_picks), "top", top_dtype(p))}
+
+
+def _round_block(
+    rows: RowBlock, state: CandidateRound, before: Partial, carry: list[_Carry] | None
+) -> tuple[Partial, list[_Carry]]:
+    picks, kept = before["picks"].copy(), []
+    for r in range(len(state.seeds)):
+        race = _Race(rows, state, r, None if carry is None else carry[r])
+        front, keys = race.run(picks["key"][r])
+        found = pick_rows(rows, keys, min(len(front), state.n_picks), front)
+        if len(found):
+            picks[r] = TOP.combine(picks[r], found)
+        kept.append(race.carry)
+    return {"picks": picks}, kept
+
+
+def _round_finalize(partial: Partial, state: CandidateRound) -> Array:
+    return partial["picks"]
+
+
+#: Rows drawn by ``w D^2``: records of shape (r, n_picks) in order of their draw, ``row == -1``
+#: where mass ran out.
+CANDIDATES = Reduction(
+    "candidates", _round_fields, _round_block, _round_finalize, carries=True, sequential=True
+)
+
+
+@dataclass(frozen=True)
+class Attraction:
+    """Ask for the weight of the rows nearest to each candidate (m_r, p) of each restart.
+
+    With a `rate` a row of weight w is looked at with probability ``min(1, rate w)`` and stands for
+    those that are not: sums are right in expectation.  A power of two, so that sums of equal
+    weights are exact.
+    """
+
+    candidates: tuple[Floats, ...]
+    seeds: tuple[int, ...]
+    rate: float | None = None
+    shift: Floats | None = None
+    missing: bool = False
+
+
+def _attraction_fields(state: Attraction) -> Mapping[str, Field]:
+    most = max(len(c) for c in state.candidates)
+    return {"mass": Field((2, len(state.seeds), most))}
+
+
+def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
+    partial = {name: field.identity() for name, field in _attraction_fields(state).items()}
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    share = (weight > 0).astype(np.float64)
+    if state.rate is not None:
+        share = np.minimum(share, state.rate * weight)
+    most = partial["mass"].shape[-1]
+    for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
+        taken = share > 0
+        if state.rate is not None:
+            taken &= rows.uniforms(seed, _WEIGHING) <= share
+        mass, owner = np.zeros(len(share)), np.zeros(len(share), dtype=np.int32)
+        mass[taken] = weight[taken] / share[taken]
+        few, missing = rows.x[taken], state.missing
+        owner[taken] = nearest(few, candidates, shift=state.shift, missing=missing)[0]
+        # Rows that observe nothing are nowhere, and attracted by none.
+        mass[owner < 0], owner[owner < 0] = 0.0, 0
+        partial["mass"][:, r] = sum_terms(
+            np.bincount(owner[s], weights=mass[s], minlength=most).astype(np.float64)
+            for s in rows.slices()
+        )
+    return partial
+
+
+def _attraction_finalize(partial: Partial, state: Attraction) -> list[Floats]:
+    return [partial["mass"][0, r, : len(c)] for r, c in enumerate(state.candidates)]
+
+
+#: Weight that each candidate of each restart attracts: a list of arrays of shape (m_r,).
+ATTRACTED = Reduction("attracted", _attraction_fields, _attraction_block, _attraction_finalize)
+
+
+#: Bytes that a row keeps between the passes.
+FARTHEST_FIRST_BYTES = 8
+
+
+@dataclass(frozen=True)
+class FarthestFirst:
+    """Ask for the row farthest from all points (m, p), in the order of their choice.
+
+    Rows are measured against the newest, as far as they know the distance to the others.
+    """
+
+    points: Floats
+    shift: Floats | None = None
+    missing: bool = False
+
+
+def _farthest_fields(state: FarthestFirst) -> Mapping[str, Field]:
+    return {"row": Field((1,), "top", top_dtype(state.points.shape[1]))}
+
+
+class _Farthest(NamedTuple):
+    """Squared distance of each row to the nearest of the first ``seen`` points."""
+
+    distance: Floats
+    seen: int
+
+
+def _farthest_block(
+    rows: RowBlock, state: FarthestFirst, carry: _Farthest | None
+) -> tuple[Partial, _Farthest]:
+    seen = 0 if carry is None else carry.seen
+    distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
+    if seen < len(state.points):
+        unseen, missing = state.points[seen:], state.missing
+        found = nearest(rows.x, unseen, shift=state.shift, missing=missing)[1]
+        distances = np.minimum(distances, found)
+    # A row on a chosen point cannot be chosen; a row of weight 0 is absent.
+    usable = distances > 0
+    if rows.weight is not None:
+        usable &= rows.weight > 0
+    keys = np.where(usable, -distances, np.inf)
+    return {"row": pick_rows(rows, keys, 1)}, _Farthest(distances, len(state.points))
+
+
+def _farthest_finalize(partial: Partial, state: FarthestFirst) -> Array:
+    found = partial["row"]
+    return found[found["row"] >= 0]
+
+
+#: The row farthest from its nearest point, as one record (ties by row number), or none.
+FARTHEST_FIRST = Reduction(
+    "farthest-first", _farthest_fields, _farthest_block, _farthest_finalize, carries=True
+)

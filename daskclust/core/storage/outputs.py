@@ -1,0 +1,362 @@
+"""Outputs: refused before anything is computed, whole or absent, marked as ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+
+from daskclust.core.storage.atomic_write import new_place, remove_stale, reserved
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.stored_array import stored_chunks
+from daskclust.core.storage.stores import (
+    INCOMPLETE,
+    at_url,
+    check_protocol,
+    forget_listings,
+    holds_version_2,
+    local_path,
+    opening_errors,
+)
+from daskclust.exceptions import StoreError
+
+#: Attribute of an output that holds the job that has written it.
+JOB = "daskclust_job"
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """Return JSON that every reader takes: no NaN, and infinities in words, as in Zarr.
+
+    >>> json_text({"nodata": [float("nan"), 1.5, float("-inf")]})
+    '{"nodata": [null, 1.5, "-Infinity"]}'
+    """
+    return json.dumps(finite(value), allow_nan=False, **how)
+
+
+def finite(value: Any) -> Any:
+    """Return attributes, or other values, as :func:`json_text` writes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return [*map(finite, value)] if isinstance(value, list | tuple) else value
+
+
+class Written(NamedTuple):
+    """The record that an output holds of itself; `members` are names in it, empty for a file."""
+
+    kind: str
+    attributes: Mapping[str, Any] = {}
+    members: Collection[str] = ()
+
+    @property
+    def job(self) -> dict[str, Any]:
+        found = self.attributes.get(JOB)
+        return found if isinstance(found, dict) else {}
+
+
+class Output:
+    """A place that is written whole or not at all; outputs of others are never replaced.
+
+    With `overwrite`, an output of daskclust of the same kind, such as ``"label map"``, is.
+    """
+
+    #: Whether a folder without anything in it may be replaced.
+    takes_empty = False
+
+    def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
+        self.place, self.kind, self.overwrite = place, kind, overwrite
+        #: On this machine; None elsewhere.
+        self.path: Path | None = local_path(place)
+
+    def check_place(self) -> None:
+        """Raise where such an output cannot be written to this place, whatever lies there."""
+        check_protocol(self.place)
+
+    def exists(self) -> bool:
+        return self.path is not None and self.path.exists()
+
+    def written(self) -> Written | None:
+        """Return what the output there says of itself; None for anything else."""
+        raise NotImplementedError
+
+    def names(self) -> set[str]:
+        if self.path is None or not self.path.is_dir():
+            return set()
+        return {item.name for item in self.path.iterdir()}
+
+    def is_of(self, job: str) -> bool:
+        """Whether what lies there was written by the job of some mark."""
+        found = self.written()
+        return found is not None and found.job.get("mark") == job
+
+    def problem(self) -> str | None:
+        """Say why what lies there must not be replaced; None where it may."""
+        names = self.names()
+        if not names and self.takes_empty and self.path is not None and self.path.is_dir():
+            return None
+        found = self.written()
+        if found is None:
+            held = f" (it holds {min(names)!r})" if names else ""
+            return f"was not written by daskclust{held}"
+        if found.kind != self.kind:
+            return f"is a {found.kind}"
+        added = sorted(names.difference(found.members))
+        return f"also holds {added[0]!r}, which daskclust did not write" if added else None
+
+    def check(self) -> None:
+        self.check_place()
+        self.check_content()
+
+    def check_content(self) -> None:
+        if not self.exists():
+            return
+        if not self.overwrite:
+            raise exists_already(self.place)
+        problem = self.problem()
+        if problem is not None:
+            raise FileExistsError(
+                f"{redact(self.place)!r} {problem}; overwrite replaces a {self.kind} written by "
+                "daskclust only. Choose another name, or remove it yourself."
+            )
+
+    def check_now(self) -> None:
+        """Check before anything is written, and before it gets its name."""
+        self.check()
+
+    @contextmanager
+    def new(self) -> Iterator[Path]:
+        """Yield a :func:`new_place`; a folder must be made by the caller."""
+        self.check_now()
+        assert self.path is not None
+        # Two writers would leave parts of both: a map has its classes beside it.
+        with reserved([self.path], again=True):
+            # Checked again: writing may have taken hours.
+            with new_place(self.path, check=self.check_now) as partial:
+                yield partial
+            remove_stale(self.path)
+
+
+def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
+    """Keep local places for this process: the second of two commands would learn it at its end."""
+    paths = (local_path(place) for place in places if place is not None)
+    return reserved([path for path in paths if path is not None])
+
+
+def exists_already(place: Any) -> FileExistsError:
+    return FileExistsError(
+        f"{redact(place)!r} exists already; choose another name or pass overwrite=True "
+        "(--overwrite)."
+    )
+
+
+#: Attribute of every group that daskclust writes: its kind and the names inside.
+_WRITTEN = "daskclust_written"
+#: Endings of files that are not Zarr stores.
+_FOREIGN = frozenset(
+    ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
+    ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()
+)
+#: Files of a group itself, in versions 3 and 2.
+_METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
+
+
+class Group(Output):
+    takes_empty = True
+
+    def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
+        super().__init__(place, kind, overwrite=overwrite)
+        if (
+            isinstance(place, zarr.storage.LocalStore)
+            and type(place) is not zarr.storage.LocalStore
+        ):
+            # A subclass may do more than write files: it stays what it is.
+            self.path = None
+
+    def check_place(self) -> None:
+        """Refuse ``.zip`` files, which several tasks cannot write at once, and names of files."""
+        super().check_place()
+        path, shown = self.path, redact(self.place)
+        if path is None:
+            return
+        if path.suffix.lower() in _FOREIGN and not path.exists():
+            tif = " or a GeoTIFF (.tif)" if "map" in self.kind else ""
+            raise ValueError(
+                f"{shown!r} ends like a file of another format; a {self.kind} is written as a "
+                f"Zarr store, which is a folder (for example .zarr){tif}. Choose another name."
+            )
+        if path.suffix.lower() == ".zip":
+            raise ValueError(
+                f"{shown!r}: a zip store cannot be written by several tasks at once. "
+                "Write a folder (for example .zarr) and zip it afterwards."
+            )
+
+    def check_content(self) -> None:
+        """Check what lies there; an incomplete group may always be replaced."""
+        # A group of version 2 has two files: one of them alone is where a crash was.
+        is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
+        if not is_part and INCOMPLETE not in self._attributes():
+            super().check_content()
+
+    def exists(self) -> bool:
+        return super().exists() if self.path is not None else bool(self.names())
+
+    def names(self) -> set[str]:
+        if self.path is not None:
+            return super().names()
+        return set(sync(_names(*resolve(self.place))))
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes of the group that lies there; none of anything else."""
+        try:
+            store, inner = resolve(self.place) if self.path is None else (str(self.path), "")
+            group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
+            return group.attrs.asdict()
+        except Exception:  # whatever it is, it is not ours
+            return {}
+
+    def written(self) -> Written | None:
+        attributes = self._attributes()
+        mark = None if INCOMPLETE in attributes else attributes.get(_WRITTEN)
+        if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
+            return None
+        return Written(str(mark.get("kind")), attributes, (*_METADATA, *mark["members"]))
+
+
+async def _names(store: Store, inner: str) -> list[str]:
+    forget_listings(store)
+    return sorted([name.rstrip("/") async for name in store.list_dir(inner)])
+
+
+def resolve(target: Any) -> tuple[Store, str]:
+    """Return the store, and the path inside it, that a target which is no folder means."""
+    if isinstance(target, Store):
+        return target, ""
+    if isinstance(target, zarr.storage.StorePath):
+        return target.store, target.path
+    if isinstance(target, dict):
+        return zarr.storage.MemoryStore(target), ""
+    if isinstance(target, str):
+        with opening_errors(target):
+            return at_url(target), ""
+    raise TypeError(
+        f"store is a {type(target).__name__}; a new group needs a path, a URL or a zarr store."
+    )
+
+
+@contextmanager
+def new_group(
+    target: Any,
+    *,
+    kind: str,
+    overwrite: bool = False,
+    consolidated: bool = False,
+    zarr_format: Literal[2, 3] = 3,
+) -> Iterator[zarr.Group]:
+    """Create a Zarr group that is whole or absent.
+
+    A local group is a :func:`new_place`. Other stores cannot rename. There an attribute marks the
+    group as incomplete until the end, and :func:`~daskclust.core.storage.stores.open_store` refuses
+    such a group. An exception removes it. After a crash the next writer replaces it, without
+    `overwrite`. Two writers of one place at the same time are not supported: their chunks may mix.
+    A store that can hold only version 3 of Zarr gets version 3, and keeps metadata in its own way.
+    """
+    output = Group(target, kind, overwrite=overwrite)
+    if output.path is None:
+        output.check()
+        store, inner = resolve(target)
+        if zarr_format == 2 and not holds_version_2(store, inner):
+            zarr_format, consolidated = 3, False
+        with _marked_group(
+            store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
+        ) as group:
+            yield group
+        return
+    with output.new() as partial:
+        group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
+        yield group
+        _sign(group, kind)
+        if consolidated:
+            _consolidate(group.store, group.path, zarr_format)
+
+
+@contextmanager
+def _marked_group(
+    store: Store, inner: str, *, kind: str, consolidated: bool, zarr_format: Literal[2, 3]
+) -> Iterator[zarr.Group]:
+    try:
+        _remove_all(store, inner)
+        group = zarr.create_group(
+            store, path=inner, zarr_format=zarr_format, attributes={INCOMPLETE: True}
+        )
+        yield group
+        _sign(group, kind)
+        del group.attrs[INCOMPLETE]
+        if consolidated:
+            _consolidate(store, inner, zarr_format)
+    except BaseException:
+        _remove_all(store, inner)
+        raise
+
+
+def _remove_all(store: Store, inner: str) -> None:
+    """Remove a group; what a crash leaves of it is marked as incomplete."""
+    names = sync(_names(store, inner))
+    if ".zmetadata" in names:
+        # This copy of the attributes would hide the mark.
+        sync(store.delete(f"{inner}/.zmetadata".lstrip("/")))
+    if not {"zarr.json", ".zgroup"}.isdisjoint(names):
+        group = zarr.open_group(store, path=inner, mode="r+", use_consolidated=False)
+        group.attrs[INCOMPLETE] = True
+    names = sync(_names(store, inner))
+    for name in names:
+        if name not in _METADATA:
+            sync(store.delete_dir(f"{inner}/{name}".lstrip("/")))
+    for name in _METADATA:
+        if name in names:
+            sync(store.delete(f"{inner}/{name}".lstrip("/")))
+
+
+def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
+    with warnings.catch_warnings():
+        # Version 3 of Zarr leaves it to implementations; those who do not know it ignore it.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(store, path=inner, zarr_format=zarr_format)
+
+
+def _sign(group: zarr.Group, kind: str) -> None:
+    names = sync(_names(group.store, group.path))
+    members = [name for name in names if name not in _METADATA]
+    group.attrs[_WRITTEN] = {"kind": kind, "members": members}
+
+
+def check_written(array: zarr.Array) -> None:
+    """Raise where chunks that tasks wrote, empty ones included, are not in the store; lists it."""
+    forget_listings(array.store)
+    written = array.nchunks_initialized
+    if written == array.nchunks:
+        return
+    raise StoreError(
+        f"{array.nchunks - written} of {array.nchunks} blocks written by workers are not in "
+        f"{redact(array.store)!r}{_examples(array)}. Every worker must reach the same store "
+        "under the same path; a store in memory reaches threads of this process only. The "
+        "unfinished output was removed."
+    )
+
+
+def _examples(array: zarr.Array) -> str:
+    stored = stored_chunks(array)
+    if stored is None or stored.all():
+        return ""
+    places = zip(*np.unravel_index(np.flatnonzero(~stored)[:3], array.cdata_shape), strict=True)
+    names = (array.metadata.encode_chunk_key(tuple(map(int, place))) for place in places)
+    return f" (such as {', '.join(names)})"

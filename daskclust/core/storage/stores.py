@@ -1,0 +1,294 @@
+"""Zarr stores: opening them, and what attributes say about values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import os
+import re
+import struct
+import zlib
+from collections.abc import (
+    Callable,
+    Iterator,
+    Sequence,
+)
+from contextlib import contextmanager
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlparse
+from zipfile import BadZipFile
+
+import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
+
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.retry import Retries, persistently
+from daskclust.core.storage.stored_array import StoredArray
+
+T = TypeVar("T")
+
+#: Stores of this machine, which fail for good where they fail.
+_AT_HAND = (LocalStore, MemoryStore, ZipStore)
+
+
+def forget_listings(store: Store) -> None:
+    """Let a file system list again: other processes may have written since."""
+    if isinstance(store, FsspecStore):
+        store.fs.invalidate_cache()
+
+
+def holds_version_2(store: Store, inner: str) -> bool:
+    """Whether a store can hold version 2 of Zarr: icechunk has 3 alone, and no other objects."""
+    try:
+        sync(store.exists(f"{inner}/.zgroup".lstrip("/")))
+    except KeyError:
+        return False
+    return True
+
+
+# Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
+INCOMPLETE = "daskclust:incomplete"
+#: Protocols of fsspec by which no store is written.
+_READ_ONLY = frozenset({"http", "https"})
+_NEEDS = (
+    "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
+    "https://."
+)
+_PLAIN_STORES = (*_AT_HAND, FsspecStore)
+
+
+def local_path(store: object) -> Path | None:
+    if isinstance(store, zarr.storage.LocalStore):
+        return Path(store.root).absolute()
+    if isinstance(store, os.PathLike):
+        return Path(os.fspath(store)).absolute()
+    if not isinstance(store, str):
+        return None
+    if store.startswith("file://"):
+        return Path(unquote(urlparse(store).path)).absolute()
+    return None if "://" in store or "::" in store else Path(store).absolute()
+
+
+def check_protocol(place: object) -> None:
+    """Refuse a place that can only be read, before anything is computed for it.
+
+    >>> check_protocol("s3://bucket/map.zarr")
+    >>> check_protocol("https://host/map.zarr")
+    Traceback (most recent call last):
+    ValueError: 'https://host/map.zarr' is at a web server, which is only read from. Write ...
+    """
+    if isinstance(place, zarr.storage.StorePath):
+        place = place.store
+    if isinstance(place, str):
+        # Protocols may be chained, as in simplecache::https://...
+        protocols = {link.partition("://")[0] for link in place.split("::") if "://" in link}
+    else:
+        found = getattr(getattr(place, "fs", None), "protocol", ())
+        protocols = {found} if isinstance(found, str) else set(found)
+    if _READ_ONLY.intersection(map(str.lower, protocols)):
+        raise ValueError(
+            f"{redact(place)!r} is at a web server, which is only read from. Write to a local path "
+            "or an object store (such as s3://), and upload it if need be."
+        )
+
+
+def open_store(store: Any) -> zarr.Group | zarr.Array:
+    """Open `store` for reading: local paths become absolute, for workers in another directory.
+
+    A group that was left unfinished by a writer that stopped is refused.
+    """
+    if isinstance(store, zarr.Group | zarr.Array):
+        node: zarr.Group | zarr.Array = store
+    elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
+        # A store of the user's own class: its additions to reading files must not be lost.
+        node = _open(store, "r" if store.read_only else "r+")
+    else:
+        path = local_path(store)
+        if path is not None and not path.exists():
+            raise FileNotFoundError(
+                f"There is no Zarr store at {str(path)!r}; give the path of an existing one."
+            )
+        target: Any = store if path is None else str(path)
+        if path is not None and path.is_file():
+            if path.suffix.lower() != ".zip":
+                raise FileNotFoundError(
+                    f"{str(path)!r} is a file of no known kind; expected a Zarr store (a folder or "
+                    "a .zip file), an image file, or an array in a .npy file."
+                )
+            target = zarr.storage.ZipStore(path, mode="r")
+        with opening_errors(store):
+            if path is None and isinstance(store, str):
+                target = at_url(store, read_only=True)
+            node = _open(target, "r")
+    with opening_errors(store):
+        _check_attributes(node)
+    if node.attrs.get(INCOMPLETE):
+        raise ValueError(
+            f"{redact(store)!r} is incomplete: its writer is still running or was stopped. Wait "
+            "for the writer, or write it again."
+        )
+    return node
+
+
+def _open(target: Any, mode: Any) -> zarr.Group | zarr.Array:
+    name = str(target.root) if isinstance(target, LocalStore) else redact(target)
+    return _read(lambda: zarr.open(target, mode=mode), repr(name))
+
+
+def _read(call: Callable[[], T], name: str) -> T:
+    """Read metadata persistently."""
+    return persistently(call, lambda: f"The metadata of {name}", Retries.configured())
+
+
+def at_url(url: str, *, read_only: bool = False) -> FsspecStore:
+    """Return the store at a URL; a web server that does not answer in time is an error."""
+    return FsspecStore.from_url(url, storage_options=url_options(url), read_only=read_only)
+
+
+def url_options(place: str) -> dict[str, Any]:
+    """Return the options by which fsspec gives up HTTP servers that do not answer."""
+    protocols = {"http", "https"}.intersection(re.split("::|://", place))
+    if not protocols:
+        return {}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:
+        # Told where the URL is opened.
+        return {}
+    limit = ClientTimeout(total=Retries.configured().timeout)
+    return {protocol: {"client_kwargs": {"timeout": limit}} for protocol in protocols}
+
+
+@contextmanager
+def opening_errors(store: Any) -> Iterator[None]:
+    """Let errors of opening a store say which one, and what to do; never its credentials."""
+    try:
+        yield
+    except FileNotFoundError as error:  # zarr's message names neither what nor where
+        raise FileNotFoundError(
+            f"{redact(store)!r} holds neither a Zarr group nor a Zarr array at its top; "
+            "give the folder that contains zarr.json, .zgroup or .zarray."
+        ) from error
+    except BadZipFile as error:
+        raise ValueError(
+            f"{redact(store)!r} is no whole zip file: {redact(error)}. Copy or download it again."
+        ) from error
+    except (ImportError, ValueError) as error:
+        is_local, is_import = local_path(store) is not None, isinstance(error, ImportError)
+        if is_local and is_import:
+            raise
+        if is_local or isinstance(error, JSONDecodeError):
+            raise _damaged(store, error) from error
+        kind = ImportError if is_import else ValueError
+        raise kind(f"{redact(store)!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
+    except (
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        AssertionError,
+        MemoryError,
+        # Of recursion, of what zip files are not known to do, and of codecs.
+        RuntimeError,
+        EOFError,
+        struct.error,
+        zlib.error,
+    ) as error:
+        raise _damaged(store, error) from error
+
+
+def _damaged(store: Any, error: Exception) -> ValueError:
+    return ValueError(
+        f"{redact(store)!r} cannot be opened: its metadata are damaged, or of a format that this "
+        f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
+    )
+
+
+def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
+    """Open all arrays of a group; damaged metadata are an error that names the store."""
+    with opening_errors(group.store):
+        found = _read(lambda: dict(group.arrays()), repr(redact(group.store)))
+        for array in found.values():
+            _check_attributes(array)
+        return found
+
+
+def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
+    """Open one array of a group, or return None; errors are those of :func:`arrays_of`."""
+    with opening_errors(group.store):
+        found = _read(lambda: group.get(name), repr(redact(group.store)))
+        if not isinstance(found, zarr.Array):
+            return None
+        _check_attributes(found)
+        return found
+
+
+def _check_attributes(node: zarr.Group | zarr.Array) -> None:
+    """Refuse attributes of an array that are no JSON object: zarr looks at those of groups only."""
+    found: object = node.metadata.attributes
+    if not isinstance(found, dict):
+        raise TypeError(f"the attributes of {node.path!r} are a {type(found).__name__}")
+
+
+def stamp(files: StoredArray | Sequence[Path]) -> str | None:
+    """Return a digest of names, sizes and times of local files, as of those that hold an array.
+
+    None without any.  The cost is one look at each file, about 100 000 a second.
+    """
+    if isinstance(files, StoredArray):
+        store = files.store
+        if isinstance(store, zarr.storage.LocalStore):
+            walked = os.walk(Path(store.root) / files.path)
+            files = sorted(Path(top) / name for top, _, names in walked for name in names)
+        else:
+            files = [Path(store.path)] if isinstance(store, zarr.storage.ZipStore) else []
+    if not files:
+        return None
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            found = file.stat()
+        except FileNotFoundError:  # gone since it was listed: that is a change, too
+            continue
+        digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
+    """Encode a ``_FillValue`` attribute as xarray does in Zarr v3: floats, as JSON has no NaN."""
+    if dtype.kind == "f":
+        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
+    return int(value)
+
+
+def decode_fill_value(value: Any, dtype: np.dtype[Any] | None = None) -> float | int:
+    """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray).
+
+    A negative one of an unsigned `dtype` is read as NetCDF means it: by its bits.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    found = value if isinstance(value, bool | int | float) else None
+    if isinstance(value, str):
+        try:
+            found = float(value)
+        except ValueError:
+            with contextlib.suppress(binascii.Error, struct.error):
+                found = float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
+    if found is None:
+        raise ValueError(
+            f"The nodata attribute {value!r} is neither a number, nor 'NaN', nor a base64-encoded "
+            "float; pass nodata= with the value, or nodata=None."
+        )
+    bits = 8 * dtype.itemsize if dtype is not None and dtype.kind == "u" else 0
+    is_signed = bits and -(2.0 ** (bits - 1)) <= found < 0 and found == int(found)
+    return int(found) + 2**bits if is_signed else found

@@ -1,0 +1,512 @@
+"""Agglomerative clustering of data of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust.config import check_choice
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.constraints import check_pairs
+from daskclust.core.estimator.fit_loop import OpenData, fit
+from daskclust.core.estimator.transforms import EUCLIDEAN, Metric, UnitSphere, Whitened
+from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer, check_real
+from daskclust.core.kernels.linkage import Linkage, adjacency, cut_tree, link, link_adjacent
+from daskclust.core.persistence.mixin import check_count
+from daskclust.core.persistence.schema import Array as Stored
+from daskclust.core.persistence.schema import Entry
+from daskclust.core.reduction.connectivity import Connectivity
+from daskclust.core.warn import warn
+from daskclust.density.leaves import (
+    Cut,
+    Leaves,
+    LeavesProblem,
+    TreeEstimator,
+    coded,
+    without_metric,
+)
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+
+View = Literal["auto", "raw", "standard", "angle"]
+#: Gini index of cluster weights above which Genie merges the smallest clusters (by its authors).
+_GINI = 0.3
+
+
+class AgglomerativeClustering(TreeEstimator):
+    """Agglomerative clustering of data of any size, on weighted prototypes.
+
+    Rows are summed up by prototypes, each with the number, the mean and the sum of squares of
+    its rows; a tree of these is grown on the client.  Where there are no more rows than
+    prototypes, rows are the leaves, and the tree is SciPy's.
+
+    Parameters
+    ----------
+    n_clusters : int or None, default=2
+        Clusters at which the tree is cut; None with a ``distance_threshold``.
+    linkage : {"ward", "average", "complete", "single", "genie"}, default="ward"
+        Height of a merge.  ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of weights u, v and
+        means a, b, which is that of the rows, given the leaves [1]_.  ``"average"``: mean
+        distance of all pairs of rows, each at its prototype.  ``"complete"``, ``"single"``:
+        largest and least distance of prototypes.  ``"genie"``: least distance, but when sizes of
+        clusters are too unequal, one of the two clusters must have the least weight [3]_.
+    gini_threshold : float, default=0.3
+        Gini index of the weights of clusters above which ``"genie"`` merges the smallest
+        clusters, between 0 and 1.  With 1 it is single linkage.  Other linkages refuse it.
+    distance_threshold : float, default=None
+        Clusters are not merged at this height or above.  Give ``n_clusters=None`` with it.
+    n_prototypes : int, default=2000
+        Leaves of the tree, at most.
+    views : {"auto", "raw", "standard", "angle"}, default="auto"
+        Space in which rows are compared.  ``"auto"`` is ``"raw"``: rows as they are, so that
+        heights are SciPy's.  ``"standard"``: features by their standard deviation.
+        ``"angle"``: rows of length 1.
+    connectivity : {"adjacent"}, sparse matrix or array-like of shape (n, n), or None, default=None
+        Pairs of rows whose clusters may merge.  ``"adjacent"``: of a cube, only clusters merge
+        that lie side by side somewhere in the image.  A matrix, as of
+        :func:`sklearn.neighbors.kneighbors_graph`, names them by its nonzero elements; it
+        requires that rows are the leaves.  The matrix is made symmetric.  As in scikit-learn,
+        distances of clusters other than Ward's are over connected pairs of rows alone.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
+        Rows of a cube are numbered block by block, so that blocks of another width are other
+        rows: where there are more of them than prototypes, trees then differ, as by a seed.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    linkage_ : ndarray of shape (m - 1, 4), float64
+        The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
+        Merges that ``cannot_link`` or the image forbids come last, at infinity.  With
+        ``connectivity`` and ``"genie"`` a height is the largest so far.
+    children_ : ndarray of shape (m - 1, 2), int64
+        The two clusters of each merge.  Numbers below m are leaves; m + i is the result of
+        merge i.
+    leaf_weights_ : ndarray of shape (m,), float64
+        Weight of the rows of each leaf.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row: that of its nearest leaf; 0 is the heaviest.  Lazy, and chunked
+        like X, for Dask input.
+    n_clusters_ : int
+        Clusters at the cut.
+    n_leaves_ : int
+        Leaves of the tree, m.
+    n_iter_ : int
+        Passes that moved the prototypes: 5, or 0 where rows are the leaves.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        One record a pass, with ``objective`` (inertia of the prototypes).
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X (naming the first), fewer rows or prototypes than clusters,
+        a matrix ``connectivity`` of another shape or of more rows than ``n_prototypes``, and
+        parameters out of range.
+    ConstraintError
+        For pairs that cannot be used, and where they allow no fewer clusters than
+        ``n_clusters``.
+    CheckpointError
+        If the checkpoint is damaged or belongs to other data or parameters.
+
+    Warns
+    -----
+    ConstraintWarning
+        If there are fewer leaves than clusters, or if a matrix ``connectivity`` has several
+        connected components.  The nearest rows of each two components are then connected.
+    ConvergenceWarning
+        If clusters have to part rows in one place.
+
+    See Also
+    --------
+    KMeans : Faster, where the number of clusters is known and they are round.
+    HDBSCAN : Clusters of any shape, with noise.
+
+    Notes
+    -----
+    *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
+    them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
+    m leaves take O(m^2 p) time (0.1 s for 2000 of 8 features) and ``2 m^2`` bytes (a float64 for
+    half of the pairs), O(m p) for single linkage and genie without constraints; with
+    ``connectivity``, 16 bytes for each two leaves that are adjacent, before; never anything of
+    length n.
+
+    Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
+    10 000 rows need some thousand prototypes; 500 are too few.
+
+    References
+    ----------
+    .. [1] Ward, J. (1963). Hierarchical grouping to optimize an objective function. Journal
+       of the American Statistical Association 58.
+    .. [2] Muellner, D. (2011). Modern hierarchical, agglomerative clustering algorithms.
+       arXiv:1109.2378.
+    .. [3] Gagolewski, M., Bartoszuk, M., Cena, A. (2016). Genie: a new, fast, and
+       outlier-resistant hierarchical clustering algorithm. Information Sciences 363.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0]])
+    >>> model = daskclust.AgglomerativeClustering(3).fit(X)
+    >>> model.labels_
+    array([0, 0, 1, 1, 2], dtype=int32)
+    >>> model.cut(2).labels_
+    array([0, 0, 0, 0, 1], dtype=int32)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "linkage_": Stored("n four", finite=False, low=0.0, optional=True),
+        "_codes": Stored("m", kind="i", low=0, below="m"),
+    }
+    _n_lloyd = 5
+
+    @without_metric
+    def __init__(
+        self,
+        n_clusters: int | None = 2,
+        *,
+        linkage: Linkage = "ward",
+        gini_threshold: float = _GINI,
+        distance_threshold: float | None = None,
+        n_prototypes: int = 2000,
+        views: View = "auto",
+        connectivity: Any = None,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.linkage: Any = linkage
+        self.gini_threshold = gini_threshold
+        self.distance_threshold = distance_threshold
+        self.n_prototypes = n_prototypes
+        self.views: Any = views
+        self.connectivity = connectivity
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice(self.linkage, "linkage", get_args(Linkage))
+        check_choice(self.views, "views", get_args(View))
+        check_real(self.gini_threshold, "gini_threshold", 0.0, boundaries="both", maximum=1.0)
+        if self.linkage != "genie" and self.gini_threshold != _GINI:
+            raise ValueError(
+                f"gini_threshold={self.gini_threshold!r} requires linkage='genie', got "
+                f"linkage={self.linkage!r}. Leave gini_threshold out, or change linkage."
+            )
+        if isinstance(self.connectivity, str):
+            check_choice(self.connectivity, "connectivity", ("adjacent",))
+        elif callable(self.connectivity):
+            raise ValueError(
+                f"connectivity={self.connectivity!r} must be a matrix, 'adjacent' or None. Call "
+                "the function, and give the matrix that it returns."
+            )
+        _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
+        if self.n_clusters is not None:
+            self._check_n_clusters(self.n_clusters)
+
+    def fit(
+        self, X: Any, y: Any = None, *, cannot_link: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Grow the tree, and cut it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+            Rows to cluster.
+        y : ignored
+        cannot_link : array-like of shape (c, 2), int, optional
+            Pairs of row numbers that no cluster holds both of; the rows are leaves of their own.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return fit(self, X, sample_weight, cannot_link=cannot_link)
+
+    def _read(self, data: Data, cannot_link: Any = None) -> Ints:
+        check_enough_rows(data, self.n_clusters or 0)
+        if data.n_rows < 2:
+            raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
+        if isinstance(self.connectivity, str) and data.cube is None:
+            raise ValueError(
+                f"connectivity={self.connectivity!r} asks which pixels lie side by side; X is no "
+                "cube. Use daskclust.open_cube, or connectivity=None."
+            )
+        if self._connects_rows:
+            n, shape = int(data.n_rows), np.shape(self.connectivity)
+            if shape != (n, n):
+                raise ValueError(
+                    f"connectivity has shape {shape}; expected {n, n}: a row and a column for "
+                    "each row of X."
+                )
+            if n > self.n_prototypes:
+                raise ValueError(
+                    f"connectivity is a matrix of {n} rows; expected at most n_prototypes="
+                    f"{self.n_prototypes} rows, so that rows are the leaves of the tree. Raise "
+                    f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or give fewer rows."
+                )
+        return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
+
+    def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
+        own = np.unique(read).astype(np.int64)
+        if data.weight is not None and len(own):
+            own = own[data.rows.take(own)[1] > 0.0]  # a row that is absent is no leaf
+        if data.rows.n_rows > self.n_prototypes < len(own):
+            raise ConstraintError(
+                f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "
+                f"n_prototypes={self.n_prototypes}. Raise n_prototypes, or give fewer pairs."
+            )
+        return self._find_leaves(data, self._space(data), own, read, cannot_link=read.tolist())
+
+    @property
+    def _depends_on_units(self) -> bool:
+        return self.views != "standard"
+
+    def _space(self, data: OpenData) -> Metric:
+        if self.views == "angle":
+            return UnitSphere()
+        if self.views != "standard":
+            return EUCLIDEAN
+        deviation = np.sqrt(data.survey.variance)
+        keep = deviation > 0
+        if not keep.any():
+            return EUCLIDEAN
+        scale = np.diag(deviation)[:, keep]
+        return Whitened(
+            data.survey.mean, np.diag(1.0 / np.where(keep, deviation, 1.0))[:, keep], scale.T
+        )
+
+    def _finish(
+        self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
+    ) -> None:
+        leaves, own = problem.leaves(state), problem.rows_of_leaves(state)
+        self._keep(problem, leaves, history)
+        pairs = _between_leaves(problem.read, own)
+        grow = link
+        if self._connects_rows:
+            beside = adjacency(_complete(self.connectivity, own[0], leaves.centers), len(own[0]))
+            grow = partial(link_adjacent, beside=beside, by_edges=True)
+        elif self.connectivity is not None:
+            grow = partial(link_adjacent, beside=self._beside(data, leaves, own))
+        self.linkage_ = grow(
+            leaves.centers,
+            leaves.weights,
+            self.linkage,
+            cannot_link=pairs,
+            gini_threshold=float(self.gini_threshold),
+        )
+        self._map_leaves(data, problem, own)
+        self._set_cut(self.n_clusters, self.distance_threshold)
+
+    def _check_sizes(self) -> None:
+        m, tree = self.n_leaves_, self.linkage_
+        if tree.shape != (m - 1, 4) or np.isnan(tree).any():
+            raise ValueError(
+                f"linkage_ has shape {tree.shape}; expected ({m - 1}, 4) of numbers for {m} leaves."
+            )
+        merged = tree[:, :2].ravel()
+        there = np.repeat(m + np.arange(m - 1), 2) > merged
+        if not (there & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
+            raise ValueError("linkage_ is no tree: it merges what is not there, or twice.")
+        check_count(self, "n_clusters_", len(np.unique(self._codes)))
+        if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
+            check_count(self, "n_clusters", self.n_clusters_)
+
+    def _beside(self, data: OpenData, leaves: Leaves, own: tuple[Ints, Ints]) -> Array:
+        ask = Connectivity((self._metric,), (leaves.centers,), 1, own=own)
+        _, (found,) = data.cube.count_neighbors(ask, data.weight)
+        return adjacency(found.keys, len(leaves.centers))
+
+    @property
+    def _connects_rows(self) -> bool:
+        return self.connectivity is not None and not isinstance(self.connectivity, str)
+
+    @property
+    def children_(self) -> Ints:
+        """The two clusters of each merge."""
+        return self.linkage_[:, :2].astype(np.int64)
+
+    @property
+    def n_leaves_(self) -> int:
+        """Leaves of the tree."""
+        return len(self.leaf_weights_)
+
+    def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
+        """Cut the tree, and set what follows from it."""
+        heights = self.linkage_[:, 2]
+        least = 1 + int(np.isinf(heights).sum())
+        if height is not None:
+            wanted = 1 + int((heights >= height).sum())
+        else:
+            wanted = int(n_clusters or 0)
+            if wanted < least:
+                raise ConstraintError(
+                    f"n_clusters={wanted}, but cannot_link and connectivity allow no fewer than "
+                    f"{least} clusters. Ask for {least} or more, or drop constraints."
+                )
+            wanted = self._count_cut(wanted, 1 + int((heights > 0.0).sum()))
+        self.n_clusters_ = wanted
+        self._codes = cut_tree(self.linkage_, self.leaf_weights_, wanted)
+        self._label_rows(self._codes)
+
+    def cut(self, n_clusters: int | None = None, height: float | None = None) -> Self:
+        """Cut the tree elsewhere, without a new fit.
+
+        Parameters
+        ----------
+        n_clusters : int, optional
+        height : float, optional
+            Clusters are not merged at this height or above.  Give one of the two.
+
+        Returns
+        -------
+        AgglomerativeClustering
+            A fitted copy.
+
+        Raises
+        ------
+        ValueError
+            For both or none of the arguments, and more clusters than leaves.
+        """
+        check_is_fitted(self)
+        _check_cut(n_clusters, height, "height")
+        if n_clusters is not None:
+            self._check_n_leaves(n_clusters)
+        copy = self._copied(n_clusters=n_clusters, distance_threshold=height)
+        copy._set_cut(n_clusters, height)
+        return copy
+
+    def cut_table(self, most: int = 12) -> list[Cut]:
+        """Return what cuts to 2, 3, ... clusters are like; a large step in height is a good cut.
+
+        Parameters
+        ----------
+        most : int, default=12
+            The largest number of clusters.
+
+        Returns
+        -------
+        list of (n_clusters, height, smallest)
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0]])
+        >>> for cut in daskclust.AgglomerativeClustering(3).fit(X).cut_table(3):
+        ...     print(cut.n_clusters, round(cut.height, 1), cut.smallest)
+        2 56.3 1.0
+        3 14.1 1.0
+        """
+        check_is_fitted(self)
+        check_integer(most, "most", 2)
+        heights, weights = self.linkage_[:, 2], self.leaf_weights_
+        least = 2 + int(np.isinf(heights).sum())
+        cuts = []
+        for k in range(least, min(most, self.n_leaves_) + 1):
+            sizes = np.bincount(cut_tree(self.linkage_, weights, k), weights)
+            cuts.append(Cut(k, float(heights[self.n_leaves_ - k]), float(sizes.min())))
+        return cuts
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Show the cuts of a fitted tree below the parameters, in notebooks."""
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in found and hasattr(self, "linkage_"):
+            found["text/html"] += self._cuts_as_html()
+        return found
+
+    def _cuts_as_html(self) -> str:
+        """Return the cuts of the tree as an HTML table, that of the model in bold."""
+        rows = "".join(
+            f"<tr{' style=font-weight:bold' if cut.n_clusters == self.n_clusters_ else ''}>"
+            f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
+            f'<td class="n">{cut.smallest:g}</td></tr>'
+            for cut in self.cut_table(max(12, min(self.n_clusters_ + 2, 40)))
+        )
+        names = ("clusters", "height", "size of the smallest")
+        head = "".join(f'<th class="n">{name}</th>' for name in names)
+        return (
+            "<table style='text-align:right'>"
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _label_of(self) -> Any:
+        return partial(coded, codes=self._codes.astype(np.int32))
+
+    def score_samples(self, X: Any) -> Any:
+        """Minus the distance of each row to its nearest leaf: higher is more normal.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n_samples,), float64
+            Lazy, and chunked like X, for Dask input.
+        """
+        return self._map(self._checked(X), _nearness, np.float64, "score")
+
+
+def _nearness(leaves: Array, distances: Floats) -> Floats:
+    return -np.asarray(distances, np.float64)
+
+
+def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
+    if (n_clusters is None) == (height is None):
+        raise ValueError(
+            f"Exactly one of n_clusters and {name} has to be set, and the other one needs to be "
+            f"None: n_clusters={n_clusters!r}, {name}={height!r}."
+        )
+    if n_clusters is not None:
+        check_integer(n_clusters, "n_clusters", 1)
+        return
+    check_real(height, name, 0.0)
+
+
+def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
+    """Return pairs of rows as pairs of leaves, without rows of weight 0."""
+    rows, leaves = own
+    if not len(pairs) or not len(rows):
+        return np.empty((0, 2), np.int64)
+    places = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
+    there = (rows[places] == pairs).all(axis=1)
+    return leaves[places[there]]
+
+
+def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
+    """Return the keys ``a n + b`` of connected rows, all of them in one component."""
+    n = len(rows)
+    graph = coo_array(coo_array(connectivity).tocsr()[rows][:, rows])
+    a, b = graph.nonzero()
+    count, parts = connected_components(graph, directed=False)
+    if count > 1:
+        warn(
+            f"the number of connected components of the connectivity matrix is {count} > 1. "
+            "Completing it to avoid stopping the tree early.",
+            ConstraintWarning,
+        )
+        order = np.argsort(parts, kind="stable")
+        starts = np.searchsorted(parts[order], np.arange(count))
+        more = [a * n + b]
+        for part in range(count - 1):
+            # The nearest rows of this component and each one after it; all of them if they tie.
+            own, others = order[starts[part] : starts[part + 1]], order[starts[part + 1] :]
+            apart = cdist(points[own], points[others])
+            least = np.minimum.reduceat(apart.min(axis=0), starts[part + 1 :] - starts[part + 1])
+            i, j = np.nonzero(apart == least[parts[others] - part - 1])
+            more.append(own[i] * n + others[j])
+        return np.concatenate(more).astype(np.int64)
+    return (a * n + b).astype(np.int64)

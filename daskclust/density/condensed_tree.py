@@ -1,0 +1,487 @@
+"""HDBSCAN on weighted points: core distances, the density tree, and clusters chosen from it.
+
+A point is a row, or a *data bubble* (Breunig et al. 2001): rows summed up by their number n,
+mean and extent R.  Rows within a bubble are taken to fill a ball evenly, so that the k-th
+nearest of them is ``R (k / n)^(1 / p)`` away.  Points of weight 1 and extent 0 give the clusters
+of Campello, Moulavi and Sander (2013), and those of scikit-learn.
+
+A given number of clusters comes from the longest edges of the minimum spanning tree that leave
+enough weight on both sides, as in Lumbermark (Gagolewski 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.kernels.compiling import compiled
+from daskclust.core.kernels.linkage import number_merges
+
+Method = Literal["eom", "leaf"]
+
+#: One line of a condensed tree: at ``lambda_val`` the child leaves its parent.  Children below the
+#: number of points are points, the others clusters; the root is the number of points.
+CONDENSED = np.dtype(
+    [
+        ("parent", np.int64),
+        ("child", np.int64),
+        ("lambda_val", np.float64),
+        ("child_size", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Bubbles:
+    """Points (m, p) of weight above 0, and the radius of the ball that the rows of each fill."""
+
+    centers: Floats
+    weights: Floats
+    extents: Floats
+
+    @classmethod
+    def of_sums(cls, centers: Floats, weights: Floats, squares: Floats) -> Bubbles:
+        p = centers.shape[1]
+        # A ball of radius R filled evenly has a mean squared distance of R^2 p / (p + 2).
+        return cls(centers, weights, np.sqrt(squares / weights * (p + 2) / p))
+
+    @property
+    def inner(self) -> Floats:
+        """Distance of a row to the nearest other within its bubble."""
+        return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
+
+    def shares(self, min_samples: float) -> Floats:
+        """Share of the extent within which a bubble has `min_samples` rows; 1 if it has fewer."""
+        return np.minimum(min_samples / self.weights, 1.0) ** (1.0 / self.centers.shape[1])
+
+
+@compiled()
+def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
+    m, p = centers.shape
+    out = np.empty(m)
+    # The nearest points whose weights just sum to the target: a heap, its farthest first.
+    near = np.empty(m + 1)
+    mass = np.empty(m + 1)
+    for i in range(m):
+        if inner[i] >= 0.0:
+            out[i] = inner[i]
+            continue
+        size, held, bound = 0, 0.0, np.inf
+        for j in range(m):
+            d = 0.0
+            for f in range(p):
+                step = centers[i, f] - centers[j, f]
+                d += step * step
+            if d >= bound:
+                continue
+            at = size
+            size += 1
+            while at > 0 and near[(at - 1) // 2] < d:
+                near[at] = near[(at - 1) // 2]
+                mass[at] = mass[(at - 1) // 2]
+                at = (at - 1) // 2
+            near[at] = d
+            mass[at] = weights[j]
+            held += weights[j]
+            while held - mass[0] >= target:
+                held -= mass[0]
+                size -= 1
+                moved, weight = near[size], mass[size]
+                at = 0
+                while 2 * at + 1 < size:
+                    child = 2 * at + 1
+                    if child + 1 < size and near[child + 1] > near[child]:
+                        child += 1
+                    if near[child] <= moved:
+                        break
+                    near[at] = near[child]
+                    mass[at] = mass[child]
+                    at = child
+                near[at] = moved
+                mass[at] = weight
+            if held >= target:
+                bound = near[0]
+        out[i] = np.sqrt(near[0])
+    return out
+
+
+def core_distances(points: Bubbles, min_samples: float) -> Floats:
+    """Return the distance at which each point has `min_samples` rows, itself included.
+
+    A bubble of fewer counts its neighbors by the distance of their centers.
+    """
+    inside = points.extents * points.shares(min_samples)
+    inside[points.weights < min_samples] = -1.0
+    return _core_distances(points.centers, points.weights, inside, float(min_samples))
+
+
+@compiled()
+def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, edges: Array) -> None:
+    """Prim's algorithm on mutual reachability, whose distances are never kept."""
+    m, p = centers.shape
+    seen = np.zeros(m, np.bool_)
+    best = np.full(m, np.inf)
+    source = np.zeros(m, np.int64)
+    x = 0
+    for k in range(m - 1):
+        seen[x] = True
+        least = np.inf
+        y, origin = -1, 0
+        for j in range(m):
+            if seen[j]:
+                continue
+            reach = max(core[x], core[j])
+            if reach < best[j]:
+                total = 0.0
+                for f in range(p):
+                    d = centers[x, f] - centers[j, f]
+                    total += d * d
+                d = np.sqrt(total)
+                gap = d - extents[x] - extents[j]
+                if extents[x] == 0.0 and extents[j] == 0.0:
+                    reach = max(reach, d)
+                elif gap >= 0.0:
+                    reach = max(reach, gap + inner[x] + inner[j])
+                else:
+                    reach = max(reach, max(inner[x], inner[j]))
+                if reach < best[j]:
+                    best[j] = reach
+                    source[j] = x
+            if best[j] < least or y < 0:
+                least = best[j]
+                y, origin = j, source[j]
+        edges[k, 0] = origin
+        edges[k, 1] = y
+        edges[k, 2] = least
+        x = y
+
+
+def spanning_edges(points: Bubbles, core: Floats) -> Floats:
+    """Return the edges ``(a, b, length)`` of the minimum spanning tree, shortest first.
+
+    Lengths are mutual reachability distances.
+    """
+    edges = np.empty((len(points.weights) - 1, 3))
+    _spanning_tree(points.centers, points.extents, points.inner, core, edges)
+    # Distances tie, since core distances repeat: in the order of scikit-learn's own sort.
+    return edges[np.argsort(edges[:, 2])]
+
+
+def density_tree(edges: Floats, weights: Floats) -> Floats:
+    """Return the single-linkage tree of spanning edges, as a linkage matrix of weights."""
+    tree = np.empty((len(edges), 4))
+    number_merges(edges, weights, tree)
+    return tree
+
+
+@compiled()
+def _cut_longest(
+    edges: Array, weights: Array, n_clusters: int, fraction: float, labels: Array, lengths: Array
+) -> None:
+    m = len(weights)
+    ends = edges[:, :2].astype(np.int64)
+    # The edges of each point, next to each other.
+    starts = np.zeros(m + 1, np.int64)
+    for e in range(m - 1):
+        starts[ends[e, 0] + 1] += 1
+        starts[ends[e, 1] + 1] += 1
+    # Leaves of the tree count by what they weigh more than others.
+    counted = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
+    starts = np.cumsum(starts)
+    free, near = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
+    for e in range(m - 1):
+        for x in ends[e]:
+            near[free[x]] = e
+            free[x] += 1
+    # Hung from point 0: each edge has a point below it, and the points below that.
+    parent, lower = np.full(m, -1), np.empty(m - 1, np.int64)
+    walk = np.zeros(m, np.int64)
+    tail = 1
+    for head in range(m):
+        x = walk[head]
+        for e in near[starts[x] : starts[x + 1]]:
+            y = ends[e, 0] + ends[e, 1] - x
+            if y != parent[x]:
+                parent[y], lower[e], walk[tail] = x, y, y
+                tail += 1
+    below = counted.copy()
+    for x in walk[:0:-1]:
+        below[parent[x]] += below[x]
+    bound = fraction * below[0]
+    least = counted[counted > 0.0].min() if below[0] > 0.0 else np.inf
+    tops, is_cut = np.zeros(n_clusters, np.int64), np.zeros(m, np.bool_)
+    labels[:] = 0
+    n = 1
+    while n < n_clusters:
+        # What is left on a side shrinks with each cut: an edge that may not be cut never may.
+        for e in range(m - 2, -1, -1):
+            top, part = lower[e], below[lower[e]]
+            label = labels[top]
+            if is_cut[top] or part < bound or below[tops[label]] - part < bound:
+                continue
+            x = top
+            while x != tops[label]:
+                x = parent[x]
+                below[x] -= part
+            is_cut[top] = True
+            lengths[n - 1], tops[n] = edges[e, 2], top
+            walk[0], tail = top, 1
+            while tail:
+                tail -= 1
+                x = walk[tail]
+                labels[x] = n
+                for other in near[starts[x] : starts[x + 1]]:
+                    y = lower[other]
+                    if y != x and not is_cut[y]:
+                        walk[tail] = y
+                        tail += 1
+            n += 1
+            if n == n_clusters:
+                break
+        # Too few: smaller clusters, and in the end single points, leaves of the tree too.
+        bound = bound / 2 if bound > least else 0.0
+
+
+def cut_longest(
+    edges: Floats, weights: Floats, n_clusters: int, share: float, n_bound: int | None = None
+) -> tuple[Ints, Floats]:
+    """Cut the longest edges of a spanning tree, as `spanning_edges` sorts them.
+
+    An edge is cut if it leaves at least `share` of the mean weight of `n_bound` clusters
+    (`n_clusters`, if omitted) on both sides of its cluster.  Leaves of the tree count by what
+    they weigh more than the mean point.  If such edges are too few, the bound is halved, again and
+    again.  Return the cluster of each point, numbered by the order of the cuts, and the length of
+    each cut.
+    """
+    labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
+    fraction = share / (n_bound or n_clusters)
+    _cut_longest(edges, weights, n_clusters, fraction, labels, lengths)
+    return labels, lengths
+
+
+@compiled()
+def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Array) -> int:
+    m = len(weights)
+    root = 2 * m - 2
+    name = np.full(2 * m - 1, -1)
+    name[root] = m
+    last = m
+    queue = np.empty(2 * m - 1, np.int64)
+    queue[0] = root
+    head, tail, n = 0, 1, 0
+    below = np.empty(2 * m - 1, np.int64)
+    while head < tail:
+        node = queue[head]
+        head += 1
+        if node < m:
+            # A point that is a cluster by itself ends at its own core distance.
+            out[n, 0], out[n, 1], out[n, 3] = name[node], node, weights[node]
+            out[n, 2] = 1.0 / core[node] if core[node] > 0.0 else np.inf
+            n += 1
+            continue
+        a, b = int(tree[node - m, 0]), int(tree[node - m, 1])
+        height = tree[node - m, 2]
+        level = 1.0 / height if height > 0.0 else np.inf
+        mass_a = weights[a] if a < m else tree[a - m, 3]
+        mass_b = weights[b] if b < m else tree[b - m, 3]
+        splits = mass_a >= smallest and mass_b >= smallest
+        for child, mass in ((a, mass_a), (b, mass_b)):
+            if mass >= smallest:
+                name[child] = name[node]
+                if splits:
+                    last += 1
+                    name[child] = last
+                    out[n, 0], out[n, 1], out[n, 2], out[n, 3] = name[node], last, level, mass
+                    n += 1
+                queue[tail] = child
+                tail += 1
+                continue
+            # Too small: its points fall out of the parent, one by one.
+            below[0] = child
+            size = 1
+            while size:
+                size -= 1
+                found = below[size]
+                if found < m:
+                    out[n, 0], out[n, 1], out[n, 2] = name[node], found, level
+                    out[n, 3] = weights[found]
+                    n += 1
+                else:
+                    below[size] = int(tree[found - m, 0])
+                    below[size + 1] = int(tree[found - m, 1])
+                    size += 2
+    return n
+
+
+def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
+    """Return the tree of clusters, single points too, of at least so many rows."""
+    m = len(weights)
+    lines = np.empty((3 * m, 4))
+    n = _condense(tree, weights, core, float(min_cluster_size), lines)
+    out = np.empty(n, CONDENSED)
+    for column, field in enumerate(CONDENSED.names or ()):
+        out[field] = lines[:n, column]
+    return out
+
+
+def prune(condensed: Any, m: int, least: float) -> Array:
+    """Leave out parts whose rows leave, on average, below `least` times the density of the split.
+
+    Such parts are chance among few bubbles.  Their points fall out of the parent as it splits, and
+    the other part goes on as the parent.  The last split is left.
+    """
+    inner, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
+    k = len(inner) + 1
+    births, sizes, parents = np.zeros(k), np.zeros(k), np.zeros(k, np.int64)
+    at = inner["child"] - m
+    births[at], sizes[at] = inner["lambda_val"], inner["child_size"]
+    parents[at] = inner["parent"] - m
+    sums = np.bincount(points["parent"] - m, points["lambda_val"] * points["child_size"], k)
+    into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
+    # The two parts of a split have numbers side by side, above that of their parent.
+    for a in range(k - 2, 0, -2):
+        parent, means = parents[a], sums[a : a + 2] / sizes[a : a + 2]
+        means[splits[a : a + 2]] = np.inf
+        weak = a + int(means.argmin())
+        other = 2 * a + 1 - weak
+        if not means.min() < least * births[a] or (parent == 0 and not splits[other]):
+            splits[parent] = True
+            continue
+        into[a : a + 2], caps[weak], splits[parent] = parent, births[a], splits[other]
+        sums[parent] += births[a] * sizes[weak] + sums[other]
+    kept = into == np.arange(k)
+    for c in range(1, k):
+        caps[c] = min(caps[c], caps[into[c]])
+        into[c] = into[into[c]]
+    number = np.cumsum(kept) - 1 + m
+    out = condensed[(condensed["child"] < m) | kept[np.maximum(condensed["child"] - m, 0)]]
+    clusters, owner = out["child"] >= m, out["parent"] - m
+    out["lambda_val"] = np.minimum(out["lambda_val"], caps[owner])
+    out["parent"] = number[into[owner]]
+    out["child"][clusters] = number[out["child"][clusters] - m]
+    return out
+
+
+def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
+    k = int(condensed["parent"].max()) - m + 1
+    births = np.zeros(k)
+    clusters = condensed[condensed["child"] >= m]
+    births[clusters["child"] - m] = clusters["lambda_val"]
+    owner = condensed["parent"] - m
+    life = np.zeros(len(condensed))
+    # Rows in one place are born and end at infinite density: no life.
+    np.subtract(condensed["lambda_val"], births[owner], out=life, where=np.isfinite(births[owner]))
+    stability = np.bincount(owner, life * condensed["child_size"], minlength=k)
+    return np.asarray(stability, np.float64), births
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Chosen clusters, and what tells whether a row near a point belongs to its cluster.
+
+    ``labels`` (m,) are -1 for noise.  ``falls`` (m,) is the density (1 / distance) at which each
+    point leaves the tree; ``ends`` (m,) the largest density below the cluster that a point fell out
+    of: GLOSH is relative to it.  Of each chosen cluster, ``births`` is the density at which it
+    begins, ``deaths`` the largest at which anything leaves it.
+    """
+
+    labels: Ints
+    falls: Floats
+    ends: Floats
+    births: Floats
+    deaths: Floats
+
+
+def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
+    """Choose clusters of the largest total stability, none below another."""
+    total = stability.copy()
+    below = np.zeros(len(total))
+    chosen = np.zeros(len(total), bool)
+    for c in range(len(total) - 1, -1, -1):
+        if c >= first:
+            chosen[c] = not below[c] > total[c]
+        total[c] = total[c] if chosen[c] else below[c]
+        if c:
+            below[parents[c]] += total[c]
+    return chosen
+
+
+def select_clusters(
+    condensed: Any,
+    m: int,
+    method: Method,
+    epsilon: float,
+    allow_single_cluster: bool,
+    later: float = 1.0,
+) -> Selection:
+    """Choose clusters from a condensed tree of m points.
+
+    By excess of mass (Campello et al. 2013), or the leaves of the tree.  Below the distance
+    `epsilon` clusters are not split (Malzer and Baum 2020).  Chosen clusters are born at `later`
+    times the density at which they part; those that end before that are noise.
+    """
+    stability, births = stabilities(condensed, m)
+    k = len(stability)
+    parents = np.full(k, -1)
+    inner = condensed[condensed["child"] >= m]
+    parents[inner["child"] - m] = inner["parent"] - m
+    if method == "eom":
+        chosen = _excess_of_mass(stability, parents, 0 if allow_single_cluster else 1)
+    else:
+        chosen = np.full(k, k > 1)
+        chosen[parents[1:]] = False
+    if epsilon > 0.0 and k > 1 and not chosen[0]:
+        chosen = _merged_below(chosen, parents, births, epsilon, allow_single_cluster)
+    ends = np.zeros(k)
+    np.maximum.at(ends, condensed["parent"] - m, condensed["lambda_val"])
+    ends_of_own = ends.copy()
+    for c in range(k - 1, 0, -1):
+        ends[parents[c]] = max(ends[parents[c]], ends[c])
+    births = births * later
+    chosen &= births <= ends
+    # The chosen cluster above each cluster, itself included; parents have lower numbers.
+    above = np.where(chosen, np.arange(k), -1)
+    for c in range(1, k):
+        if above[parents[c]] >= 0:
+            above[c] = above[parents[c]]
+    chosen &= above == np.arange(k)
+    points = condensed[condensed["child"] < m]
+    owner, falls, of_points = np.empty(m, np.int64), np.empty(m), points["child"]
+    owner[of_points], falls[of_points] = points["parent"] - m, points["lambda_val"]
+    # The heaviest cluster first, of like weight that with the first point: numbers depend neither
+    # on the order of the points nor on repetition.
+    mass, first = np.zeros(k + 1), np.full(k + 1, m)
+    np.add.at(mass, above[owner], points["child_size"][np.argsort(of_points)])
+    np.minimum.at(first, above[owner], np.arange(m))
+    order = np.flatnonzero(chosen)
+    order = order[np.lexsort([first[order], -mass[order]])]
+    number = np.full(k + 1, -1)
+    number[order] = np.arange(len(order))
+    labels = number[above[owner]]
+    deaths = ends_of_own[order]
+    if chosen[0]:
+        # All in one: its noise are rows less dense than the last split, or than epsilon.
+        births[0] = 1.0 / epsilon if epsilon > 0.0 else deaths[0]
+        labels[falls < births[0]] = -1
+        if not allow_single_cluster:
+            labels[:] = -1
+    return Selection(labels, falls, ends[owner], births[order], deaths)
+
+
+def _merged_below(
+    chosen: Bools, parents: Ints, births: Floats, epsilon: float, allow_single_cluster: bool
+) -> Bools:
+    """Replace clusters born below a distance by the first above them that was born beyond it."""
+    out = np.zeros_like(chosen)
+    for c in np.flatnonzero(chosen):
+        while births[c] * epsilon > 1.0:
+            if parents[c] == 0 and not allow_single_cluster:
+                break
+            c = parents[c]
+            if c == 0:
+                break
+        out[c] = True
+    return out

@@ -1,0 +1,689 @@
+"""DBSCAN of data of any size, exactly, for up to three features.
+
+Rows are sorted into boxes of space, clusters of each box are found, and joined across boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.engine import Rows, is_dask, make_rows, map_independent
+from daskclust.core.engine.private_api import hold_for_futures
+from daskclust.core.estimator.fit_loop import (
+    DataAlone,
+    FirstPass,
+    FitPredict,
+    OpenData,
+    Step,
+    draw_seeds,
+    fit,
+)
+from daskclust.core.estimator.validation import Data, check_integer, check_real, check_rows
+from daskclust.core.persistence.mixin import Saveable
+from daskclust.core.persistence.schema import Entry, Number, Plain
+from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.core.storage.retry import this_process
+from daskclust.core.storage.shuffle_files import GroupedRows, TemporaryFolder
+from daskclust.core.warn import warn
+from daskclust.density.cells import (
+    MOST_CELLS,
+    BoxTree,
+    cluster_box,
+    count_neighbors,
+    grow_boxes,
+)
+from daskclust.density.leaves import advice_on_metric
+from daskclust.exceptions import StoreError
+
+#: Rows of one box, at most, its margin included: some 2.5 GB in one task.
+_MOST_ROWS = 2**24
+#: Cluster of a row within its box, and whether it is a core row.
+_NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
+#: Number of rows near a row.
+_COUNTED = np.dtype([("row", np.int64), ("count", np.float64)])
+
+
+# Sorting
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How rows are shared out among boxes with a margin around each; travels to the workers."""
+
+    tree: BoxTree
+    margin: float
+    store: GroupedRows
+
+
+def _share_fields(state: Sharing) -> Mapping[str, Field]:
+    return {"counts": Field((len(state.tree),), "count", np.int64)}
+
+
+def _share_block(rows: RowBlock, state: Sharing) -> Partial:
+    counts = np.zeros(len(state.tree), np.int64)
+    for (start, _), run in zip(rows.runs, rows.slices(), strict=True):
+        x = rows.x[run]
+        places, boxes = state.tree.share(x, state.margin)
+        records = np.empty(len(places), state.store.dtype)
+        records["row"], records["x"] = places + start, x[places]
+        if rows.weight is not None and "weight" in (state.store.dtype.names or ()):
+            records["weight"] = rows.weight[run][places]
+        if len(x):
+            state.store.write(start, boxes, records)
+        counts += np.bincount(boxes, minlength=len(counts))
+    return {"counts": counts}
+
+
+def _share_result(partial: Partial, state: Sharing) -> Ints:
+    return np.asarray(partial["counts"])
+
+
+#: Writes each row to the boxes that it is in or near, one part a chunk; returns (boxes,) counts.
+SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
+
+
+# Clustering
+
+
+@dataclass(frozen=True)
+class _BoxTask:
+    """Common to the clustering of all boxes; travels to the workers."""
+
+    tree: BoxTree
+    rows: GroupedRows
+    named: GroupedRows
+    starts: Ints
+    origin: Floats
+    eps: float
+    min_samples: float
+
+
+class _BoxResult(NamedTuple):
+    """The part of a box's clusters that the client joins."""
+
+    founders: Ints
+    cells: Ints
+    owners: Ints
+
+
+def _cluster(task: _BoxTask, box: int) -> _BoxResult:
+    found = task.rows.read(task.starts.tolist(), box)
+    p = found["x"].shape[1]
+    low, high = (faces[box] for faces in task.tree.faces(p))
+    weight = found["weight"] if "weight" in (found.dtype.names or ()) else None
+    clusters = cluster_box(
+        found["x"], found["row"], weight, low, high, task.origin, task.eps, task.min_samples
+    )
+    records = np.empty(len(clusters.rows), _NAMED)
+    records["row"] = found["row"][clusters.rows]
+    records["cluster"], records["core"] = clusters.clusters, clusters.core
+    parts = np.searchsorted(task.starts, records["row"], side="right") - 1
+    task.named.write(box, task.starts[parts], records)
+    return _BoxResult(clusters.founders, clusters.cells, clusters.owners)
+
+
+def _count(task: _BoxTask, box: int) -> None:
+    found = task.rows.read(task.starts.tolist(), box)
+    low, high = (faces[box] for faces in task.tree.faces(found["x"].shape[1]))
+    places, counts = count_neighbors(found["x"], low, high, task.origin, task.eps)
+    records = np.empty(len(places), _COUNTED)
+    records["row"], records["count"] = found["row"][places], counts
+    parts = np.searchsorted(task.starts, records["row"], side="right") - 1
+    task.named.write(box, task.starts[parts], records)
+
+
+def _joined(results: list[_BoxResult]) -> Ints:
+    """Return the number of each box's clusters, by the first core row of what they are part of."""
+    sizes = [len(result.founders) for result in results]
+    first = np.cumsum([0, *sizes])
+    n = int(first[-1])
+    if not n:
+        return np.empty(0, np.int64)
+    cells = np.concatenate([result.cells for result in results])
+    nodes = np.concatenate([r.owners + at for r, at in zip(results, first, strict=False)])
+    found, cell = np.unique(cells, axis=0, return_inverse=True)
+    size = n + len(found)
+    edges = coo_array((np.ones(len(nodes)), (nodes, n + cell.ravel())), shape=(size, size))
+    _, parts = connected_components(edges, directed=False)
+    least = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(least, parts[:n], np.concatenate([result.founders for result in results]))
+    rank = np.empty(size, np.int64)
+    rank[np.argsort(least, kind="stable")] = np.arange(size)
+    return np.asarray(rank[parts[:n]])
+
+
+@dataclass(frozen=True)
+class BoxesState:
+    """State of a fit: a :class:`BoxTree`; other arrays are there from the step on that makes them.
+
+    ``starts`` (c,) is the first row of each chunk of sorted rows, ``first`` (boxes,) the number of
+    clusters in the boxes before each, ``numbers`` (k,) the cluster of the data of each cluster of a
+    box.
+    """
+
+    axis: Annotated[Ints, "i t"]
+    at: Annotated[Floats, "f t"]
+    left: Annotated[Ints, "i t"]
+    right: Annotated[Ints, "i t"]
+    starts: Annotated[Ints | None, "? i c"] = None
+    first: Annotated[Ints | None, "? i boxes"] = None
+    numbers: Annotated[Ints | None, "? i k"] = None
+
+    @property
+    def tree(self) -> BoxTree:
+        """The boxes."""
+        return BoxTree(self.axis, self.at, self.left, self.right)
+
+
+@dataclass(frozen=True)
+class BoxesProblem(DataAlone):
+    """The sorting of rows into boxes, and the clustering of the boxes.
+
+    Where the tasks run follows from ``X``.  Space is cut by the rows of ``sample`` (s, p), at most
+    ``rows_a_box`` of them in a box.  ``record`` is a sorted row: ``row``, ``x`` and, where there
+    are any, ``weight``.
+    """
+
+    kind: ClassVar[type[BoxesState]] = BoxesState
+    max_iter: ClassVar[int] = 2
+    record_of_boxes: ClassVar[np.dtype[Any]] = _NAMED
+
+    X: Any
+    rows: Rows
+    sample: Floats
+    rows_a_box: float
+    origin: Floats
+    eps: float
+    min_samples: float
+    record: np.dtype[Any]
+    folder: TemporaryFolder
+
+    def begin(self) -> BoxesState:
+        """Cut space."""
+        tree = grow_boxes(self.sample, self.rows_a_box, 4.0 * self.eps)
+        return BoxesState(tree.axis, tree.at, tree.left, tree.right)
+
+    @property
+    def _sorted(self) -> GroupedRows:
+        return GroupedRows(self.folder.make("rows"), self.record)
+
+    def step(self, state: BoxesState) -> Step[BoxesState]:
+        """Sort the rows, or cluster the boxes of sorted rows."""
+        if state.starts is None:
+            state, fullest = self._sort(state)
+            return Step(state, objective=float(fullest), center_shift=0.0, finished=False)
+        if not self.folder.has("rows"):
+            state, _ = self._sort(state)  # of a fit that went on without its folder
+        state = self._cluster(state)
+        n_clusters = 0 if state.numbers is None else int(state.numbers.max(initial=-1)) + 1
+        return Step(state, objective=float(n_clusters), center_shift=0.0, finished=True)
+
+    def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
+        margin = 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
+        drawn = np.bincount(state.tree.share(self.sample, margin)[1]).max()
+        # Before the rows are written: far more than a draw could miss.
+        self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
+        self.folder.drop("rows")
+        counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, margin, self._sorted))
+        fullest = int(counts.max())
+        self._check_fullest(fullest)
+        return replace(state, starts=np.array(self._sorted.parts())), fullest
+
+    def _check_fullest(self, fullest: float) -> None:
+        if fullest > _MOST_ROWS:
+            raise ValueError(
+                f"{fullest:.0f} of {self.rows.n_rows} rows lie in one box of some "
+                f"eps={self.eps:g}; expected at most {_MOST_ROWS}, which one task can hold. Lower "
+                "eps: most rows would be one cluster. Or cluster a sample of the rows."
+            )
+
+    def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
+        """Do some work in each box, which writes records of its rows."""
+        assert state.starts is not None
+        task = _BoxTask(
+            state.tree,
+            self._sorted,
+            GroupedRows(self.folder.make("named"), self.record_of_boxes),
+            state.starts,
+            self.origin,
+            self.eps,
+            self.min_samples,
+        )
+        return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
+
+    def _cluster(self, state: BoxesState) -> BoxesState:
+        results = self._of_boxes(state, _cluster)
+        sizes = [len(result.founders) for result in results]
+        first = np.cumsum([0, *sizes[:-1]])
+        self.folder.drop("rows")
+        return replace(state, first=first, numbers=_joined(results))
+
+    def clusters(self, state: BoxesState) -> RowClusters:
+        """Return the clusters of the rows of a finished fit."""
+        if not self.folder.has("named"):
+            state = self._cluster(self._sort(state)[0])
+        assert state.starts is not None
+        assert state.first is not None
+        assert state.numbers is not None
+        store = GroupedRows(self.folder.make("named"), self.record_of_boxes)
+        return RowClusters(self.folder, store, state.starts, state.first, state.numbers)
+
+
+@dataclass(frozen=True)
+class RowClusters:
+    """Clusters of rows, as they lie in the folder, which is there as long as this.
+
+    The store has one part a box, and one group for each of the chunks of rows at ``starts``.
+    Travels to the workers.
+    """
+
+    folder: TemporaryFolder
+    store: GroupedRows
+    starts: Ints
+    first: Ints
+    numbers: Ints
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of the data."""
+        return int(self.numbers.max(initial=-1)) + 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        hold_for_futures(self.folder)
+        return vars(self)
+
+    def lasting(self) -> RowClusters:
+        """Take the folder, for lazy results: they outlive the fit.
+
+        Another may begin beside the same checkpoint.
+        """
+        folder = self.folder.take()
+        store = GroupedRows(folder.make("named"), self.store.dtype)
+        return replace(self, folder=folder, store=store)
+
+    def records(self, start: int, size: int) -> Iterator[tuple[int, Any]]:
+        """Go through the boxes, with what each tells of a run of rows."""
+        if not self.folder.has("named"):
+            raise StoreError(
+                f"{str(self.folder.path)!r}, from which the {this_process()} reads results of "
+                "rows, is gone or not seen there. It is removed with the last of the model, its "
+                "lazy results and futures of these, in the process of the fit: keep one of them. "
+                "Every worker must reach it under the same path: see Dask's temporary-directory."
+            )
+        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
+        for part, box in product(self.starts[met].tolist(), range(len(self.first))):
+            named = self.store.read([box], part)
+            yield box, named[(named["row"] >= start) & (named["row"] < start + size)]
+
+    def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
+        """Return labels, and which are core rows, of a run of rows."""
+        labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
+        for box, named in self.records(start, size):
+            places = named["row"] - start
+            numbers = self.numbers[self.first[box] + named["cluster"]]
+            # A border row is named for each cluster: it belongs to the first.
+            np.minimum.at(labels, places, numbers.astype(labels.dtype))
+            core[places] |= named["core"]
+        labels[labels == np.iinfo(np.int32).max] = -1
+        return labels, core
+
+
+@dataclass(frozen=True)
+class _CountsProblem(BoxesProblem):
+    """The sorting of rows into boxes, and the counting of the neighbors of each."""
+
+    record_of_boxes: ClassVar[np.dtype[Any]] = _COUNTED
+
+    def _cluster(self, state: BoxesState) -> BoxesState:
+        self._of_boxes(state, _count)
+        self.folder.drop("rows")
+        boxes = np.zeros(len(state.tree), np.int64)
+        return replace(state, first=boxes, numbers=np.empty(0, np.int64))
+
+
+def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
+    """Return how many rows are near each row of a run of them."""
+    out = np.empty(len(x))
+    for _, named in clusters.records(start, len(x)):
+        out[named["row"] - start] = named["count"]
+    return out
+
+
+Metric = Literal["euclidean", "haversine"]
+
+#: Rows of a box, about: what a task holds at once, with some 150 bytes for each and its margin.
+_ROWS_A_BOX = {1: 2**19, 2: 2**19, 3: 2**17}
+#: Rows that are drawn to cut space into boxes.
+_SAMPLE = 2**16
+
+
+@dataclass(frozen=True)
+class _Sphere:
+    """Points of the globe as unit vectors, whose distance is the chord."""
+
+    n_columns: ClassVar[int] = 3
+
+    def __call__(self, x: Array) -> Floats:
+        """Return (x, y, z) of (latitude, longitude) in radians."""
+        latitude, longitude = x.astype(np.float64).T
+        for name, angle, most in (
+            ("latitude", latitude, np.pi / 2),
+            ("longitude", longitude, 2 * np.pi),
+        ):
+            size = np.abs(angle).max(initial=0.0)
+            if size > most * (1.0 + 1e-6):
+                raise ValueError(
+                    f"A {name} of X is {size:g}; expected at most {most:.4f} radians. "
+                    "metric='haversine' takes columns (latitude, longitude) in radians: "
+                    "np.deg2rad(X)."
+                )
+        return np.column_stack(
+            [
+                np.cos(latitude) * np.cos(longitude),
+                np.cos(latitude) * np.sin(longitude),
+                np.sin(latitude),
+            ]
+        )
+
+
+class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
+    """DBSCAN of data of any size, exactly, for up to three features.
+
+    Rows are sorted into boxes of space, each with the rows around it, in a temporary folder;
+    boxes are clustered one by one, and clusters that share a core row are joined.
+
+    Parameters
+    ----------
+    eps : float, default=0.5
+        Largest distance of neighbors.
+    min_samples : int, default=5
+        Weight of the neighbors of a core row, itself included.
+    metric : {"euclidean", "haversine"}, default="euclidean"
+        ``"haversine"``: X has the columns latitude and longitude in radians, and ``eps`` is an
+        angle in radians: kilometers by 6371.
+    checkpoint : path-like, default=None
+        File that holds the state of the fit, with the sorted rows in a folder beside it; a fit
+        started again with the same data and parameters does not sort them again.
+
+    Attributes
+    ----------
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row, -1 for noise; clusters are numbered by their first core row.  Lazy,
+        and chunked like X, for Dask input.
+    core_mask_ : ndarray or dask.array.Array of shape (n,), bool
+        Whether each row is a core row.  Lazy for Dask input.
+    n_clusters_ : int
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        One record each of the sorting and the clustering; ``objective`` is the number of rows
+        in the fullest box, then that of clusters.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X (naming the first), more than three features, and parameters
+        out of range; where ``eps`` is so small beside the range of the data that float64 hardly
+        tells neighbors, or so large that one box holds more rows than a task can.
+    StoreError
+        If a worker does not see the temporary folder.
+    FileExistsError
+        If another fit with the same checkpoint is running.
+    CheckpointError
+        If the checkpoint is damaged or belongs to other data or parameters.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If all rows are noise.
+
+    See Also
+    --------
+    HDBSCAN : Clusters of different density, for any number of features.
+
+    Notes
+    -----
+    The clusters are scikit-learn's, with the same numbers: a border row belongs to the first of
+    the clusters that it borders on.  Those of rows with weights are scikit-learn's without the rows
+    of weight 0.
+
+    *Passes*: 1 to check the data, 1 that sorts the rows; then each row is read once or a little
+    more, with its box.  ``labels_`` take none: they read ``12`` bytes a row.  *On disk*:
+    ``8 + p itemsize`` bytes a row, and the same again for rows within ``2 eps`` of another box,
+    in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
+    a folder that all of them see.  It is removed at the end; of Dask input, with the last of
+    the model, its lazy labels, and what is persisted of these on a cluster.
+    *Memory* of a worker thread: some 150 bytes for each of 524 288 rows (131 072 of three
+    features), in a denser box more.  *To the client*: cells along the faces of boxes.  Time is
+    linear in the number of rows, unless most lie within ``eps`` of many others in several sparse
+    cells.
+
+    References
+    ----------
+    .. [1] Ester, M. et al. (1996). A density-based algorithm for discovering clusters in large
+       spatial databases with noise. KDD.
+    .. [2] Gunawan, A. (2013). A faster algorithm for DBSCAN. Master's thesis, Eindhoven
+       University of Technology.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0, 0.0], [0.0, 0.1], [0.1, 0.0], [5.0, 5.0]])
+    >>> daskclust.DBSCAN(eps=0.2, min_samples=3).fit(X).labels_
+    array([ 0,  0,  0, -1], dtype=int32)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "n_clusters_": Number(int, low=0),
+        "history_": Plain(list, records=True),
+    }
+
+    _finds_noise: ClassVar[bool] = True
+    _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "core_mask_")
+
+    def __init__(
+        self,
+        eps: float = 0.5,
+        *,
+        min_samples: int = 5,
+        metric: Metric = "euclidean",
+        checkpoint: Any = None,
+    ) -> None:
+        self.eps = eps
+        self.min_samples = min_samples
+        self.metric: Any = metric
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        check_real(self.eps, "eps", 0.0, boundaries="neither")
+        check_integer(self.min_samples, "min_samples", 1)
+        if self.metric not in get_args(Metric):
+            raise ValueError(
+                f"metric={self.metric!r}; expected one of {', '.join(get_args(Metric))}. Scale the "
+                f"rows instead, and eps alike. {advice_on_metric(self.metric)}"
+            )
+
+    def _check_features(self, n_features: int) -> None:
+        if self.metric == "haversine" and n_features != 2:
+            raise ValueError(
+                f"X has {n_features} features; metric='haversine' takes 2, latitude and longitude."
+            )
+        if n_features > 3:
+            raise ValueError(
+                f"X has {n_features} features; DBSCAN takes at most 3, where boxes of space have "
+                "few neighbors. Use HDBSCAN, or fewer features."
+            )
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+            Rows to cluster, p at most 3.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows, as neighbors.  A row of weight 0 counts as absent: it is no
+            neighbor and, unlike in scikit-learn, no core row.  It has a label as any border row.
+
+        Returns
+        -------
+        self
+        """
+        with TemporaryFolder.for_one(self.checkpoint):
+            return fit(self, X, sample_weight)
+
+    def _read(self, data: Data) -> bool:
+        """Return whether rows have weights."""
+        names = [str(name) for name in data.origin.get("feature_names_in_", ())]
+        if self.metric == "haversine" and names and names[0].lower().startswith(("lon", "lng")):
+            raise ValueError(
+                f"X has the columns {names}; metric='haversine' takes latitude, then longitude. "
+                "Put the columns in this order."
+            )
+        return data.weight is not None
+
+    def _first_pass(self, data: Data, read: bool) -> FirstPass:
+        sphere = _Sphere() if self.metric == "haversine" else None
+        return FirstPass(draw_seeds(0, 1), min(_SAMPLE, int(data.rows.n_rows)), transform=sphere)
+
+    def _problem(self, data: OpenData, read: bool) -> BoxesProblem:
+        p = data.rows.n_features
+        eps = float(self.eps)
+        if self.metric == "haversine":
+            eps = 2.0 * np.sin(min(eps, np.pi) / 2.0)
+        survey = data.survey
+        low, high = survey.low, survey.high
+        if np.isfinite(survey.idle).any():  # rows of weight 0 are rows
+            low, high = np.minimum(low, -survey.idle), np.maximum(high, survey.idle)
+        extent = float((high - low).max())
+        if not extent / eps < MOST_CELLS:
+            raise ValueError(
+                f"eps={self.eps} is too small beside the range of X, {extent:g}: expected more "
+                f"than {extent / MOST_CELLS:g}, below which float64 hardly tells neighbors from "
+                "others."
+            )
+        picks = survey.picks[0]
+        sample = picks["x"][picks["row"] >= 0].astype(np.float64)
+        x_type = np.dtype(np.float64) if self.metric == "haversine" else data.rows.dtype
+        record: list[Any] = [("row", "i8"), ("x", x_type.str, (p,))]
+        if read:
+            record.append(("weight", "f8"))
+        share = _ROWS_A_BOX[p] * len(sample) / data.rows.n_rows
+        return BoxesProblem(
+            X=data.X,
+            rows=data.rows,
+            sample=sample,
+            rows_a_box=max(share, 1.0),
+            origin=low,
+            eps=eps,
+            min_samples=float(self.min_samples),
+            record=np.dtype(record),
+            folder=TemporaryFolder.beside(self.checkpoint),
+        )
+
+    def _finish(
+        self,
+        data: OpenData,
+        problem: BoxesProblem,
+        state: BoxesState,
+        history: list[dict[str, Any]],
+    ) -> None:
+        self.history_ = history
+        found = problem.clusters(state)
+        self.n_clusters_ = found.n_clusters
+        if self.n_clusters_ == 0:
+            warn(
+                f"All rows are noise: none has min_samples={self.min_samples} within "
+                f"eps={self.eps:g}, itself included. Raise eps, or lower min_samples.",
+                ConvergenceWarning,
+            )
+        lengths = data.rows.lengths
+        if not is_dask(data.X):
+            self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))
+            problem.folder.remove()
+            return
+        found = found.lasting()
+        for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
+            of_rows = partial(_block_of, clusters=found, core=kind is np.bool_)
+            self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")
+
+    def score_samples(self, X: Any) -> Any:
+        """Count the rows of X within ``eps`` of each row, itself included.
+
+        The higher, the more normal: rows of a dense place, however far from others that are.  The
+        model keeps no rows, so neighbors are sought in X, not in the rows of the fit.  For these,
+        without weights, core rows are those of ``min_samples`` or more.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n,), float64
+            The same whatever the chunks.  Lazy, and chunked like X, for Dask input.
+
+        Raises
+        ------
+        ValueError, StoreError
+            See ``fit``.
+
+        Notes
+        -----
+        Rows are sorted into boxes and counted when this is called, in the passes and the folder
+        that ``fit`` takes; a lazy result reads 16 bytes a row.  Unlike ``fit``, time grows with
+        the number of neighbors: each of them is looked at.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import daskclust
+        >>> X = np.array([[0.0, 0.0], [0.0, 0.1], [0.1, 0.0], [5.0, 5.0]])
+        >>> daskclust.DBSCAN(eps=0.2, min_samples=3).fit(X).score_samples(X)
+        array([3., 3., 3., 1.])
+        """
+        check_is_fitted(self)
+        known = {**self.get_params(deep=False), "checkpoint": None}
+        with TemporaryFolder.for_one(None):
+            return fit(_Density(**known), check_rows(self, X, reset=False)).scores_
+
+
+class _Density(DBSCAN):
+    """The same walk, at whose end stand numbers of neighbors."""
+
+    def _problem(self, data: OpenData, read: bool) -> BoxesProblem:
+        return _CountsProblem(**vars(super()._problem(data, read)))
+
+    def _finish(
+        self,
+        data: OpenData,
+        problem: BoxesProblem,
+        state: BoxesState,
+        history: list[dict[str, Any]],
+    ) -> None:
+        found, lengths = problem.clusters(state), data.rows.lengths
+        if not is_dask(data.X):
+            self.scores_: Any = _counts_of_block(np.empty((sum(lengths), 0)), 0, found)
+            problem.folder.remove()
+            return
+        of_rows = partial(_counts_of_block, clusters=found.lasting())
+        self.scores_ = make_rows(lengths, of_rows, dtype=np.float64, name="score_samples")
+
+
+def _block_of(x: Array, start: int, clusters: RowClusters, core: bool) -> Array:
+    return clusters.of_block(start, len(x))[int(core)]

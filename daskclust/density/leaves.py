@@ -1,0 +1,374 @@
+"""The leaves of a tree: the rows themselves where they are few, else prototypes of all rows.
+
+Prototypes are rows drawn with probability proportional to their weight, moved by a few of
+Lloyd's iterations.  The last of these passes counts what each prototype stands for: weight, mean
+and sum of squares of its rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import Rows, is_dask, map_rows, working_dtype
+from daskclust.core.estimator.base import warn_few_distinct
+from daskclust.core.estimator.fit_loop import (
+    DataAlone,
+    FirstPass,
+    FitPredict,
+    OpenData,
+    Step,
+    draw_seeds,
+)
+from daskclust.core.estimator.row_functions import CheckedRows
+from daskclust.core.estimator.transforms import METRICS, Metric
+from daskclust.core.estimator.validation import Data, check_integer, check_rows
+from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.persistence.mixin import OF_CLASSES, Saveable
+from daskclust.core.persistence.schema import Array as Stored
+from daskclust.core.persistence.schema import Entry, Number, OneOf, Plain
+from daskclust.core.reduction import ASSIGN, CenterSets
+from daskclust.core.warn import warn
+from daskclust.exceptions import ConstraintWarning
+
+#: Rows whose Euclidean distances are those of another metric, or are in the same order.
+SCALINGS: Mapping[str, str] = {
+    **dict.fromkeys(("euclidean", "l2", "minkowski"), "X itself: leave metric out"),
+    "sqeuclidean": "X itself (distances are in the same order): leave metric out",
+    "cosine": "sklearn.preprocessing.normalize(X) (distances are in the same order)",
+    "correlation": "sklearn.preprocessing.normalize(X - X.mean(axis=1, keepdims=True)) (distances "
+    "are in the same order)",
+    "seuclidean": "X / X.std(axis=0, ddof=1)",
+    "mahalanobis": "X @ numpy.linalg.cholesky(numpy.linalg.inv(numpy.cov(X.T)))",
+    "hellinger": "numpy.sqrt(X / X.sum(axis=1, keepdims=True) / 2)",
+    "haversine": "numpy.column_stack([cos(lat) * cos(lon), cos(lat) * sin(lon), sin(lat)]) "
+    "(distances are in the same order)",
+}
+
+
+def advice_on_metric(metric: Any) -> str:
+    """Return which rows have Euclidean distances that stand for another metric."""
+    rows = SCALINGS.get(metric) if isinstance(metric, str) else None
+    if rows is None:
+        known = ", ".join(sorted(SCALINGS))
+        return f"No scaling of rows is known for metric={metric!r}; there is one for {known}."
+    return f"Rows that stand for metric={metric!r}: {rows}."
+
+
+def without_metric(init: Callable[..., None]) -> Callable[..., None]:
+    """Explain what takes the place of ``metric``, which others' estimators of a name have."""
+
+    @functools.wraps(init)
+    def explaining(self: Any, *args: Any, **params: Any) -> None:
+        if "metric" in params:
+            raise TypeError(
+                f"{type(self).__name__} has no parameter metric: it compares rows by Euclidean "
+                f"distances. Scale the rows instead. {advice_on_metric(params['metric'])}"
+            )
+        init(self, *args, **params)
+
+    return explaining
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The rows that the leaves stand for: means, weights, and squared distances to the means."""
+
+    centers: Annotated[Floats, "f m p"]
+    weights: Annotated[Floats, "f m"]
+    squares: Annotated[Floats, "f m"]
+
+    @classmethod
+    def of_rows(cls, values: Array, weights: Floats) -> Leaves:
+        """Return one leaf a row."""
+        return cls(np.asarray(values, np.float64), weights, np.zeros(len(values)))
+
+    def repeated(self, times: Ints) -> Leaves:
+        """Return each leaf so many times, with its share of the weight."""
+        parts = (self.centers, self.weights / times, self.squares / times)
+        return Leaves(*(np.repeat(part, times, axis=0) for part in parts))
+
+    def distinct(self) -> tuple[Leaves, Ints]:
+        """Return rows in one place as one leaf, in order of their values, and the leaf of each."""
+        centers, places = np.unique(self.centers, axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        weights = np.asarray(np.bincount(places, self.weights), np.float64)
+        return Leaves(centers, weights, np.zeros(len(centers))), places
+
+    def kept(self) -> Leaves:
+        """Return the leaves that stand for any row."""
+        some = self.weights > 0
+        return Leaves(self.centers[some], self.weights[some], self.squares[some])
+
+    def joined(self, other: Leaves) -> Leaves:
+        """Return these leaves and others after them."""
+        return Leaves(
+            np.concatenate([self.centers, other.centers]),
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.squares, other.squares]),
+        )
+
+
+@dataclass(frozen=True)
+class LeavesProblem(DataAlone):
+    """The search for leaves among ``rows``, in the space in which they are compared.
+
+    ``drawn`` are the numbers of the drawn rows, sorted; all of any weight where rows are the
+    leaves, and ``n_lloyd`` passes, which move the prototypes, are 0.  ``own`` rows are leaves of
+    their own, sorted, and not summed up by any prototype; ``read`` are further arguments of
+    ``fit``, ``facts`` what else a checkpoint belongs to.
+    """
+
+    kind: ClassVar[type[Leaves]] = Leaves
+
+    rows: Rows
+    drawn: Ints
+    metric: Metric
+    n_lloyd: int
+    own: Ints
+    read: Any
+    facts: Mapping[str, Any]
+
+    @property
+    def max_iter(self) -> int:
+        return self.n_lloyd
+
+    def identity(self) -> Mapping[str, Any]:
+        return dict(self.facts)
+
+    def begin(self) -> Leaves:
+        return Leaves.of_rows(*self.rows.take(self.drawn))
+
+    def step(self, state: Leaves) -> Step[Leaves]:
+        """Move each prototype to the mean of its rows."""
+        rows = self.rows.excluding(self.own)
+        found = rows.reduce(ASSIGN, CenterSets(state.centers[None]))
+        means = self.metric.project(found.of(0).means(state.centers))
+        moved = ((means - state.centers) ** 2).sum(axis=1)
+        # Of a mean that was moved onto the sphere this is a bound.
+        squares = np.maximum(found.inertia[0] - found.counts[0] * moved, 0.0)
+        return Step(
+            Leaves(means, found.counts[0], squares),
+            objective=float(found.inertia.sum()),
+            center_shift=float(moved.sum()),
+            finished=False,
+        )
+
+    def leaves(self, state: Leaves) -> Leaves:
+        """Return the leaves of the last state, and the rows that are leaves of their own."""
+        found = state.kept()
+        if self.n_lloyd == 0 or not len(self.own):
+            return found
+        return found.joined(Leaves.of_rows(*self.rows.take(self.own)))
+
+    def rows_of_leaves(self, state: Leaves) -> tuple[Ints, Ints]:
+        """Return the rows that are leaves, sorted, and which leaf each of them is."""
+        n = int((state.weights > 0).sum())
+        if self.n_lloyd == 0:
+            return self.drawn[state.weights > 0], np.arange(n)
+        return self.own, np.arange(n, n + len(self.own))
+
+
+@dataclass(frozen=True)
+class NearestLeaf:
+    """Nearest leaves of a block's rows, and what ``then`` makes of them; travels to workers.
+
+    ``then`` is given leaves and distances, in the precision of the rows; the number of the leaf is
+    the result where it is omitted.
+    """
+
+    centers: Floats
+    metric: Metric
+    then: Any = None
+
+    def __call__(self, x: Array) -> Array:
+        leaves, squared = nearest(self.metric(x), self.centers)
+        return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
+
+
+class Cut(NamedTuple):
+    """A number of clusters that a tree can be cut at.
+
+    ``height`` is that of the merge that would leave one cluster less, ``smallest`` the weight of
+    the smallest cluster's rows.
+    """
+
+    n_clusters: int
+    height: float
+    smallest: float
+
+
+def coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
+    """Return the codes of leaves."""
+    return codes[leaves]
+
+
+class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
+    """Base of the estimators whose trees grow on leaves."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list, records=True),
+        "n_clusters_": Number(int, low=0),
+        "leaf_weights_": Stored("m", low=0.0),
+        "_leaves": Stored("m q"),
+        "_metric": OneOf(METRICS),
+    }
+    #: Passes that move prototypes.
+    _n_lloyd: ClassVar[int]
+
+    n_prototypes: int
+    random_state: Any
+    checkpoint: Any
+    _leaves: Floats
+    _metric: Metric
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_prototypes, "n_prototypes", 2)
+
+    def _first_pass(self, data: Data, read: Any) -> FirstPass:
+        # One more tells whether there are no more rows of any weight.
+        n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
+        return FirstPass(draw_seeds(self.random_state, 1), n_picks)
+
+    def _find_leaves(
+        self, data: OpenData, metric: Metric, own: Ints, read: Any = None, **facts: Any
+    ) -> LeavesProblem:
+        """Return the search for leaves, in the space of a metric."""
+        picks = data.survey.picks[0]
+        picks = np.sort(picks[picks["row"] >= 0], order=["key", "row"])
+        drawn = np.sort(picks["row"][: self.n_prototypes]).astype(np.int64)
+        few = len(picks) <= self.n_prototypes
+        if not few:
+            drawn = drawn[~np.isin(drawn, own)]
+        rows = data.rows if metric.is_identity else data.rows.transformed(metric)
+        return LeavesProblem(rows, drawn, metric, 0 if few else self._n_lloyd, own, read, facts)
+
+    def _keep(self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]) -> None:
+        self.history_ = history
+        self.n_iter_ = len(history)
+        self.leaf_weights_ = leaves.weights
+        self._leaves, self._metric = leaves.centers, problem.metric
+
+    def _map(
+        self,
+        X: Any,
+        then: Any,
+        dtype: Any,
+        name: str,
+        lengths: tuple[int, ...] | None = None,
+        patch: tuple[Ints, Array] | None = None,
+        like: Rows | None = None,
+    ) -> Any:
+        """Map rows by their nearest leaf; now, or lazily for Dask input."""
+        nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
+        names = getattr(self, "feature_names_in_", None)
+        of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
+        return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return check_rows(self, X, reset=False)
+
+    def _map_leaves(self, data: OpenData, problem: LeavesProblem, own: tuple[Ints, Ints]) -> None:
+        """Keep the leaf of each row, for the labels of any cut."""
+        patch = own[0], own[1].astype(np.int32)
+        self._row_leaves = self._map(
+            data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
+        )
+
+    def _label_rows(self, codes: Ints) -> None:
+        """Set the labels of the rows of the fit, which a loaded model does not have."""
+        leaves = self.__dict__.get("_row_leaves")
+        self.__dict__.pop("labels_", None)
+        if leaves is not None:
+            of_leaves = codes.astype(np.int32)
+            if is_dask(leaves):
+                self.labels_ = leaves.map_blocks(
+                    functools.partial(coded, codes=of_leaves), dtype=np.int32
+                )
+            else:
+                self.labels_ = of_leaves[leaves]
+
+    def _check_n_clusters(self, n_clusters: int) -> None:
+        check_integer(n_clusters, "n_clusters", 1)
+        if n_clusters > self.n_prototypes:
+            raise ValueError(
+                f"n_prototypes={self.n_prototypes} should be >= n_clusters={n_clusters}. "
+                "Ask for more prototypes."
+            )
+
+    def _check_n_leaves(self, n_clusters: int) -> None:
+        check_integer(n_clusters, "n_clusters", 1)
+        m = len(self.leaf_weights_)
+        if n_clusters > m:
+            raise ValueError(
+                f"n_clusters={n_clusters}; the tree has {m} leaves. Ask for fewer clusters."
+            )
+
+    def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
+        """Return the clusters of a cut, of which leaves may be too few or in one place."""
+        m = len(self.leaf_weights_)
+        if n_clusters > m:
+            warn(
+                f"n_clusters={n_clusters}, but there are {m} leaves: every leaf is a cluster. "
+                f"Use n_clusters={m} or less, or more n_prototypes.",
+                ConstraintWarning,
+            )
+            n_clusters = m
+        # Rows in one place are merged at height 0: to part them is arbitrary.
+        warn_few_distinct(min(n_distinct, n_clusters), n_clusters)
+        return n_clusters
+
+    def _copied(self, **params: Any) -> Self:
+        """Return a copy for another cut, with other parameters and no names of classes."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update({at: v for at, v in vars(self).items() if at not in OF_CLASSES})
+        copy.__dict__.update(params)
+        return copy
+
+    def _label_of(self) -> Any:
+        """Return what tells the cluster of each row, see :class:`NearestLeaf`."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of each row, by its nearest leaf and, where there is noise, the distance to it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            -1 for noise.  Lazy, and chunked like X, for Dask input: values of X are checked
+            when it is computed.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity, and another number of features.
+        """
+        X = self._checked(X)
+        return self._map(X, self._label_of(), np.int32, "predict")
+
+
+def count_rows(value: Any, weight: float, name: str) -> float:
+    """Return a number of rows, an integer of at least 2, that may be given as a share of all."""
+    if isinstance(value, float | np.floating):
+        if 0.0 < value < 1.0:
+            return max(2.0, math.ceil(float(value) * weight))
+        raise ValueError(
+            f"{name}={value}; expected a number of rows, an integer of at least 2, or a share of "
+            "all rows between 0 and 1."
+        )
+    check_integer(value, name, 2)
+    return float(value)

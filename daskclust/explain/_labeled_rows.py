@@ -1,0 +1,382 @@
+"""Rows with the labels that are to be explained: names, categories as columns, one opening."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust.colors import name_of
+from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.engine import (
+    Carry,
+    Rows,
+    as_label_vector,
+    distinct,
+    is_dask,
+    open_labeled_rows,
+    open_rows,
+    unwrap,
+)
+from daskclust.core.estimator.base import center_space, label_function
+from daskclust.core.estimator.columns import check_dates
+from daskclust.core.estimator.validation import (
+    Scene,
+    as_percent,
+    check_rows,
+    is_partial,
+    rows_outside,
+)
+from daskclust.core.persistence.mixin import class_names_of, clusters_are_classes, merged_classes_of
+from daskclust.core.reduction import Reduction
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
+from daskclust.explain.profile_reductions import LabelsOfRows, Place
+from daskclust.scenes.bands import given_names, name_of_samples
+
+#: No label.
+NONE = -1
+#: What maps and reports call it where a model finds rows that are of no cluster.
+NOISE = "noise"
+#: Bytes of a label that ``predict`` gives, and of a distance.
+_LABEL_BYTES = 4 + 8
+#: Levels of a column of categories.
+_MOST_LEVELS = 100
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Rows and their labels, bound in a last column where the one or the other are lazy.
+
+    `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
+    are left out. `of_rows` are the labels where they are no column of the rows, all in memory, or
+    the function that finds them, and else they are `given`.
+    """
+
+    rows: Rows
+    X: Any
+    given: Any
+    of_rows: LabelsOfRows
+    features: list[str]
+    classes: Array | None
+    ignored: int | None
+    cube: Any
+    model: Any
+    #: Of the features, and what values are, where X is a cube that knows them.
+    wavelengths: Floats | None
+    values_are: str | None
+
+    @property
+    def labels(self) -> Any:
+        """Labels of all rows."""
+        return self.model.predict(self.X) if callable(self.of_rows) else self.given
+
+    def name(self, label: int) -> str:
+        """Return what a label is called."""
+        usual = str(label)
+        if self.classes is not None and 0 <= label < len(self.classes):
+            usual = str(self.classes[label])
+        return usual if self.model is None else _name_of(self.model, label, usual)
+
+    def classes_of(self, labels: Ints) -> list[str | None]:
+        """Return the class of each cluster; None where clusters are of no classes."""
+        return [_class_of(self.model, label) for label in labels.tolist()]
+
+    def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
+        """Make a pass; blocks keep the labels that they find where there is memory for them."""
+        keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
+        return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
+
+    def check_range(self, x: Array) -> None:
+        """Warn where most of some rows lie outside the range that the model was fitted on."""
+        at = self._places_of_fit()
+        found = rows_outside(self.model, x[:, at]) if at else None
+        if not at or found is None:
+            return
+        share, feature = found
+        name, values = self.features[at[feature]], x[:, at[feature]]
+        low, high = self.model._fit_low[feature], self.model._fit_high[feature]
+        warn(
+            f"{as_percent(share)} of the rows of X lie outside the range of the data that the "
+            f"{type(self.model).__name__} was fitted on, most in {name!r}: {np.nanmin(values):.4g} "
+            f"to {np.nanmax(values):.4g}, and in the fit {low:.4g} to {high:.4g}. Their clusters "
+            "mean little. Scale X as for the fit, or pass the pipeline that does so as model.",
+            DaskclustWarning,
+        )
+
+    def _places_of_fit(self) -> list[int]:
+        """Return where the features of the fit are among the features; none if not all are."""
+        if self.model is None:
+            return []
+        names = getattr(self.model, "feature_names_in_", None)
+        if names is None or list(map(str, names)) == self.features:
+            p = getattr(self.model, "n_features_in_", None)
+            return list(range(p)) if p == len(self.features) else []
+        places = {name: at for at, name in enumerate(self.features)}
+        known = all(str(name) in places for name in names)
+        return [places[str(name)] for name in names] if known else []
+
+    @property
+    def joined(self) -> dict[int, int]:
+        """Another label by each label of the model that no row has, since clusters were joined."""
+        if self.model is None or hasattr(self.model, "cluster_classes_"):
+            return {}
+        return merged_classes_of(self.model)
+
+    @property
+    def n_clusters(self) -> int | None:
+        """Clusters of the model, of which not all may occur; None where it has no centers."""
+        space = None if self.model is None else center_space(self.model)
+        return None if space is None else len(space.centers)
+
+    def place(self, labels: Ints, means: Floats, deviations: Floats) -> Place:
+        """Return where distances to centers are measured: where the model does, if it has centers.
+
+        Else about the means, in units of the deviation of each feature.
+        """
+        space = None if self.model is None else center_space(self.model)
+        if (
+            space is None
+            or self.X.shape[1] != self.model.n_features_in_
+            or merged_classes_of(self.model)
+        ):
+            scale = np.where(deviations > 0, deviations, 1.0)
+            return Place(means, scale**-2.0)
+        centers = np.full((len(labels), space.centers.shape[1]), np.nan)
+        known = (labels >= 0) & (labels < len(space.centers))
+        centers[known] = space.centers[labels[known]]
+        # Over what rows observe, distances of some values stand for those of all.
+        same = callable(self.of_rows) and space.metric is None and not is_partial(self.model)
+        return Place(centers, space.feature_weights, space.metric, same)
+
+
+def _name_of(model: Any, label: int, usual: str) -> str:
+    """Return what a model calls one of its labels, or what it is called otherwise."""
+    of_class = _class_of(model, label)
+    if of_class is not None:
+        return f"{of_class} ({label})"
+    if hasattr(model, "cluster_classes_"):
+        return usual
+    if clusters_are_classes(model) and model.classes_.dtype.kind in "iu":
+        usual = name_of(label)
+    is_noise = label == NONE and getattr(model, "_finds_noise", False)
+    return NOISE if is_noise else class_names_of(model)[0].get(label, usual)
+
+
+def _class_of(model: Any, label: int) -> str | None:
+    """Return what a model calls the class of a cluster; None where clusters are of no classes."""
+    names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
+    if owners is None or not 0 <= label < len(owners):
+        return None
+    classes = model.classes_
+    codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
+    if owners[label] < 0:  # of no class: in maps it has a code beyond those of the classes
+        code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
+        usual = name_of(code, kind="cluster")
+    else:
+        code, usual = int(codes[owners[label]]), str(classes[owners[label]])
+    code = merged_classes_of(model).get(code, code)
+    if owners[label] >= 0 and classes.dtype.kind in "iub":
+        usual = name_of(code)
+    return names.get(code, usual)
+
+
+def model_input(model: Any, X: Any) -> Any:
+    """Return the columns of a table that the model was fitted on; anything else as it is."""
+    names = getattr(model, "feature_names_in_", None)
+    columns = getattr(X, "columns", None)
+    if names is None or columns is None or list(columns) == list(names):
+        return X
+    missing = [name for name in names if name not in set(columns)]
+    if missing:
+        raise ValueError(
+            f"X lacks the column {missing[0]!r} of the fit; it has {[str(c) for c in columns]}."
+        )
+    return X[list(names)]
+
+
+def _levels(column: Any, name: Any) -> list[Any]:
+    """Levels of a column of categories or text."""
+    categorical = hasattr(column, "cat")
+    if hasattr(column, "to_dask_array"):
+        if not categorical or not column.cat.known:
+            raise ValueError(
+                f"Column {name!r} is text whose levels are not known; expected numbers or known "
+                f"categories. Use X.categorize([{name!r}]), or leave the column out."
+            )
+        return list(column.cat.categories)
+    return list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
+
+
+def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:
+    """Return a pandas table with a column of 0 and 1 for each level of each category."""
+    import pandas
+
+    out = {}
+    for at, (name, level) in enumerate(parts):
+        column = frame[name]
+        if level is None:
+            out[at] = column.astype("float64")
+        else:
+            out[at] = (column == level).astype("float64").where(column.notna())
+    return pandas.DataFrame(out, index=frame.index)
+
+
+def _as_numbers(X: Any) -> tuple[Any, list[str]]:
+    check_dates(X)
+    parts: list[tuple[Any, Any]] = []
+    plain = True
+    for name in X.columns:
+        dtype = X[name].dtype
+        kind = getattr(dtype, "kind", "O")
+        if not hasattr(X[name], "cat") and kind in "iufb":
+            parts.append((name, None))
+            plain = plain and isinstance(dtype, np.dtype)
+            continue
+        plain = False
+        levels = _levels(X[name], name)
+        if len(levels) > _MOST_LEVELS:
+            raise ValueError(
+                f"Column {name!r} has {len(levels)} levels; expected at most {_MOST_LEVELS}. Leave "
+                "it out, or join levels."
+            )
+        parts.extend((name, level) for level in levels)
+    names = [str(name) if level is None else f"{name} = {level}" for name, level in parts]
+    if plain:
+        return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
+    convert = partial(_columns_of, parts=parts)
+    if hasattr(X, "to_dask_array"):
+        meta = convert(X._meta)
+        return X.map_partitions(convert, meta=meta).to_dask_array(), names
+    return convert(X).to_numpy(), names
+
+
+def _joined(labels: Ints, *, into: Mapping[int, int]) -> Ints:
+    out = labels.astype(np.int64)
+    for code, other in into.items():
+        out[labels == code] = other
+    return out
+
+
+def _codes(values: Array, *, classes: Array) -> Ints:
+    """Numbers of labels that are text, out of sorted classes."""
+    return np.searchsorted(classes, values).astype(np.int64)
+
+
+def _labels(y: Any) -> tuple[Any, Array | None]:
+    """Return labels as numbers, -1 where missing, and the names of those that are text."""
+    values = unwrap(y)
+    if not is_dask(values):
+        values = np.asanyarray(values)
+        if values.dtype.kind in "USO" and values.ndim == 1:
+            names = distinct(values, "y", masked=True)
+            if names.dtype.kind != "O" or all(isinstance(name, str) for name in names.tolist()):
+                return as_label_vector(values, "y", masked=True), names
+    return as_label_vector(values, "y", masked=True), None
+
+
+def _as_found(model: Any, labels: Any) -> tuple[Any, Array | None]:
+    """Return labels of a model as numbers, and their names if they are text."""
+    found, names = _numbered(model, labels)
+    into = merged_classes_of(model)
+    if not into or hasattr(model, "cluster_classes_"):
+        return found, names
+    return _mapped(found, partial(_joined, into=into)), names
+
+
+def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
+    classes = getattr(model, "classes_", None)
+    if found.dtype.kind in "iu" or classes is None:
+        return found, None
+    classes = np.asarray(classes)
+    order = np.sort(classes)
+    return _mapped(found, partial(_codes, classes=order)), order
+
+
+def _mapped(labels: Any, function: Callable[[Array], Ints]) -> Any:
+    if is_dask(labels):
+        return labels.map_blocks(function, dtype=np.int64, meta=np.empty(0, np.int64))
+    return function(np.asarray(labels))
+
+
+def open_labeled(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    features: Sequence[str] | None = None,
+    found: Any = None,
+    keep: bool = False,
+) -> Labeled:
+    """Bind rows with the labels that a model gives them, or with labels that are given.
+
+    `found` are labels of the model where they are known already: a fit keeps given labels. With
+    `keep`, those of rows in memory are predicted here, once, for who asks for them again.
+    """
+    if model is None and y is None:
+        raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
+    if model is not None and found is None and not hasattr(model, "predict"):
+        raise TypeError(
+            f"model is a {type(model).__name__}, which does not predict; expected a fitted model "
+            "that does. Of labels, as of DBSCAN's labels_, use profiles(None, X, labels)."
+        )
+    cube: Any = X if isinstance(X, Scene) else None
+    features = None if features is None else list(features)
+    wavelengths, values_are = None, None
+    if cube is not None:
+        data = check_rows(model, X, reset=False) if model is not None else cube.samples
+        kind = getattr(model, "_cube_scale", cube.sample_scaling.kind)
+        values_are = name_of_samples(cube, kind)
+        if kind == "whitened":
+            features = [f"direction {number}" for number in range(data.shape[1])]
+        elif cube.wavelengths is not None:
+            wavelengths = cube.wavelengths
+            features = [f"{center:g} nm" for center in np.round(wavelengths, 2)]
+            if len(set(features)) < len(features):  # as of dates, or where detectors overlap
+                numbers = zip(features, cube.bands, strict=True)
+                features = [f"{name} (band {band})" for name, band in numbers]
+        else:
+            features = given_names(cube) or [f"band {band}" for band in cube.bands]
+        asked = X
+    else:
+        asked = X if model is None else model_input(model, X)
+        if hasattr(X, "columns"):
+            data, features = _as_numbers(X)
+        elif model is None:
+            data = unwrap(X)
+            data = data if is_dask(data) or np.ma.isMA(data) else np.asarray(data)
+        else:
+            data = check_rows(model, X, reset=False)
+    if model is not None:
+        check_is_fitted(model)
+    if data.ndim != 2 or data.dtype.kind not in "fiub":
+        raise ValueError(
+            f"X has shape {data.shape} and dtype {data.dtype}; expected numbers of shape (n, p)."
+        )
+    if features is None:
+        features = [f"x{j}" for j in range(data.shape[1])]
+    owner, ignored = (model, None) if y is None else (None, NONE)
+    of_rows: LabelsOfRows = None
+    plain = y is None and found is None and not hasattr(X, "columns")
+    if plain and not merged_classes_of(model) and not (keep and not is_dask(data)):
+        function = label_function(model, data.dtype)
+        of_rows = None if function is None else function.labeled
+    if of_rows is not None:
+        # Each block is labeled where it lies, once.
+        whole = not is_dask(data) or data.numblocks[1] == 1
+        rows = open_rows(data if whole else data.rechunk({1: -1}))
+        found, classes = None, None
+    elif y is None:
+        found, classes = _as_found(model, model.predict(asked) if found is None else found)
+    else:
+        found, classes = _labels(y)
+    if of_rows is None:
+        if is_dask(data) or is_dask(found) or len(data) != len(found):
+            rows = open_labeled_rows(data, found, masked=True)
+        else:
+            rows, of_rows = open_rows(data), np.asarray(found)
+    of_samples = wavelengths, values_are
+    return Labeled(rows, data, found, of_rows, features, classes, ignored, cube, owner, *of_samples)

@@ -1,1 +1,0 @@
-"""Pairwise constraints on one machine: pairs, the ordered pass, and groups."""

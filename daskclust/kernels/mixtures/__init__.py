@@ -1,1 +1,0 @@
-"""Kernels of Gaussian mixtures on rows with missing values."""

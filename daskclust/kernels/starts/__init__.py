@@ -1,1 +1,0 @@
-"""Kernels of starting centers: D^2 sampling, densities, weighted draws."""

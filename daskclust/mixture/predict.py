@@ -1,0 +1,58 @@
+"""Common to mixtures of incomplete rows: the first pass, and rows under a fitted mixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Floats
+from daskclust.core.estimator.fit_loop import FirstPass
+from daskclust.core.estimator.validation import check_survey
+from daskclust.core.reduction.survey import PARTIAL_SURVEY, PartialSurvey
+from daskclust.mixture.densities import Mixtures
+from daskclust.mixture.expectation import impute, posteriors
+
+
+def _check(survey: PartialSurvey, n_components: int, name: str, names: Any = None) -> None:
+    check_survey(survey, None, names)
+    if survey.n_informed < n_components:
+        raise ValueError(
+            f"n_samples={survey.n_informed} should be >= {name}={n_components}: so many rows have "
+            f"a weight and any value that is not NaN. Ask for fewer."
+        )
+
+
+def observed_pass(
+    n_components: int, name: str, *, seeds: tuple[int, ...] = (), n_picks: int = 0
+) -> FirstPass:
+    """Return the first pass over data in which NaN means missing.
+
+    The parameter ``name`` asks for ``n_components`` rows at least.  There is a seed for each
+    restart, and ``n_picks`` rows are drawn for each.
+    """
+    check = partial(_check, n_components=n_components, name=name)
+    return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)
+
+
+@dataclass(frozen=True)
+class MixtureFunction:
+    """Labels, posteriors, likelihood or imputed values of a block's rows; travels to workers.
+
+    The likelihood is the mean of the models' log-likelihoods.
+    """
+
+    mixtures: Mixtures
+    shift: Floats
+    output: str
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        if self.output == "imputed":
+            return impute(x, self.mixtures, self.shift)
+        shares, total = posteriors(x, self.mixtures, self.shift)
+        if self.output == "labels":
+            return np.argmax(shares, axis=0).astype(np.int32)
+        return shares.T.astype(x.dtype) if self.output == "posteriors" else total.mean(axis=0)

@@ -1,5 +1,0 @@
-"""Reports of a fit: one HTML file that needs nothing else, to look at and to pass on."""
-
-from daskclust.report._report import write_report, write_table_report
-
-__all__ = ["write_report", "write_table_report"]

@@ -1,0 +1,817 @@
+"""The work on one spatial block of a cube, inside tasks; labels in the blocks of the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, zip_longest
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import ArrayLike, NDArray
+
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.class_names import warn_of_similar
+from daskclust.core.engine import compute, seen_alike
+from daskclust.core.kernels.projection import project_rows
+from daskclust.core.storage.stored_array import StoredArray
+from daskclust.core.warn import warn
+from daskclust.exceptions import ChunkError, DaskclustWarning
+from daskclust.scenes._metadata import PLAIN, Meaning, Names, as_names
+from daskclust.scenes.block_grid import BlockGrid, flatten
+from daskclust.scenes.formats.vector import Features, no_codes
+from daskclust.scenes.left_out import Taken, counted, text_of
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How valid rows become samples.
+
+    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm),
+    ``"standard"`` (each band minus its `mean`, divided by its `std`) or ``"whitened"``
+    (each row divided by its norm, then times `matrix`).
+    """
+
+    kind: Literal["none", "standard", "unit", "whitened"]
+    dtype: np.dtype[Any]
+    mean: Floats | None = None
+    std: Floats | None = None
+    matrix: Floats | None = None
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether a sample is made of one stored value alone."""
+        return self.kind in ("none", "standard")
+
+    def __call__(self, rows: Array, *, narrow: bool = True) -> Array:
+        """Scale `rows` (n, p), in float64; not `narrow`, they need not be of `dtype` already."""
+        if self.kind == "standard":
+            assert self.mean is not None
+            assert self.std is not None
+            wide = (rows - self.mean) / self.std
+            return wide.astype(self.dtype) if narrow else wide
+        if not narrow and self.kind == "none":
+            return rows
+        if self.kind == "whitened":
+            assert self.matrix is not None
+            origin, wide = np.zeros(len(self.matrix)), rows.astype(np.float64)
+            return project_rows(wide, True, origin, self.matrix).astype(self.dtype)
+        if self.kind == "unit":
+            wide = rows.astype(np.float64)
+            norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))
+            norm[norm == 0.0] = 1.0  # a row of zeros has no direction: it stays zero
+            return (wide / norm).astype(self.dtype)
+        return rows.astype(self.dtype, copy=False)
+
+
+#: Bytes of stored values that are handled at a time.
+_TILE = 2**18
+
+
+@dataclass(frozen=True)
+class CubeSource:
+    """Stored pixels, and which of them count.
+
+    `array` is None where pixels come from a Dask array; `held` then are the pixels (pixels,
+    n_stored) of the one block that is being handled. `order` are the axes of y, x and band in
+    `array`; `dtype` is the stored one, with the sign that is meant. `bands` are those kept, None
+    for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do;
+    `nodata_of_bands` do so in one stored band each.
+    `keep_incomplete`: a pixel is kept that has at least the share `min_observed` of its bands, its
+    missing values NaN.
+    """
+
+    array: StoredArray | None
+    order: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    n_stored: int
+    bands: NDArray[np.intp] | None
+    nodata: tuple[float, ...]
+    keep_incomplete: bool
+    min_observed: float
+    grid: BlockGrid
+    masked: bool = False
+    meaning: Meaning = PLAIN
+    held: Array | None = None
+    nodata_of_bands: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def all_nodata(self) -> tuple[float, ...]:
+        """Values that mean "no data" in any band."""
+        return tuple(dict.fromkeys((*self.nodata, *chain(*self.nodata_of_bands))))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no stored value can mean "no data"; then validity needs no reading."""
+        return not (
+            self.all_nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range
+        )
+
+    def read(self, number: int) -> Array:
+        """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
+        return self._in_rows(self._stored(number))
+
+    def _stored(self, number: int) -> Array:
+        """Pixels of block `number` as rows of all stored bands."""
+        if self.array is None:
+            assert self.held is not None
+            values = self.held
+            if not self.masked and np.ma.is_masked(values):
+                raise ValueError(
+                    f"Block {number} of the cube is a masked array, which its Dask array does not "
+                    "say. Build it from masked arrays only, or pass mask= or nodata=."
+                )
+        else:
+            rows, cols = self.grid.region(number)
+            selection = [slice(0, self.n_stored)] * 3
+            selection[self.order[0]], selection[self.order[1]] = rows, cols
+            values = self.array.read(tuple(selection)).transpose(self.order)
+            values = values.reshape(-1, values.shape[2])
+        if self.meaning.dtype is None or not np.ma.isMaskedArray(values):
+            return self.meaning.view(values)
+        mask = np.ma.getmaskarray(values)
+        return np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
+
+    def _in_rows(self, stored: Array) -> Array:
+        """Return the bands kept of all pixels; how they lie decides the last bits of sums."""
+        if self.array is None and not stored.flags.c_contiguous:
+            stored = stored.copy(order="C")
+        return stored if self.bands is None else stored[:, self.bands]
+
+    def _kept(self, values: Array) -> Array:
+        if self.bands is None:
+            return values
+        first, n = int(self.bands[0]), len(self.bands)
+        if np.array_equal(self.bands, np.arange(first, first + n)):
+            return values[:, first : first + n]
+        if np.ma.isMaskedArray(values):
+            return values[:, self.bands]
+        return np.take(values, self.bands, axis=1)
+
+    def missing(self, values: Array) -> Bools:
+        """Which of `values` mean "no data"; of their shape."""
+        hidden = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
+        values = np.ma.getdata(values)
+        found = np.isnan(values) if values.dtype.kind == "f" else None
+        if hidden is not None:
+            found = hidden if found is None else found | hidden
+        for nodata in self.nodata:
+            # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
+            equal = values == values.dtype.type(nodata)
+            found = equal if found is None else np.logical_or(found, equal, out=found)
+        for own, has in self._rows_of_nodata(values.dtype):
+            equal = (values == own) & has
+            found = equal if found is None else found | equal
+        outside = self.meaning.outside(values)
+        if outside is not None:
+            found = outside if found is None else found | outside
+        return np.zeros(values.shape, bool) if found is None else found
+
+    def _rows_of_nodata(self, dtype: np.dtype[Any]) -> Iterator[tuple[Array, Bools]]:
+        """Values that mean "no data" in a band kept, as rows, and which bands have one."""
+        own = self.nodata_of_bands
+        kept = own if self.bands is None or not own else [own[band] for band in self.bands]
+        for values in zip_longest(*kept):
+            has = np.array([value is not None for value in values], bool)
+            yield np.array([0 if value is None else value for value in values], dtype), has
+
+    def _is_whole(self, values: Array) -> bool:
+        """Whether whole numbers tell by their extremes that none of them means "no data".
+
+        Half the work of comparing each, and what most tiles are.  False where it is not certain.
+        """
+        if values.dtype.kind not in "iu" or np.ma.isMaskedArray(values) or not values.size:
+            return False
+        if self.meaning.has_range:
+            return False
+        middle = np.iinfo(values.dtype).max // 2
+        low = [nodata for nodata in self.all_nodata if nodata <= middle]
+        high = [nodata for nodata in self.all_nodata if nodata > middle]
+        return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
+
+    def _too_few(self, missing: Bools) -> Bools:
+        """Whether pixels have less than the least share of their values, or none."""
+        least = max(self.min_observed * missing.shape[1], 1.0)
+        return np.asarray(np.count_nonzero(~missing, axis=1) < least)
+
+    def _absent(self, values: Array) -> Bools:
+        absent = np.empty(len(values), dtype=bool)
+        for tile in _tiles(values):
+            kept = self._kept(values[tile])
+            if self._is_whole(kept):
+                absent[tile] = False
+                continue
+            missing = self.missing(kept)
+            absent[tile] = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
+        return absent
+
+    def valid(self, number: int, excluded: Bools | None) -> tuple[Bools, Array | None]:
+        """Return which pixels of a block count, and its stored values if they had to be read."""
+        wanted = None if excluded is None else ~excluded
+        pixels = self.grid.pixels_of(number)
+        if wanted is not None and not wanted.any():
+            return wanted, None
+        if self.is_complete:
+            return np.ones(pixels, bool) if wanted is None else wanted, None
+        stored = self._stored(number)
+        present = ~self._absent(stored)
+        return present if wanted is None else wanted & present, stored
+
+    def survey(
+        self, number: int, excluded: Bools | None, *, rows: bool
+    ) -> tuple[Bools, Bools, Array | None]:
+        """Return bands with data, valid pixels, and samples of block `number`.
+
+        Bands have data in some pixel that is not excluded. Pixels count if the other bands are left
+        out. Samples are NaN in the other bands, and None unless `rows`.
+        """
+        wanted = None if excluded is None else ~excluded
+        pixels = self.grid.pixels_of(number)
+        valid: Bools = np.zeros(pixels, bool)
+        nothing = np.zeros(self.n_bands, bool), valid
+        if wanted is not None and not wanted.any():
+            return (*nothing, np.empty((0, self.n_bands)))
+        if self.is_complete and not rows:
+            valid = np.ones(pixels, bool) if wanted is None else wanted
+            return np.ones(self.n_bands, bool), valid, None
+        values = self.read(number)
+        missing = self.missing(values)
+        considered = missing if wanted is None else missing[wanted]
+        present: Bools = ~np.asarray(considered.all(axis=0))
+        if not present.any():
+            return (*nothing, np.empty((0, self.n_bands)))
+        if self.keep_incomplete:
+            absent = self._too_few(missing)
+        else:
+            absent = _any_by_row(missing if present.all() else missing[:, present])
+        valid = ~absent if wanted is None else wanted & ~absent
+        found = self._decoded(values[valid], missing[valid]) if rows else None
+        return present, valid, found
+
+    def samples(self, number: int, excluded: Bools | None, scaling: Scaling) -> Array:
+        """Read and scale the valid pixels of block `number`, (n, bands); what they miss is NaN."""
+        valid, stored = self.valid(number, excluded)
+        n = int(np.count_nonzero(valid))
+        if not n:
+            return np.empty((0, self.n_bands), dtype=scaling.dtype)
+        if stored is None:
+            stored = self._stored(number)
+        if n == len(valid) and self._are_samples(stored, scaling):
+            return stored
+        if not scaling.is_by_value:
+            values = self._in_rows(stored)
+            return scaling(self._decoded(values if n == len(valid) else values[valid]))
+        out = np.empty((n, self.n_bands), scaling.dtype)
+        done = 0
+        for tile in _tiles(stored):
+            values, chosen = self._kept(stored[tile]), valid[tile]
+            found = int(np.count_nonzero(chosen))
+            if found < len(chosen):
+                values = values[chosen]
+            out[done : done + found] = scaling(self._decoded(values), narrow=False)
+            done += found
+        return out
+
+    def pixels(self, number: int, excluded: Bools | None) -> tuple[Bools, Array]:
+        """Read block `number` once: which pixels are valid, and the values of all its pixels."""
+        valid, stored = self.valid(number, excluded)
+        return valid, self._decoded(
+            self._in_rows(self._stored(number) if stored is None else stored)
+        )
+
+    def _are_samples(self, stored: Array, scaling: Scaling) -> bool:
+        return (
+            (scaling.kind, stored.dtype) == ("none", scaling.dtype)
+            and self.bands is None
+            and not self.meaning.is_scaled
+            and not self.keep_incomplete
+            and not np.ma.isMaskedArray(stored)
+        )
+
+    def _decoded(self, rows: Array, missing: Bools | None = None) -> Array:
+        """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
+        if missing is None and self.keep_incomplete:
+            # Otherwise what is missing lies in pixels that do not count.
+            missing = self.missing(rows)
+        rows = self.meaning.scaled(np.ma.getdata(rows), self.bands)
+        if missing is not None and missing.any():
+            kind = rows.dtype
+            if kind.kind != "f":
+                kind = np.dtype(np.float32 if kind.itemsize <= 2 else np.float64)
+            # A copy in any case: the values may be an array of the user.
+            rows = rows.astype(kind)
+            rows[missing] = np.nan
+        return rows
+
+    @property
+    def n_bands(self) -> int:
+        return self.n_stored if self.bands is None else len(self.bands)
+
+
+def _tiles(values: Array) -> Iterator[slice]:
+    """Cut rows into runs that stay in the cache, from one step to the next."""
+    step = max(1, _TILE // max(1, values.shape[1] * values.dtype.itemsize))
+    for start in range(0, len(values), step):
+        yield slice(start, start + step)
+
+
+def _any_by_row(mask: Bools) -> Bools:
+    """Return ``mask.any(axis=1)``, faster where little or nothing is set, as in most blocks."""
+    count = np.count_nonzero(mask)
+    if 8 * count > mask.size:
+        return np.asarray(mask.any(axis=1))
+    out = np.zeros(len(mask), dtype=bool)
+    if count:
+        out[np.flatnonzero(mask) // mask.shape[1]] = True
+    return out
+
+
+@dataclass(frozen=True)
+class StoredCube:
+    """How the values of a cube are stored; `array` is None where they come from a Dask array.
+
+    `order` are the axes of y, x and band in the array, and `shape` counts the bands that are left
+    out. `values` are lazy: pixels as rows where there is no array in Zarr. `may_be_masked`: some
+    value can mean "no data", so that valid pixels have to be counted.
+    """
+
+    array: zarr.Array | None
+    order: tuple[int, int, int]
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    values: da.Array
+    may_be_masked: bool
+
+    @property
+    def nbytes(self) -> int:
+        rows, columns, bands = self.shape
+        return rows * columns * bands * self.dtype.itemsize
+
+
+def one_object(value: Any) -> NDArray[np.object_]:
+    """Wrap a value of any size for a chunk of one: its length is not known beforehand."""
+    out = np.empty(1, dtype=object)
+    out[0] = value
+    return out
+
+
+def on_block(
+    ids: Ints,
+    *arrays: Any,
+    function: Callable[..., Any],
+    source: CubeSource,
+    excludes: bool,
+    **more: Any,
+) -> Any:
+    """Run ``function(source, number, excluded, *arrays, **more)`` on a block.
+
+    Where pixels come from a Dask array, those of the block are the first of `arrays`, as the only
+    chunk of a list; with `excludes`, the last says which pixels are excluded.
+    """
+    given = list(arrays)
+    if source.array is None:
+        source = replace(source, held=given.pop(0)[0])
+    excluded = given.pop() if excludes else None
+    return function(source, int(ids[0]), excluded, *given, **more)
+
+
+_Excluded = Bools | None
+#: Counting beats sorting while labels run no further than so many times their number.
+_FEW = 4
+
+
+def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
+    return source.valid(number, excluded)[0]
+
+
+def block_row_values(source: CubeSource, number: int, excluded: _Excluded, values: Array) -> Array:
+    """Return the values of the valid pixels of a block, out of those of all its pixels."""
+    return values[block_valid(source, number, excluded)]
+
+
+def as_mask(name: str, image: Any) -> Any:
+    """Return a boolean image as it is, and one of 0 and 1 as a lazy boolean one.
+
+    Other values, except nodata, are an error when they are read.
+    """
+    values = image.values
+    if values.dtype == bool:
+        return values
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{name} has dtype {values.dtype}; expected bool, or 0 and 1.")
+    return da.asarray(values).map_blocks(
+        _mask_block, argument=name, nodata=image.nodata, dtype=bool, meta=np.empty((0, 0), bool)
+    )
+
+
+def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Bools:
+    found = values == 1
+    known = [value for value in (0, *nodata) if _holds(values.dtype, value)]
+    wrong = ~(found | np.isin(values, known))
+    if wrong.any():
+        raise ValueError(
+            f"{argument} holds the value {values[wrong][0]}; expected a boolean image, or one of "
+            "0 and 1, which is True where a pixel must not be asked about."
+        )
+    return np.asarray(found)
+
+
+def block_survey(source: CubeSource, number: int, excluded: _Excluded, *, moments: bool) -> Floats:
+    """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
+
+    The number of pixels that are valid if bands without data in this block are left out; the number
+    of the other bands, and for each band whether it is one of them; with `moments`, per band also
+    the number of values, their mean, and the sum of squared deviations from it.
+    """
+    present, valid, rows = source.survey(number, excluded, rows=moments)
+    numbers = np.array([valid.sum(), present.sum()], dtype=np.float64)
+    head = [numbers, present.astype(np.float64)]
+    if rows is None or not moments:
+        return np.concatenate(head)[None]
+    rows = rows.astype(np.float64)
+    observed = ~np.isnan(rows)
+    counts = observed.sum(axis=0)
+    safe = np.maximum(counts, 1)
+    # About the first value observed, so that a constant band has a spread of exactly zero.
+    first = np.zeros(rows.shape[1])
+    if len(rows):
+        first = np.where(counts > 0, rows[observed.argmax(axis=0), np.arange(rows.shape[1])], 0.0)
+    shifted = np.where(observed, rows - first, 0.0)
+    mean = shifted.sum(axis=0) / safe
+    squares = np.where(observed, shifted - mean, 0.0)
+    deviations = np.einsum("ij,ij->j", squares, squares)
+    return np.concatenate([*head, counts, first + mean, deviations])[None]
+
+
+def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Floats:
+    """Merge the rows of :func:`block_survey` in their order, into one row.
+
+    A block where another band is empty than in all others has no valid pixel, so what it
+    counted without that band does not count.  With `keep_incomplete` it does.
+
+    Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
+    which loses nothing where the mean is large beside the spread.
+
+    >>> one = np.array([[2.0, 1.0, 1.0, 2.0, 1.0, 2.0]])
+    >>> two = np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 0.0]])
+    >>> found = merge_surveys(np.concatenate([one, two]), n_bands=1, keep_incomplete=False)
+    >>> found.tolist()  # of the values 0, 2 and 4
+    [[3.0, 1.0, 1.0, 3.0, 2.0, 8.0]]
+    """
+    p = n_bands
+    present = surveys[:, 2 : 2 + p].any(axis=0)
+    total = np.zeros(surveys.shape[1])
+    total[1], total[2 : 2 + p] = present.sum(), present
+    own = total[2 + p :]
+    for row in surveys:
+        if row[1] != total[1] and not keep_incomplete:
+            continue
+        total[0] += row[0]
+        if not len(own):
+            continue
+        count, mean, squares = own.reshape(3, p)
+        more, other, more_squares = row[2 + p :].reshape(3, p)
+        both = np.maximum(count + more, 1.0)
+        # Without rows so far, the mean is the other's to the last bit.
+        mean[count == 0] = other[count == 0]
+        shift = np.where(more > 0, other - mean, 0.0)
+        squares += more_squares + shift * shift * (count * more / both)
+        mean += shift * (more / both)
+        count += more
+    return total[None]
+
+
+def expand_block(
+    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, fill_value: Any
+) -> Array:
+    """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
+    pixels = source.grid.pixels_of(number)
+    if np.ma.isMaskedArray(labels):
+        labels = np.ma.filled(labels, fill_value)
+    if len(labels) == pixels:  # all valid, nothing to look up
+        return labels
+    out = np.full(pixels, fill_value, dtype=labels.dtype)
+    valid = block_valid(source, number, excluded)
+    if len(labels) != valid.sum():
+        raise ValueError(
+            f"Block {number} of the cube has {valid.sum()} valid pixels but got {len(labels)} "
+            "labels. Labels must come from this cube's samples, in their order and chunks; if the "
+            "store has changed since open_cube, open it again."
+        )
+    out[valid] = labels
+    return out
+
+
+def write_block(
+    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, target: StoredArray
+) -> NDArray[np.object_]:
+    """Write one block of a label map, and return its labels, ascending, without -1.
+
+    Blocks are chunks of `target`, so that no two tasks touch the same chunk.
+    """
+    limit = np.iinfo(target.dtype).max
+    shown = labels.compressed() if np.ma.isMaskedArray(labels) else labels
+    largest = int(shown.max()) if len(shown) else -1
+    if largest > limit or (len(shown) and int(shown.min()) < -1):
+        raise ValueError(
+            f"Labels run from {shown.min()} to {largest}; expected -1 to {limit} "
+            f"({target.dtype}). For more clusters pass n_clusters= to write_labels."
+        )
+    # As int64, which holds -1, where something is masked.
+    plain = labels.astype(np.int64) if np.ma.isMaskedArray(labels) else labels
+    full = expand_block(source, number, excluded, plain, fill_value=-1)
+    rows, cols = source.grid.region(number)
+    shape = rows.stop - rows.start, cols.stop - cols.start
+    target[rows, cols] = full.reshape(shape).astype(target.dtype)
+    shown = np.asarray(shown)
+    return one_object(_codes(shown[shown >= 0], largest))
+
+
+def _codes(labels: Array, largest: int) -> Ints:
+    if largest > _FEW * max(1, len(labels)):
+        return np.unique(labels).astype(np.int64)
+    return np.flatnonzero(np.bincount(labels.astype(np.int64)))
+
+
+def block_rows_of(
+    source: CubeSource,
+    number: int,
+    excluded: _Excluded,
+    labels: Array,
+    *numbers: Array,
+    unlabeled: tuple[int, ...],
+) -> NDArray[np.object_]:
+    """Return row numbers inside the block, and labels, of its labeled valid pixels.
+
+    One (2, m) int64 array, and the labeled pixels that are counted: all, and by the features of
+    each source, whose `numbers` are given. One object: Dask's expression arrays cannot be computed
+    with unknown lengths.
+    """
+    labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
+    if not labeled.any():
+        return one_object((np.empty((2, 0), dtype=np.int64), ()))
+    if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"label_map holds {labels[labeled].max()}; expected labels up to "
+            f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
+        )
+    valid = block_valid(source, number, excluded)
+    wanted = labeled & valid
+    pairs = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
+    masked = np.zeros(len(labels), bool) if excluded is None else excluded
+    taken = []
+    for own in (np.zeros(len(labels), np.int64), *numbers):
+        here = labeled & (own >= 0)
+        taken.append(counted(own[here], valid[here], masked[here]))
+    return one_object((pairs, tuple(taken)))
+
+
+def _holds(dtype: np.dtype[Any], value: int) -> bool:
+    """Whether an integer dtype holds a value: comparing beyond it would go by rounded floats."""
+    if dtype.kind == "b":
+        return value in (0, 1)
+    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """The results of one pass over a cube; `counts` are the valid pixels of each block."""
+
+    counts: tuple[int, ...]
+    scaling: Scaling
+
+
+def align(labels: Any, counts: Sequence[int]) -> da.Array:
+    labels = seen_alike(labels)
+    is_lazy = isinstance(labels, da.Array)
+    # A mask stays: blocks put the fill value there.
+    labels = labels if is_lazy else np.asanyarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
+    if math.isnan(labels.shape[0]):
+        # Each block's length is checked by its task.
+        if labels.numblocks[0] != len(counts):
+            raise ChunkError(
+                f"labels have {labels.numblocks[0]} blocks of unknown length, the cube has "
+                f"{len(counts)}; compute the labels from this cube's samples, or call "
+                "labels.compute_chunk_sizes() first."
+            )
+        return labels
+    if labels.shape[0] != sum(counts):
+        raise ValueError(
+            f"Got {labels.shape[0]} labels for {sum(counts)} valid pixels; expected one per row "
+            "of samples."
+        )
+    chunks = (tuple(counts),)
+    return labels.rechunk(chunks) if is_lazy else da.from_array(labels, chunks=chunks)
+
+
+def as_numbers(
+    labels: Any, classes: ArrayLike | None = None, names: Names | None = None
+) -> tuple[Any, dict[int, str] | None]:
+    """Return text as codes, numbers as they are, and the names that are known, None without any.
+
+    Text becomes the number of its class, -1 for another word or a masked one; lazy text needs
+    `classes`, NumPy arrays have their sorted names. `names` come before these.
+
+    >>> as_numbers(np.array(["b", "a", "c"]), ["a", "b"], {1: "beet"})
+    (array([ 1,  0, -1]), {0: 'a', 1: 'beet'})
+    >>> as_numbers(np.array([0.5]))
+    (array([0.5]), None)
+    """
+    labels = seen_alike(labels)
+    labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
+    if labels.dtype.kind not in "OUST":
+        if classes is not None and names is None and np.asarray(classes).dtype.kind in "OUST":
+            # Numbers may be clusters, of which several are one class, or none.
+            warn(
+                "classes are text and labels are numbers, whose names are not taken from classes; "
+                "give class_names, such as {0: 'water'}.",
+                DaskclustWarning,
+            )
+        return labels, None if names is None else as_names(names)
+    if classes is not None:
+        known = np.asarray(classes)
+    elif isinstance(labels, da.Array):
+        raise ValueError(
+            f"labels are lazy text ({labels.dtype}), whose names are known only when they are "
+            "computed; expected classes= with them, such as the classes_ of the model."
+        )
+    else:
+        known = np.unique(np.ma.compressed(labels).astype(str))
+    codes: Any = (
+        da.map_blocks(_places, labels, classes=known, meta=np.empty(0, np.int64))
+        if isinstance(labels, da.Array)
+        else _places(labels, classes=known)
+    )
+    return codes, {**as_names(known.tolist()), **as_names(names)}
+
+
+def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
+    places = {str(name): code for code, name in enumerate(classes.tolist())}
+    plain = np.ma.getdata(labels).astype(str)
+    found, inverse = np.unique(plain, return_inverse=True)
+    codes = np.array([places.get(str(name), -1) for name in found.tolist()], dtype=np.int64)
+    out = codes[inverse] if len(found) else np.empty(0, np.int64)
+    return np.where(np.ma.getmaskarray(labels), -1, out)
+
+
+def widened(labels: da.Array, fill_value: float) -> da.Array:
+    """Return labels of a dtype that holds `fill_value`, too."""
+    kind = labels.dtype
+    if kind.kind not in "biu":
+        return labels
+    if not math.isfinite(fill_value) or fill_value != int(fill_value):
+        return labels.astype(np.float64)
+    wanted = np.result_type(kind, np.min_scalar_type(int(fill_value)))
+    if kind.kind in "bu" and fill_value < 0:
+        wanted = np.dtype(np.int64)
+    return labels if wanted == kind else da.map_blocks(_converted, labels, to=wanted, dtype=wanted)
+
+
+def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
+    if labels.dtype == np.uint64 and len(labels) and labels.max() > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
+        )
+    return labels.astype(to)
+
+
+def rows_of(
+    cube: Any,
+    label_map: Any,
+    *,
+    unlabeled: int | Sequence[int] = -1,
+    variable: str | None = None,
+    class_column: str | None = None,
+    resample: bool = False,
+) -> tuple[Ints, NDArray[Any]]:
+    """Turn a label map into global row numbers and labels.
+
+    Pass the result to a semi-supervised estimator as ``y=(rows, labels)``, or compare it with
+    labels of rows: ``model.labels_[rows] == labels``.  Rows are in the order of the blocks of
+    the cube, not of the lines of the image.
+
+    Parameters
+    ----------
+    label_map : array of shape (y, x) of whole numbers or bool, or a store of one
+        NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
+        several two-dimensional arrays.  NaN means "no label".  A path may also name a
+        raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A
+        feature in a vector file labels the pixels whose center it covers.  A CSV file has
+        columns for row and column, or x and y, and one for the class.  In a bool map the
+        True pixels have the label 1.
+    unlabeled : int or sequence of int, default=-1
+        Values that mean "no label", besides those that the attributes of a stored map
+        declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
+        names always count as labels.
+    variable : str, default=None
+        Array inside the store.
+    class_column : str, default=None
+        Column of the classes in a vector or CSV file; None takes the only candidate.
+    resample : bool, default=False
+        Whether a map on another grid is brought to that of the cube, by the nearest of
+        its pixels; else it is refused.
+
+    Returns
+    -------
+    rows : ndarray of shape (m,), int64
+        Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
+    labels : ndarray of shape (m,), int64 or str
+        Class names, if `label_map` is a vector or CSV file whose classes are text; the
+        ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
+        if the map has names for them.
+
+    Raises
+    ------
+    TypeError
+        `unlabeled` is no whole number.
+    ValueError
+        The map has another shape than the cube, its values are not whole numbers, or it
+        states another coordinate system or position than the cube; features give one
+        pixel different classes.
+
+    Warns
+    -----
+    DaskclustWarning
+        Labels are left out, on pixels that are masked or have no data, or outside of the
+        scene.  A class of a vector or CSV file labels no pixel with data.  Names of classes
+        are nearly the same.
+
+    Notes
+    -----
+    Runs on the user's scheduler and reads only blocks that hold labels.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+    >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+    >>> rows, labels = cube.rows_of(np.array([[0, -1], [-1, 2]]))
+    >>> rows.tolist(), labels.tolist()
+    ([0, 2], [0, 2])
+    """
+    opened = cube.open_map(
+        "label_map", label_map, variable=variable, class_column=class_column, resample=resample
+    )
+    image = opened.values
+    if image.dtype.kind not in "iub":
+        raise no_codes("label_map", image.dtype)
+    values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
+    if not all(isinstance(value, int | np.integer) for value in values):
+        raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
+    values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
+    names = opened.meanings if opened.by_name else None
+    if names is not None:
+        values = opened.nodata
+    rows, labels, left_out = labeled_rows(cube, image, values, opened.features)
+    if left_out:
+        warn(left_out, DaskclustWarning)
+    warn_of_similar((opened.meanings or {}).values())
+    gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
+    if gone and len(labels):
+        shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
+        warn(
+            f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
+            f"({shown}): all that they label lies outside the image, on masked pixels, or is "
+            "smaller than a pixel.",
+            DaskclustWarning,
+        )
+    if names is not None:
+        known = np.array(sorted(names))
+        texts = np.array([names[code] for code in known.tolist()])
+        labels = texts[np.searchsorted(known, labels)]
+    return rows, labels
+
+
+def labeled_rows(
+    cube: Any, image: Any, unlabeled: tuple[int, ...], features: Sequence[Features] = ()
+) -> tuple[Ints, Ints, str]:
+    """Return the rows of labeled valid pixels, their codes, and which labels are left out.
+
+    `features` are those that label the pixels of the image.
+    """
+    lazy = cube._per_block(
+        block_rows_of,
+        flatten(image, cube.blocks),
+        *(flatten(one.numbers, cube.blocks) for one in features),
+        sizes=(1,) * cube.blocks.count,
+        dtype=object,
+        token="daskclust-rows-of",
+        unlabeled=unlabeled,
+    )
+    (found,) = compute("the reading of labels", lazy)
+    offsets = accumulate(cube._survey.counts, initial=0)
+    rows = [block[0][0] + offset for block, offset in zip(found, offsets, strict=False)]
+    labels = np.concatenate([block[0][1] for block in found])
+    parts = [block[1] for block in found if block[1]]
+    sizes = 1, *(len(one.classes) for one in features)
+    pixels, *taken = (
+        Taken.total([part[at] for part in parts], size) for at, size in enumerate(sizes)
+    )
+    told = text_of(pixels, list(zip(features, taken, strict=True)))
+    return np.concatenate(rows), labels, told

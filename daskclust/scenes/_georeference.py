@@ -1,0 +1,498 @@
+"""Where on Earth the pixels are: copied unchanged, compared, never invented."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskclust.core.array_types import Floats
+from daskclust.core.storage.stored_array import values_of
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes._coordinate_systems import known_system, system_name, unit_factor
+from daskclust.scenes._coordinates import (
+    TOLERANCE,
+    Line,
+    Placed,
+    PlacingError,
+    Transform,
+    composed,
+    distance,
+    placed_by_lines,
+    placed_by_planes,
+    rounding_of,
+)
+
+_ATTRIBUTES = (
+    "crs",
+    "crs_wkt",
+    "grid_mapping",
+    "spatial_ref",
+    "GeoTransform",
+    "transform",
+    "zarr_conventions",
+    "_CRS",
+)
+_PREFIXES = ("proj:", "spatial:")
+# Ways to name a coordinate system, best first: where both maps use one, it decides.
+_SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
+_TRANSFORMS = ("spatial:transform", "transform", "GeoTransform")
+#: Rows and columns themselves: an image that does not say where it lies.
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+_UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
+#: Attributes that describe the extent of an image in other words than its transform.
+_EXTENTS = ("spatial:bbox", "spatial:shape", "proj:bbox", "proj:shape", "proj:transform")
+#: Two-dimensional coordinates x and y of turned images, as rioxarray names them.
+_PLANES = ("xc", "yc")
+#: Attributes of packed coordinates, as CF has them.
+_PACKING = {"scale_factor": 1.0, "add_offset": 0.0}
+
+
+def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the attributes that georeference an array or group.
+
+    >>> georeference({"proj:code": "EPSG:32632", "units": "1"})
+    {'proj:code': 'EPSG:32632'}
+    """
+    return {k: v for k, v in attributes.items() if k in _ATTRIBUTES or k.startswith(_PREFIXES)}
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A coordinate of an image, or its grid mapping (no dimensions, a value without meaning).
+
+    ``values`` is anything that ``values_of`` reads: nothing is read until it is asked for.
+    """
+
+    dims: tuple[str, ...]
+    values: Any
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Described:
+    """An array, and what Zarr, xarray or a file says of it: all that is read of scenes and maps.
+
+    `names` are those of its dimensions, None where they have none. `around` are attributes of the
+    group that it lies in, `mapping` is the name of its grid mapping, and `find` returns another
+    array of the group, or a coordinate, by its name. `encoding` is what xarray knows of the stored
+    values. `title` is for messages.
+    """
+
+    values: Any
+    title: str
+    names: tuple[str, ...] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    around: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    mapping: Any = None
+    find: Callable[[str], Coordinate | None] = lambda name: None
+
+
+@dataclass(frozen=True)
+class Georeference:
+    """The position of an image, as a store or an xarray object states it.
+
+    `attributes` are those of the array, `coordinates` the positions along y and x and the grid
+    mapping. `names` are the names of the dimensions y and x, `shape` is the number of pixels along
+    them.
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    group_attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    names: tuple[str, str] = ("y", "x")
+    shape: tuple[int, int] = (1, 1)
+
+    @classmethod
+    def of(cls, item: Described, names: tuple[str, str]) -> Georeference:
+        """Find what belongs to an array whose dimensions y and x are called `names`.
+
+        Transforms that contradict the coordinates are corrected, with a warning.
+
+        Raises
+        ------
+        ValueError
+            The image states a position, and its coordinates are not those of a regular grid.
+        """
+        attributes, wanted = georeference(item.attributes), {*names}
+        if isinstance(item.mapping, str):
+            attributes["grid_mapping"] = item.mapping
+            wanted.add(item.mapping)
+        sizes = dict(zip(item.names or (), map(int, item.values.shape), strict=False))
+        coordinates = {}
+        for name in sorted(wanted):
+            one = item.find(name)
+            # Positions are numbers along one axis, which text is not.
+            if one is not None and one.dims == (name,) and one.values.dtype.kind in "iuf":
+                coordinates[name] = _read(one, name, item.title, sizes.get(name))
+            elif one is not None and one.values.ndim == 0:
+                coordinates[name] = one
+        shape = sizes.get(names[0], 1), sizes.get(names[1], 1)
+        found = cls(attributes, georeference(item.around), coordinates, names, shape)
+        try:
+            placed = found._placed_by_planes(item) or found.placed
+        except PlacingError as error:
+            raise ValueError(f"{item.title} is not on a regular grid: {error}.") from error
+        return found._corrected(placed, item.title)
+
+    @property
+    def stated(self) -> dict[str, Transform]:
+        """Transforms that attributes state, by their names; the first one is used."""
+        facts, found = self.facts(), {}
+        for name in _TRANSFORMS:
+            numbers = _stated(name, facts.get(name))
+            if numbers is None:
+                continue
+            if name == "spatial:transform":
+                if facts.get("spatial:transform_type", "affine") != "affine":
+                    continue
+                if facts.get("spatial:registration") == "node":
+                    numbers = composed(numbers, (1.0, 0.0, -0.5, 0.0, 1.0, -0.5))
+            found[name] = numbers
+        return found
+
+    @cached_property
+    def placed(self) -> Placed:
+        """Transform of the pixels: by the coordinates if they are usable, else as stated.
+
+        Raises
+        ------
+        PlacingError
+            The image states a position, and its coordinates are not those of a regular grid.
+        """
+        stated = list(self.stated.values())
+        y, x = map(self._line, self.names)
+        if y is None and x is None:
+            return Placed(stated[0] if stated else None)
+        try:
+            return placed_by_lines(y, x, stated)
+        except PlacingError:
+            if stated or self.crs_text() is not None:
+                raise
+            # A map has these coordinates, but no transform.
+            return Placed(None)
+
+    @property
+    def counts(self) -> bool:
+        """Whether rows and columns are numbered, and nothing else says where the image lies."""
+        lines = [self._line(name) for name in self.names]
+        return not self.stated and all(
+            line is not None and np.array_equal(line.values, np.arange(len(line.values)))
+            for line in lines
+        )
+
+    def _line(self, name: str) -> Line | None:
+        found = self.coordinates.get(name)
+        if found is None or not found.dims:
+            return None
+        said = found.attributes
+        unit = str(said.get("units", "")).lower()
+        size = said.get("resolution")  # odc-geo
+        return Line(
+            name,
+            np.asarray(values_of(found.values)),
+            "pixel" if unit == "pixels" else unit,
+            unit_factor(unit, self.crs_text()),
+            float(size) if isinstance(size, int | float) else None,
+        )
+
+    def _placed_by_planes(self, item: Described) -> Placed | None:
+        """Place a turned image by its two-dimensional coordinates; None if it has none."""
+        if any(name in self.coordinates for name in self.names):
+            return None
+        planes = []
+        for one in map(item.find, _PLANES):
+            if one is None or {*one.dims} != {*self.names}:
+                return None
+            planes.append(one.values if one.dims == self.names else one.values.T)
+        x, y = planes
+        found = placed_by_planes(x, y, next(iter(self.stated.values()), None))
+        return None if found.transform is None else found
+
+    def _corrected(self, placed: Placed, title: str) -> Georeference:
+        """Replace stated transforms that contradict where the pixels lie, with a warning."""
+        right, stated = placed.transform, self.stated
+        if right is None:
+            return self
+        allowed = TOLERANCE + placed.slack
+        wrong = [name for name in stated if distance(right, stated[name], self.shape) > allowed]
+        if not wrong:
+            # Two-dimensional coordinates are not kept.
+            is_kept = bool(stated) or any(name in self.coordinates for name in self.names)
+            more = {} if is_kept else {"transform": list(right)}
+            return replace(self, attributes={**self.attributes, **more})
+        lines = {name: self._line(name) for name in self.names}
+        counting = {name for name, line in lines.items() if line and line.unit == "pixel"}
+        if not counting:
+            used = next((name for name in stated if name not in wrong), "coordinates")
+            warn(
+                f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
+                + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
+                + ". The first is used. Selecting pixels from an array leaves its attributes as "
+                "they were: write them anew, for example with write_transform() of rioxarray. "
+                "Coordinates are those of the centers of pixels.",
+                DaskclustWarning,
+            )
+
+        def corrected(attributes: Mapping[str, Any]) -> dict[str, Any]:
+            out = {name: value for name, value in attributes.items() if name not in _EXTENTS}
+            for name in out.keys() & {*wrong}:
+                out[name] = _written(name, right, attributes[name])
+            if "spatial:transform" in wrong:
+                out.pop("spatial:registration", None)
+            return out
+
+        # Pixels that are counted from elsewhere do not belong to the corrected transform.
+        coordinates = {k: v for k, v in self.coordinates.items() if k not in counting}
+        mapping = self.facts().get("grid_mapping")
+        if mapping in coordinates:
+            one = coordinates[mapping]
+            coordinates[mapping] = replace(one, attributes=corrected(one.attributes))
+        return replace(
+            self,
+            attributes=corrected(self.attributes),
+            group_attributes=corrected(self.group_attributes),
+            coordinates=coordinates,
+        )
+
+    def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
+        """Say in which respects another map lies elsewhere; what only one states is no difference.
+
+        >>> here = Georeference({"proj:code": "EPSG:32632"})
+        >>> len(here.differences(Georeference({"proj:code": "EPSG:4326"})))
+        1
+        >>> here.differences(Georeference())
+        []
+        """
+        found = []
+        mine, theirs = self.facts(), other.facts()
+        # By the way of saying that both use, where there is one.
+        key = next((k for k in _SYSTEMS if k in mine and k in theirs), "")
+        one, two = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
+        if None not in (one, two) and not _same_text(one, two):
+            left, right = known_system(one), known_system(two)
+            is_known = left is not None and right is not None
+            # Without pyproj, other ways of saying may say the same.
+            if not left.equals(right, ignore_axis_order=True) if is_known else key:
+                names = [system_name(text) for text in (two, one)]
+                if names[0] == names[1]:  # the difference is in what the names leave out
+                    names = [_short(two), _short(one)]
+                found.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
+        here, there = self.placed, other.placed
+        if None not in (here.transform, there.transform) and not (self.counts or other.counts):
+            assert here.transform is not None
+            assert there.transform is not None
+            shape = max(self.shape[0], other.shape[0]), max(self.shape[1], other.shape[1])
+            apart = distance(here.transform, there.transform, shape)
+            if apart > TOLERANCE + here.slack + there.slack:
+                found.append(
+                    f"it has {_pixels(there.transform)}, {whose} {_pixels(here.transform)}"
+                )
+            return found
+        for name, one in self.coordinates.items():
+            if one.dims and name in other.coordinates:
+                if not _same_positions(one.values, other.coordinates[name].values):
+                    found.append(f"coordinate {name!r} has other values")
+        return found
+
+    def crs_text(self) -> str | None:
+        """Return the coordinate system as text that pyproj reads; None where none is stated."""
+        facts = self.facts()
+        for name in _SYSTEMS:
+            value = facts.get(name)
+            if name == "_CRS" and isinstance(value, Mapping):
+                # As GDAL writes it: the same in up to three ways.
+                value = value.get("wkt", value.get("projjson", value.get("url")))
+            if isinstance(value, Mapping):
+                return json.dumps(value)
+            if isinstance(value, str) and value.strip():
+                return value
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the attributes of array, group and grid mapping say."""
+        facts = {**self.group_attributes, **self.attributes}
+        mapping = facts.get("grid_mapping")
+        if isinstance(mapping, str) and mapping in self.coordinates:
+            facts.update(georeference(self.coordinates[mapping].attributes))
+        return facts
+
+
+#: The georeference of an image that says nothing about its place.
+NOWHERE = Georeference()
+
+
+def _same_text(one: Any, other: Any) -> bool:
+    return " ".join(str(one).split()) == " ".join(str(other).split())
+
+
+def _same_positions(one: Any, other: Any) -> bool:
+    left, right = (np.asarray(values_of(values)) for values in (one, other))
+    if left.shape != right.shape:
+        return False
+    step = np.abs(np.diff(left[:2])).max(initial=0.0)
+    allowed = TOLERANCE * step + rounding_of(left) + rounding_of(right)
+    return bool(np.allclose(left, right, rtol=0, atol=allowed, equal_nan=True))
+
+
+def _pixels(transform: Transform) -> str:
+    """Describe a transform in words."""
+    a, b, c, d, e, f = (f"{part:.10g}" for part in transform)
+    size = f"{a} x {e}" if b == d == "0" else f"({a}, {d}) x ({b}, {e})"
+    return f"pixels of {size} from ({c}, {f})"
+
+
+def _written(name: str, transform: Transform, like: Any) -> Any:
+    """Return a transform in the form in which an attribute has it."""
+    a, b, c, d, e, f = transform
+    numbers = [c, a, b, f, d, e] if name == "GeoTransform" else [a, b, c, d, e, f]
+    if not isinstance(like, str):
+        return numbers
+    return (", " if "," in like else " ").join(map(repr, numbers))
+
+
+def _read(one: Coordinate, name: str, title: str, size: int | None) -> Coordinate:
+    """Read the positions along an axis of `size` pixels; packed ones are unpacked."""
+    values = np.asarray(values_of(one.values))
+    if size is not None and len(values) != size:
+        raise ValueError(
+            f"{title} has {size} pixels along {name!r}, and its coordinate {len(values)} values; "
+            "expected one for each pixel. Correct the coordinate, or remove it."
+        )
+    if _PACKING.keys().isdisjoint(one.attributes):
+        return replace(one, values=values)
+    scale, offset = (float(one.attributes.get(key, value)) for key, value in _PACKING.items())
+    rest = {key: value for key, value in one.attributes.items() if key not in _PACKING}
+    return Coordinate(one.dims, scale * values.astype(np.float64) + offset, rest)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@dataclass(frozen=True)
+class MapAxes:
+    """Where columns and rows lie.
+
+    ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
+    are titles with units; `unit` is ``"pixel"`` where the place is not known.
+    """
+
+    left: float
+    across: float
+    top: float
+    down: float
+    x_name: str
+    y_name: str
+    unit: str
+    system: str | None
+
+    @property
+    def pixel(self) -> str:
+        """Size of a pixel, as text."""
+        if self.unit == "pixel":
+            return ""
+        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class PixelGrid:
+    """Where the pixels of an image lie.
+
+    `shape` is (rows, columns). `transform` is ``x = a col + b row + c``, ``y = d col + e row + f``,
+    of pixel corners. `crs` is anything that pyproj reads.
+    """
+
+    shape: tuple[int, int]
+    transform: tuple[float, ...]
+    crs: str | None
+
+    @property
+    def crs_name(self) -> str | None:
+        """Name and EPSG code of the coordinate system; None where none is stated.
+
+        >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
+        'WGS 84 / UTM zone 10N (EPSG:32610)'
+        """
+        return None if self.crs is None else system_name(self.crs)
+
+    def positions(self, columns: Any, rows: Any) -> tuple[Any, Any]:
+        """Return x and y of places in pixels; the first pixel reaches from 0 to 1."""
+        a, b, c, d, e, f = self.transform
+        return a * columns + b * rows + c, d * columns + e * rows + f
+
+    def places(self, x: Floats, y: Floats) -> Floats:
+        """Return columns and rows in pixels, (2, ...), of positions.
+
+        >>> grid = PixelGrid((2, 3), (30.0, 0.0, 600.0, 0.0, -30.0, 90.0), None)
+        >>> grid.places(*grid.positions(np.array([0.5]), np.array([1.5]))).tolist()
+        [[0.5], [1.5]]
+        """
+        a, b, c, d, e, f = self.transform
+        return np.asarray(np.linalg.solve([[a, b], [d, e]], [x - c, y - f]), np.float64)
+
+    @property
+    def axes(self) -> MapAxes:
+        """The axes of a picture; rows and columns where the image is turned."""
+        a, b, c, d, e, f = self.transform
+        if b != 0 or d != 0 or self.transform == IDENTITY:
+            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel", None)
+        return MapAxes(c, a, f, e, *_names_of(self.crs))
+
+
+def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
+    system = None if text is None else known_system(text)
+    if system is None:
+        return "x", "y", "units", None
+    axes = {axis.direction: axis for axis in system.axis_info}
+    unit = next((axis.unit_name for axis in axes.values()), "units")
+    unit = _UNITS.get(unit, unit)
+    x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
+    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
+
+
+def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
+    """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
+
+    Rows and columns themselves where the image does not say where it lies.
+
+    >>> pixel_grid(NOWHERE, (2, 3)).crs is None
+    True
+    """
+    found = place.placed.transform or IDENTITY
+    system = place.crs_text()
+    if system is None and found != IDENTITY and _are_degrees(place):
+        # CF's coordinates alone, as most climate data have them; the ellipsoid is not stated.
+        system = "EPSG:4326"
+    return PixelGrid((int(shape[0]), int(shape[1])), found, system)
+
+
+def _are_degrees(place: Georeference) -> bool:
+    found = map(place.coordinates.get, place.names)
+    units = ["" if one is None else str(one.attributes.get("units", "")).lower() for one in found]
+    ways = ("n(orth)?", "e(ast)?")
+    return all(re.fullmatch(f"degrees?_?{way}", u) for way, u in zip(ways, units, strict=True))
+
+
+def _stated(name: str, value: Any) -> Transform | None:
+    """Read a stated transform; None if it is none, or gives pixels no area."""
+    try:
+        parts = value.replace(",", " ").split() if isinstance(value, str) else value
+        numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]
+    except (TypeError, ValueError):
+        return None
+    if len(numbers) != 6 or not np.isfinite(numbers).all():
+        return None
+    if name == "GeoTransform":
+        c, a, b, f, d, e = numbers
+    else:
+        a, b, c, d, e, f = numbers
+    return (a, b, c, d, e, f) if a * e != b * d else None

@@ -1,0 +1,684 @@
+"""Where a cube, a mask or a label map lies, in whatever holds it, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from daskclust.core.engine import seen_alike
+from daskclust.core.storage.stored_array import as_dask, values_of
+from daskclust.core.storage.stores import (
+    array_of,
+    arrays_of,
+    decode_fill_value,
+    local_path,
+    open_store,
+)
+from daskclust.scenes import _metadata
+from daskclust.scenes._georeference import (
+    NOWHERE,
+    Coordinate,
+    Described,
+    Georeference,
+    PixelGrid,
+    georeference,
+    pixel_grid,
+)
+from daskclust.scenes._metadata import (
+    NODATA_ATTRIBUTES,
+    attributes_of,
+    dimension_names,
+    read_colors,
+    read_meanings,
+    role_of,
+)
+from daskclust.scenes.formats.format_detection import (
+    BAD_BANDS,
+    BAND_NAMES,
+    CENTERS,
+    GOOD,
+    NODATA_OF_BANDS,
+    OF_BANDS,
+)
+from daskclust.scenes.formats.opening import kind_of, open_file, open_files
+from daskclust.scenes.formats.vector import (
+    Features,
+    no_codes,
+    points_image,
+    rasterize_file,
+    read_points,
+    says_pixels,
+)
+
+_SCALES = {"scale_factor": 1.0, "add_offset": 0.0}
+_RANGES = ("valid_range", "valid_min", "valid_max")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A three-dimensional array with its metadata.
+
+    `unit` is what one read takes along each axis: a shard or chunk. `wavelengths` are candidates
+    (values, unit). `encoded` is the stored type of values that come decoded. `files` are local
+    files that hold the values, where no store does.
+    """
+
+    array: Any
+    title: str
+    names: tuple[str, ...] | None
+    unit: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    wavelengths: Sequence[tuple[Any, Any]]
+    place: Callable[[tuple[str, str]], Georeference]
+    encoded: np.dtype[Any] | None = None
+    files: tuple[Path, ...] = ()
+
+
+def open_path(path: str | os.PathLike[str]) -> Any:
+    """Open a path or URL by what it holds: a Zarr node, or what `open_file` returns."""
+    local = local_path(path)
+    if kind_of(path if local is None else local) == "zarr" or (local and local.is_dir()):
+        return open_store(path)
+    # What is not there, too: the reader says so.
+    return open_file(path if local is None else local)
+
+
+def find_cube(
+    source: Any, variable: str | Sequence[str] | None, dims: Sequence[str] | None
+) -> Found:
+    """Find the cube in any kind of source; metadata only.
+
+    `variable` names the cube, or its bands, among several variables; `dims` the dimensions, where
+    those found are not to be used.
+    """
+    files: tuple[Path, ...] = ()
+    if isinstance(source, list | tuple) and all(
+        isinstance(item, str | os.PathLike) for item in source
+    ):
+        files = tuple(filter(None, map(local_path, source)))
+        source = open_files(source)
+    elif isinstance(source, str | os.PathLike):
+        local = local_path(source)
+        source = open_path(source)
+        if local is not None and not isinstance(source, zarr.Group | zarr.Array):
+            files = (local,)
+    if isinstance(source, da.Array | np.ndarray):
+        if variable is not None:
+            raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
+        lazy = seen_alike(source) if isinstance(source, da.Array) else da.from_array(source)
+        found = _joined({"array": Described(lazy, "The array")}, dims, files)
+    else:
+        # xarray's objects have `dims`.
+        if not isinstance(source, Described) and not hasattr(source, "dims"):
+            source = open_store(source)
+        found = _joined(_chosen(source, variable), dims, files)
+    array = found.array
+    if array.ndim != 3 or 0 in array.shape:
+        of_vectors = (
+            " Rows of vectors are no image: daskclust.open_table opens them, of a Zarr store by "
+            "the path of the array (STORE/NAME)."
+        )
+        raise ValueError(
+            f"{found.title} has shape {array.shape}; expected three dimensions, y, x and "
+            f"band, none of them empty.{of_vectors if array.ndim == 2 else ''}"
+        )
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"{found.title} has dtype {array.dtype}; expected numbers.")
+    return found
+
+
+# What Zarr and xarray say of an array
+
+
+def describe(
+    item: Any, group: Any = None, arrays: Mapping[str, Any] | None = None, *, lazy: bool = False
+) -> Described:
+    """Describe an array of Zarr or xarray, alone or in a group or Dataset.
+
+    `arrays` are those of the group, if they are open.  With `lazy`, a variable that xarray has not
+    read yet stays unread.
+    """
+    if isinstance(item, zarr.Array):
+        title, around = f"The array {item.path!r}", {} if group is None else group.attrs
+        names, attributes = dimension_names(item), attributes_of(item)
+        mapping = item.attrs.get("grid_mapping")
+
+        def in_group(name: str) -> Coordinate | None:
+            if arrays is None:
+                found = None if group is None else array_of(group, name)
+            else:
+                found = arrays.get(name)
+            if found is None:
+                return None
+            said = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+            dims = dimension_names(found) or ((name,) if found.ndim else ())
+            return Coordinate(dims, found, said)
+
+        return Described(item, title, names, attributes, around, mapping=mapping, find=in_group)
+    mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
+    known = dict(item.coords)
+    if mapping not in known:
+        # xarray makes a variable of it unless asked for coordinates.
+        beside = known if group is None else {**known, **group.data_vars}
+        for name in [mapping] if isinstance(mapping, str) else ["spatial_ref", "crs"]:
+            one = beside.get(name)
+            if one is not None and one.ndim == 0 and georeference(one.attrs):
+                known[name], mapping = one, name
+                break
+    for name in () if group is None else OF_BANDS:
+        if name not in known and name in group and group[name].ndim == 1:
+            known[name] = group[name]
+
+    def find(name: str) -> Coordinate | None:
+        found = known.get(name)
+        if found is None:
+            return None
+        return Coordinate(tuple(map(str, found.dims)), found.data, dict(found.attrs))
+
+    values = seen_alike(item.chunk().data if lazy and item.chunks is None else item.data)
+    names = tuple(map(str, item.dims))
+    title = f"The DataArray {item.name!r}"
+    return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
+
+
+# One cube of what was chosen
+
+
+def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Described]:
+    """Describe the array that is the cube, or those that are its bands, by their names."""
+    if isinstance(source, zarr.Group):
+        where, what, items = "store", "array", arrays_of(source)
+    elif hasattr(source, "data_vars"):
+        where, what = "Dataset", "variable"
+        items = {str(name): source[name] for name in source.data_vars}
+    elif variable is not None:
+        where = (
+            "the store is a single array"
+            if isinstance(source, zarr.Array)
+            else "there is one image"
+        )
+        raise ValueError(f"variable={variable!r}, but {where}; leave variable out.")
+    else:
+        one = source if isinstance(source, Described) else describe(source, lazy=True)
+        return {one.title: one}
+    if variable is None:
+        names: Sequence[str] = _guessed(where, what, items)
+    else:
+        several = isinstance(variable, Iterable) and not isinstance(variable, str)
+        names = [*variable] if several else [variable]  # type: ignore[list-item]
+    for name in names:
+        if name not in items:
+            raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
+    return {name: describe(items[name], source, items, lazy=True) for name in names}
+
+
+def _guessed(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
+    cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
+    if not cubes:
+        images = [name for name, item in items.items() if item.ndim == 2]
+        named = {
+            dimension_names(item) or () if isinstance(item, zarr.Array) else tuple(item.dims)
+            for item in map(items.__getitem__, images)
+        }
+        if len(images) > 1 and len(named) == 1 and set(map(role_of, named.pop())) == {"y", "x"}:
+            # Stores list their arrays in any order, and files in that of writing.
+            return sorted(images, key=_natural)
+    if len(cubes) != 1:
+        flat = [name for name in cubes if items[name].ndim == 3]
+        if len(flat) == 1:
+            return flat
+        raise ValueError(
+            f"The {where} has {len(flat)} three-dimensional {what}s ({sorted(cubes)}) "
+            f"among {sorted(items)}; pass variable= (--variable) to say which is the cube. Of a "
+            "matrix of vectors give the path of the array, STORE/NAME."
+        )
+    return cubes
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _joined(
+    parts: Mapping[str, Described], dims: Sequence[str] | None, files: tuple[Path, ...]
+) -> Found:
+    """Make one three-dimensional array of a cube, of images, or of a stack of cubes."""
+    first = next(iter(parts.values()))
+    attributes = dict(first.attributes)
+    names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
+    array = first.values
+    placed = [_renamed(part, names) for part in parts.values()]
+    beside = [first.find(name) for name in CENTERS]
+    wavelengths: Sequence[tuple[Any, Any]] = [
+        (one.values, one.attributes.get("units")) for one in beside if one is not None
+    ]
+    for said in (first.attributes, first.around):
+        units = said.get("wavelength_units")
+        wavelengths = [*wavelengths, *((said.get(n), units) for n in CENTERS)]
+    if len(parts) > 1:
+        _check_alike(parts)
+        images = [as_lazy(part.values) for part in parts.values()]
+        array = da.stack(images, axis=2).rechunk({2: -1})
+        names = None if names is None else (*names[:2], "band")
+        attributes = _attributes_of_all(parts)
+    elif array.ndim == 4 and names is not None and len(names) == 4:
+        array, names, wavelengths = _stacked(as_lazy(array), names, first.title, wavelengths)
+    elif first.names is not None and names is not None and BAND_NAMES not in attributes:
+        axes = [at for at, name in enumerate(names) if role_of(name) == "band"]
+        stated = first.find(first.names[axes[0]]) if len(axes) == 1 else None
+        if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
+            attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
+    good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
+    if good and BAD_BANDS not in attributes and good[0].size in array.shape:
+        attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
+    unit = (
+        array.shards or array.chunks
+        if isinstance(array, zarr.Array)
+        else tuple(max(sizes, default=0) for sizes in array.chunks)
+    )
+    encoded = first.encoding.get("dtype")
+    return Found(
+        array,
+        first.title,
+        names,
+        unit,
+        attributes,
+        wavelengths,
+        partial(_place_of, placed),
+        None if encoded is None else np.dtype(encoded),
+        files,
+    )
+
+
+def _renamed(item: Described, names: Any) -> Described:
+    """Return an array whose dimensions have other names, and its coordinates with them."""
+    if not isinstance(names, tuple) or item.names == names:
+        return item
+    own = dict(zip(names, item.names or (), strict=False))
+    new = {old: name for name, old in own.items()}
+
+    def find(name: str) -> Coordinate | None:
+        found = item.find(own.get(name, name))
+        return found and replace(found, dims=tuple(new.get(dim, dim) for dim in found.dims))
+
+    return replace(item, names=names, find=find)
+
+
+def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeference:
+    """Return the position of a cube, which must be that of all parts that are its bands."""
+    first = parts[0]
+    place, said = (
+        Georeference.of(first, names),
+        repr((georeference(first.attributes), first.mapping)),
+    )
+    for part in parts[1:]:
+        if repr((georeference(part.attributes), part.mapping)) != said:
+            wrong = place.differences(Georeference.of(part, names), "the first band's")
+            if wrong:
+                raise ValueError(
+                    f"{part.title} lies elsewhere than the first band: {'; '.join(wrong)}. Bring "
+                    "the bands to one grid, or pass variable= with those of one grid."
+                )
+    return place
+
+
+def as_lazy(array: Any) -> da.Array:
+    if isinstance(array, da.Array):
+        return array
+    return as_dask(array) if isinstance(array, zarr.Array) else da.from_array(np.asanyarray(array))
+
+
+def _check_alike(parts: Mapping[str, Described]) -> None:
+    first_name, first = next(iter(parts.items()))
+    for name, part in parts.items():
+        for what, mine, theirs in (
+            ("dimensions", first.names, part.names),
+            ("shape", first.values.shape, part.values.shape),
+            ("dtype", first.values.dtype, part.values.dtype),
+        ):
+            if mine != theirs:
+                raise ValueError(
+                    f"The bands differ in {what}: {first_name!r} has {mine}, {name!r} has "
+                    f"{theirs}. Bring them to one, or pass variable= with the names of those "
+                    "that belong together."
+                )
+    if first.values.ndim != 2:
+        raise ValueError(
+            f"variable= names {len(parts)} variables of shape {first.values.shape}; expected one "
+            "cube, or several images (y, x)."
+        )
+
+
+def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
+    """Attributes of a cube whose bands are variables: one value where all agree, or one a band."""
+    said = [part.attributes for part in parts.values()]
+    found: dict[str, Any] = {
+        key: value
+        for key, value in said[0].items()
+        if len({repr(np.asarray(one.get(key)).tolist()) for one in said}) == 1
+    }
+    for key, neutral in _SCALES.items():
+        values = [attributes.get(key, neutral) for attributes in said]
+        if any(key in attributes for attributes in said) and key not in found:
+            found[key] = [float(value) for value in values]
+    nodata = [
+        {name: attributes[name] for name in NODATA_ATTRIBUTES if name in attributes}
+        for attributes in said
+    ]
+    if any(map(repr(nodata[0]).__ne__, map(repr, nodata[1:]))):
+        found = {key: value for key, value in found.items() if key not in NODATA_ATTRIBUTES}
+        found[NODATA_OF_BANDS] = [
+            [one for value in own.values() for one in (value if np.ndim(value) else [value])]
+            for own in nodata
+        ]
+    for key in ("_Unsigned", *_RANGES):
+        if key not in found and any(key in attributes for attributes in said):
+            stated = {name: part.attributes.get(key) for name, part in parts.items()}
+            raise ValueError(
+                f"The bands state different {key} ({stated}); expected one for all. Mask them "
+                "with xarray first, and pass the Dataset."
+            )
+    found[BAND_NAMES] = list(parts)
+    return found
+
+
+def _stacked(
+    array: da.Array, names: tuple[str, ...], title: str, wavelengths: Sequence[tuple[Any, Any]]
+) -> tuple[da.Array, tuple[str, ...], Sequence[tuple[Any, Any]]]:
+    """Make features of all pairs of two axes, such as dates and bands; the last runs fastest."""
+    roles = [role_of(name) for name in names]
+    inner = [axis for axis, role in enumerate(roles) if role == "band"]
+    if sorted(map(str, roles)) != ["band", "band", "x", "y"]:
+        raise ValueError(
+            f"{title} has the dimensions {names}; expected y, x, and two of time and band. Pass "
+            "their roles in stored order as dims=."
+        )
+    y, x = roles.index("y"), roles.index("x")
+    cut = array.transpose((y, x, *inner)).rechunk({2: -1, 3: -1})
+    outer, last = cut.shape[2:]
+    flat = da.map_blocks(
+        _flat,
+        cut,
+        drop_axis=3,
+        chunks=(*cut.chunks[:2], (outer * last,)),
+        meta=cut._meta.reshape((0, 0, 0)),
+    )
+    centers = _metadata.find_wavelengths(wavelengths, last)
+    tiled = [] if centers is None else [(np.tile(centers, outer), "nm")]
+    return flat, (names[y], names[x], "band"), tiled
+
+
+def _flat(block: Any) -> Any:
+    return block.reshape(*block.shape[:2], -1)
+
+
+_RESAMPLE = (
+    "To take the nearest of its pixels for each of the cube's, pass resample=True to open_map or "
+    "rows_of (--resample-labels)."
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image (y, x), lazy or not, with what its store says about it.
+
+    `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
+    stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
+    assigned here, so the user's values do not mean them. `features` are those that were burnt.
+    `units` opens a lazy image of the numbers of the features, -1 for none.
+    """
+
+    values: Any
+    nodata: tuple[int, ...] = ()
+    place: Georeference = NOWHERE
+    meanings: dict[int, str] | None = None
+    colors: dict[int, str] | None = None
+    names: tuple[str, str] = ("y", "x")
+    stated: tuple[int, ...] = ()
+    by_name: bool = False
+    features: tuple[Features, ...] = ()
+    units: Callable[[], da.Array] | None = None
+
+
+def open_image(
+    name: str,
+    image: Any,
+    shape: tuple[int, int],
+    *,
+    place: Georeference = NOWHERE,
+    variable: str | None = None,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+    class_column: str | None = None,
+) -> Image:
+    """Open an image and check its shape, coordinate system and position against the cube's.
+
+    Of a group or store the only two-dimensional array over pixels is taken, or `variable`. A path
+    may be of any format that a cube has, of a vector file (GeoJSON, GeoPackage, Shapefile), or of a
+    CSV file of pixels; `chunks` are the blocks of images that are rasterized or resampled. `name`
+    is that of the argument, for messages.
+    """
+    if are_features(image):
+        return _from_features(image, pixel_grid(place, shape), chunks, class_column)
+    if class_column is not None:
+        raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
+    opened = read_image(name, image, variable)
+    # A mask of another grid would leave out others than those that were meant.
+    nearest = "" if name in ("mask", "scales") else f" {_RESAMPLE}"
+    if opened.values.shape != shape:
+        raise ValueError(
+            f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"
+        )
+    # What says nothing of its place lies wherever it is wanted.
+    found = [] if opened.place is NOWHERE else place.differences(opened.place)
+    if found:
+        raise ValueError(
+            f"{name} lies elsewhere than the cube: {'; '.join(found)}. Reproject it to the cube's "
+            f"grid, or pass its values as an array if they do belong to these pixels.{nearest}"
+        )
+    return opened
+
+
+def are_features(image: Any) -> bool:
+    """Whether an image is a path of polygons or pixels, whose classes may be names."""
+    return isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table")
+
+
+#: Value of pixels hidden by a mask, which no class has.
+_HIDDEN = int(np.iinfo(np.int64).min)
+
+
+def read_image(name: str, image: Any, variable: str | None = None) -> Image:
+    """Open an image of any size; see :func:`open_image`.
+
+    What the mask of a NumPy array hides is no label, and excluded by a mask.
+    """
+    if isinstance(image, Image):
+        return image
+    if isinstance(image, str | os.PathLike):
+        image = open_path(image)
+    group = image if isinstance(image, zarr.Group) or hasattr(image, "data_vars") else None
+    if group is not None:
+        image = _only_image(name, group, variable)
+    elif variable is not None:
+        raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
+    if isinstance(image, zarr.Array):
+        return _described(describe(image, group), as_dask(image))
+    if hasattr(image, "dims"):
+        image = describe(image)
+    if isinstance(image, Described):
+        return _of_labels(name, image)
+    values = seen_alike(image) if isinstance(image, da.Array) else np.asanyarray(image)
+    masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
+    if not masked:
+        return Image(_plain(name, values))
+    if values.dtype.kind not in "iubf" or name == "scales":
+        raise no_codes(f"{name}, a masked array,", values.dtype)
+    if values.dtype.kind == "f":
+        filled = partial(np.ma.filled, fill_value=np.nan)
+        lazy = isinstance(values, da.Array)
+        return Image(
+            da.map_blocks(filled, values, meta=np.empty((0, 0))) if lazy else filled(values)
+        )
+    is_bool = values.dtype.kind == "b"
+    fill = name == "mask" if is_bool else _HIDDEN
+    if isinstance(values, da.Array):
+        meta = np.empty((0,) * values.ndim, bool if is_bool else np.int64)
+        values = da.map_blocks(_filled, values, fill=fill, meta=meta)
+    else:
+        values = _filled(values, fill=fill)
+    return Image(values, () if is_bool else (_HIDDEN,))
+
+
+def _plain(name: str, values: Any) -> Any:
+    """Return an array without masks, whose blocks are refused if they have one after all."""
+    if not isinstance(values, da.Array):
+        return np.asarray(values)
+    return da.map_blocks(
+        _without_mask, values, what=name, meta=values._meta, token="daskclust-plain"
+    )
+
+
+def _without_mask(block: Any, what: str) -> Any:
+    if np.ma.is_masked(block):
+        raise ValueError(
+            f"A block of {what} is a masked array, which its Dask array does not say. Build it "
+            "from masked arrays only, or put a label for none where it is masked."
+        )
+    return block
+
+
+def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
+    mask = np.ma.getmaskarray(values)
+    if values.dtype.kind == "b":
+        return np.where(mask, fill, np.ma.getdata(values))
+    plain = np.where(mask, 0, np.ma.getdata(values))
+    if plain.dtype == np.uint64 and plain.size and plain.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"label_map holds {plain.max()}; expected labels below 2**63.")
+    return np.where(mask, fill, plain.astype(np.int64))
+
+
+def _from_features(
+    path: str | os.PathLike[str],
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]] | None,
+    class_column: str | None,
+) -> Image:
+    """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
+    cut = chunks or ((grid.shape[0],), (grid.shape[1],))
+    units: Callable[[], da.Array] | None = None
+    if kind_of(path) == "table" or (grid.crs is None and says_pixels(path)):
+        rows, columns, classes = read_points(path, grid, class_column=class_column)
+        values: Any = points_image(rows, columns, classes.codes, cut)
+    else:
+        values, classes = rasterize_file(path, grid, cut, class_column=class_column)
+        units = partial(_numbers_of_features, path, grid, cut)
+    stated = tuple(np.unique(classes.codes[classes.codes >= 0]).tolist())
+    is_named = classes.names is not None
+    features = () if classes.features is None else (classes.features,)
+    return Image(
+        values,
+        (-1,),
+        NOWHERE,
+        classes.names,
+        stated=stated,
+        by_name=is_named,
+        features=features,
+        units=units,
+    )
+
+
+def _numbers_of_features(
+    path: str | os.PathLike[str],
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> da.Array:
+    return rasterize_file(path, grid, chunks, covers=True)[0]
+
+
+def _only_image(name: str, group: Any, variable: str | None) -> Any:
+    """Return the only image of a Zarr group or Dataset, or the variable that is named."""
+    in_zarr = isinstance(group, zarr.Group)
+    what, where = ("array", "store") if in_zarr else ("variable", "file")
+    known = sorted(group.array_keys()) if in_zarr else [str(key) for key in group.data_vars]
+    if variable is not None:
+        one = array_of(group, variable) if in_zarr else group.data_vars.get(variable)
+        if one is None:
+            raise KeyError(f"No {what} {variable!r} in the {where} of {name}; it has {known}.")
+        return one
+    if in_zarr:
+        images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
+    else:
+        images = {key: group[key] for key in known if group[key].squeeze().ndim == 2}
+    if len(images) != 1:
+        shown = sorted(images) if in_zarr else list(images)
+        raise ValueError(
+            f"The {where} of {name} has {len(images)} two-dimensional {what}s ({shown}) among "
+            f"{known}; say which."
+        )
+    return next(iter(images.values()))
+
+
+def _of_labels(name: str, item: Described) -> Image:
+    """Make an image of what xarray or a raster file holds, in which missing labels are -1."""
+    values, names = item.values, item.names or ()
+    if values.ndim == 3:
+        # A raster file of one band, beside which an alpha band may lie.
+        bad = item.attributes.get("bad_bands")
+        band = next((at for at, dim in enumerate(names) if role_of(dim) == "band"), None)
+        if band is not None and bad is not None and len(bad) == values.shape[band]:
+            good = np.flatnonzero(~np.asarray(bad, bool))
+            values = values[(slice(None),) * band + (good,)]
+            own = item.attributes.get(NODATA_OF_BANDS)
+            if own is not None and len(good) == 1:
+                item = replace(item, attributes={**item.attributes, "missing_value": own[good[0]]})
+        if band is not None and values.shape[band] > 1:
+            raise ValueError(
+                f"{name} has {values.shape[band]} bands; expected one, of labels. Take one of "
+                "them, for example with gdal_translate -b 1."
+            )
+        single = [at for at, size in enumerate(values.shape) if size == 1]
+        gone = single if band not in single else [band]
+        values = values.squeeze(tuple(gone))
+        names = tuple(dim for at, dim in enumerate(names) if at not in gone)
+    values = _plain(name, values)
+    if values.dtype.kind == "f" and np.dtype(item.encoding.get("dtype", float)).kind in "iu":
+        # Integers with a _FillValue, or a mask, were made floats with NaN.
+        missing = np.isnan(values)
+        where = da.where if isinstance(values, da.Array) else np.where
+        values = where(missing, -1, values).astype(np.int64)
+    return _described(replace(item, names=names, values=values), values)
+
+
+def _described(item: Described, values: Any) -> Image:
+    """Make an upright image of values and what is said of them."""
+    place, names = NOWHERE, ("y", "x")
+    if item.names is not None and len(item.names) == 2:
+        names = item.names[0], item.names[1]
+        if role_of(names[0]) == "x":
+            names = names[::-1]
+            values = values.T if role_of(names[0]) == "y" else values
+        place = Georeference.of(item, names)
+    said = {**item.encoding, **item.attributes}
+    return Image(
+        values, _nodata(said), place, read_meanings(said), read_colors(said) or None, names
+    )
+
+
+def _nodata(attributes: Any) -> tuple[int, ...]:
+    found = [
+        decode_fill_value(one)
+        for value in (attributes[name] for name in NODATA_ATTRIBUTES if name in attributes)
+        for one in (value if np.ndim(value) else [value])
+    ]
+    return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})

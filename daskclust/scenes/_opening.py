@@ -1,0 +1,460 @@
+"""Opening a cube: what is found becomes blocks of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import ArrayLike
+
+from daskclust.config import check_choice, without_mask
+from daskclust.core.array_types import Array
+from daskclust.core.storage.stored_array import StoredArray
+from daskclust.core.storage.stores import arrays_of
+from daskclust.core.warn import warn
+from daskclust.exceptions import QuantizationWarning
+from daskclust.scenes import _metadata
+from daskclust.scenes._block_tasks import CubeSource, Scaling
+from daskclust.scenes._cube import Cube
+from daskclust.scenes._georeference import Described, Georeference
+from daskclust.scenes._open_array import (
+    Found,
+    are_features,
+    as_lazy,
+    find_cube,
+    open_image,
+    open_path,
+)
+from daskclust.scenes.bands import chosen_bands, kept_bands
+from daskclust.scenes.block_grid import BlockGrid, flatten
+from daskclust.scenes.formats.format_detection import BAND_NAMES, NODATA_OF_BANDS
+
+#: Dimensions of an array without names.
+_NAMES = ("time", "y", "x")
+
+
+def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
+    """Find a mask of each date; None where the mask is one image."""
+    if are_features(mask):
+        return None
+    if isinstance(mask, str | os.PathLike):
+        mask = open_path(mask)
+    counts = _dimensions(mask, variable)
+    if 2 in counts or not counts & {3, 4}:
+        return None
+    found = find_cube(mask, variable, None)
+    return found if found.names is not None else replace(found, names=_NAMES)
+
+
+def _dimensions(source: Any, variable: str | None) -> set[int]:
+    """Numbers of dimensions among the arrays that may be meant."""
+    if hasattr(source, "data_vars"):
+        items = {str(name): source[name] for name in source.data_vars}
+    elif isinstance(source, zarr.Group):
+        items = dict(arrays_of(source))
+    else:
+        items = {"": source.values if isinstance(source, Described) else source}
+        variable = None
+    if variable is not None:
+        items = {name: item for name, item in items.items() if name == variable}
+    # A raster file of one band has a dimension of length 1.
+    squeeze = hasattr(source, "dims") or isinstance(source, Described)
+    return {
+        sum(size > 1 for size in item.shape) if squeeze and item.ndim == 3 else item.ndim
+        for item in items.values()
+        if hasattr(item, "ndim")
+    }
+
+
+def without_clouds(
+    array: Any, order: tuple[int, ...], clouds: Found, place: Georeference
+) -> da.Array:
+    """Return a cube (y, x, band) that has no data where there are clouds; lazy.
+
+    `order` are the axes y, x and band of `array`; dates run slowest among its bands.
+    """
+    if sorted(map(str, map(_metadata.role_of, clouds.names or ()))) != ["band", "x", "y"]:
+        raise ValueError(
+            f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
+        )
+    axes, names = _metadata.find_dimensions(clouds.names, "mask", clouds.array.shape)
+    image, mask = as_lazy(array).transpose(order), as_lazy(clouds.array).transpose(axes)
+    if mask.dtype != bool:
+        raise ValueError(
+            f"mask has dtype {mask.dtype}; expected bool, True where a pixel is under clouds."
+        )
+    dates, bands = mask.shape[2], image.shape[2]
+    if mask.shape[:2] != image.shape[:2] or bands % dates:
+        raise ValueError(
+            f"mask has shape {mask.shape} as (y, x, date), the cube {image.shape} as (y, x, band); "
+            "expected the same pixels, and a whole number of bands for each date."
+        )
+    differences = place.differences(clouds.place(names))
+    if differences:
+        raise ValueError(
+            f"mask lies elsewhere than the cube: {'; '.join(differences)}. Reproject it to the "
+            "cube's grid, or pass its values as an array if they do belong to these pixels."
+        )
+    mask = da.repeat(mask, bands // dates, axis=2).rechunk(image.chunks)
+    return da.ma.masked_array(image, mask=mask)
+
+
+#: Bands of AlphaEarth, and its code of "no data".
+_BANDS = [f"A{band:02d}" for band in range(64)]
+NO_CODE = -128
+
+
+def chosen_quantization(
+    quantization: Any,
+    scales: Any,
+    dtype: np.dtype[Any],
+    n_bands: int,
+    attributes: Mapping[str, Any],
+) -> str | None:
+    """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
+
+    Scales that are missing or not needed are an error.
+    """
+    if quantization is not None:
+        check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
+    if quantization == "auto" and scales is not None:
+        quantization = "tessera"
+    if (quantization == "tessera") != (scales is not None):
+        raise ValueError(
+            f"quantization={quantization!r} with scales={'None' if scales is None else '...'}; "
+            "expected scales=, one number a pixel, with 'tessera', and only there."
+        )
+    if quantization in ("alphaearth", "tessera") and dtype != np.int8:
+        raise ValueError(
+            f"quantization={quantization!r}, but the cube is of dtype {dtype}; expected the codes "
+            "as they are stored, int8. Use quantization=None for values."
+        )
+    if quantization == "alphaearth" and n_bands != len(_BANDS):
+        raise ValueError(f"The cube has {n_bands} bands; expected the 64 of 'alphaearth'.")
+    if quantization != "auto":
+        return None if quantization is None else str(quantization)
+    if dtype != np.int8:
+        return None
+    if attributes.get(BAND_NAMES) == _BANDS and NO_CODE in _metadata.nodata_values(
+        attributes, dtype, "auto"
+    ):
+        return "alphaearth"
+    if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
+        warn(
+            f"The cube holds int8 in {n_bands} bands and nothing says what these codes mean; they "
+            "are taken for values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
+            "scales=, or None if they are values.",
+            QuantizationWarning,
+        )
+    return None
+
+
+def with_scales(
+    array: Any, order: tuple[int, ...], scales: Any, place: Georeference, no_data: Sequence[float]
+) -> da.Array:
+    """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
+
+    `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
+    """
+    codes = as_lazy(array).transpose(order)
+    found = open_image("scales", scales, codes.shape[:2], place=place)
+    factors = as_lazy(found.values)
+    if factors.dtype.kind != "f":
+        raise ValueError(
+            f"scales has dtype {factors.dtype}; expected floats, one a pixel, by which its codes "
+            "are multiplied."
+        )
+    factors = factors.rechunk(codes.chunks[:2])[:, :, None]
+    return da.map_blocks(
+        _times,
+        codes,
+        factors,
+        no_data=tuple(no_data),
+        chunks=codes.chunks,
+        meta=np.empty((0, 0, 0), np.float32),
+        token="daskclust-scales",
+    )
+
+
+def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
+    wrong = factors[(factors < 0) | np.isinf(factors)]
+    if wrong.size:
+        raise ValueError(
+            f"scales holds {wrong[0]:g} ({wrong.size} such pixels in a block); expected finite "
+            "numbers of 0 or more, by which codes are multiplied, and NaN where there are no data."
+        )
+    out = codes.astype(np.float32) * factors.astype(np.float32)
+    if no_data:
+        out[np.isin(codes, no_data)] = np.nan
+    return out
+
+
+#: Attributes that are about codes, not about what becomes of them.
+_OF_CODES = (
+    *_metadata.NODATA_ATTRIBUTES,
+    NODATA_OF_BANDS,
+    "valid_min",
+    "valid_max",
+    "valid_range",
+    "_Unsigned",
+)
+
+
+def open_cube(
+    store: Any,
+    *,
+    variable: str | Sequence[str] | None = None,
+    nodata: float | Literal["auto"] | None = "auto",
+    mask: Any = None,
+    bad_bands: ArrayLike | str | None = "auto",
+    bands: ArrayLike | None = None,
+    scale: Literal["none", "standard", "unit", "angle", "whitened"]
+    | tuple[ArrayLike, ArrayLike] = "none",
+    dims: Sequence[str] | None = None,
+    incomplete: Literal["mask", "keep"] = "mask",
+    min_observed: float = 0.0,
+    chunks: tuple[int, int] | None = None,
+    quantization: Literal["auto", "alphaearth", "tessera"] | None = "auto",
+    scales: Any = None,
+    wavelengths: ArrayLike | None = None,
+) -> Cube:
+    """Open an image cube in a file or store, or one that xarray or Dask holds.
+
+    Parameters
+    ----------
+    store : str, path, list of paths, zarr store, group or array, xarray object, array
+        Zarr v2 or v3; a ``.zip`` path is a zip store, and a URL is opened by fsspec
+        (whose package for the protocol must be installed).  With the extra ``raster``
+        also GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, and a list of band
+        files of one grid; and ``.npy`` files, with `dims`.  With a distributed cluster,
+        workers must see it under the same path.  Or an ``xarray.Dataset`` or
+        ``DataArray``; or a Dask or NumPy array, with `dims`.
+    variable : str or sequence of str, default=None
+        Array inside a group or Dataset, or the images that are its bands; None takes the
+        only one of three (or four) dimensions, else all images (y, x) in the order of
+        their names, B2 before B10.
+    nodata : float, None or "auto", default="auto"
+        Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
+        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
+        bands of a raster file, several files or variables may each have their own values.
+        Zarr's own ``fill_value`` is the value of chunks that were not written.  It counts as
+        "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
+        None means that no value is "no data".
+    mask : array of shape (y, x) or (date, y, x), bool, default=None
+        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one, or a
+        pair of a store and the name of an array in it.  Of three dimensions: clouds, True
+        where a pixel has no data on a date, in any band; dates come before bands in the
+        stored order of a series of both.
+    bad_bands : array of bool, shape (band,), array of int, str or None, default="auto"
+        Bands to drop: True, or the numbers, or text such as ``"0-3,107,400nm-450nm"``.
+        ``"auto"`` drops those that the file calls bad (``bad_bands``, ENVI's ``bbl``,
+        ``good_wavelengths``); None none.
+    bands : array of int, default=None
+        Exactly these bands, by their stored numbers, instead of `bad_bands`; such as
+        those that a model was fitted to.
+    scale : {"none", "standard", "unit", "angle", "whitened"} or (mean, std), default="none"
+        ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
+        ``"unit"`` or ``"angle"``: every spectrum to length 1.  ``"whitened"``: to length
+        1, after the noise of the bands was made nearly equal and uncorrelated.  The noise is
+        estimated from the differences of adjacent pixels, in a sample of 16 384. A pair of
+        arrays, one value a band kept: minus the one, divided by the other; see
+        :attr:`Cube.scaling`.
+    dims : sequence of str, default=None
+        Names of the dimensions in stored order, for an array that has none, or
+        other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
+        time and band: all their pairs become features.
+    incomplete : {"mask", "keep"}, default="mask"
+        What happens to a pixel with "no data" in some kept bands: excluded, or
+        kept with NaN there, for estimators that take NaN.
+    min_observed : float in [0, 1], default=0.0
+        With ``"keep"``: share of the bands (or dates) that a pixel must have; one at least.
+    chunks : tuple of int, default=None
+        Rows and columns of a block; None takes those of the store (its shards, if
+        it has any).  Row numbers depend on the columns, and with them all that is drawn.
+    quantization : {"auto", "alphaearth", "tessera"} or None, default="auto"
+        What codes of int8 mean.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
+        for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth
+        by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
+    scales : array of shape (y, x), store or path, default=None
+        One float a pixel, of TESSERA, of 0 or more; NaN where there are no data.
+    wavelengths : array of float, shape (band,) or (2,), default=None
+        Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
+        those that the file states; or of the first and the last, with equal steps between.
+
+    Returns
+    -------
+    Cube
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file or store.
+    ImportError
+        A package that reads the format is missing; the message names the extra.
+    KeyError
+        No such `variable`.
+    ValueError
+        Dimensions without a (known) name, no or several candidate variables, or a
+        parameter outside its range.  Pixels are not on a regular grid, though the image
+        states a position.  Bands lie at different positions.
+
+    Warns
+    -----
+    DaskclustWarning
+        A stated transform (``GeoTransform``, ``spatial:transform``) contradicts the
+        coordinates.
+    PerformanceWarning
+        Blocks of the store are too large to hold all bands at once and get divided,
+        so that its chunks are read several times.
+    QuantizationWarning
+        The cube holds int8, and nothing says what these codes mean.
+
+    Notes
+    -----
+    Samples are ``stored * scale_factor + add_offset`` (one number, or one a band) of the
+    attributes, computed in float64; float32 where 16 bits or float32 are stored.
+    ``_Unsigned`` is followed.  Opening reads metadata and coordinates only.
+
+    Coordinates along y and x are positions of pixel centers.  They win over stated
+    transforms, which xarray leaves as they were when pixels are selected.  Transforms are
+    used where there are no coordinates, for the size of a single row or column, and where
+    they agree but for the rounding of the coordinates.
+
+    Examples
+    --------
+    >>> from daskclust.datasets import make_hyperspectral_cube
+    >>> group = make_hyperspectral_cube(
+    ...     zarr.storage.MemoryStore(), shape=(40, 60), n_bands=10, chunks=(20, 30),
+    ...     random_state=0)
+    >>> cube = open_cube(group)
+    >>> cube.shape, cube.samples.numblocks, cube.n_valid + cube.n_masked
+    ((40, 60, 10), (4, 1), 2400)
+    """
+    if isinstance(scale, str):
+        check_choice(scale, "scale", ("none", "standard", "unit", "angle", "whitened"))
+        # Spectral angles are distances between directions.
+        scale = "unit" if scale == "angle" else scale
+        if scale == "whitened" and incomplete == "keep":
+            raise ValueError(
+                "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
+                "pixel; use incomplete='mask', or another scale."
+            )
+    check_choice(incomplete, "incomplete", ("mask", "keep"))
+    if not 0 <= min_observed <= 1:
+        raise ValueError(f"min_observed={min_observed!r}; expected a share of the bands, 0 to 1.")
+    found = find_cube(store, variable, dims)
+    array = found.array
+    order, names = _metadata.find_dimensions(found.names, found.title, array.shape)
+    height, width, n_bands = (int(array.shape[axis]) for axis in order)
+    unit = found.unit[order[0]], found.unit[order[1]]
+    place = found.place(names)
+    is_pair = isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
+    if not is_pair and isinstance(mask, list | tuple) and str in map(type, mask):
+        raise ValueError(
+            f"mask is a {type(mask).__name__} of {len(mask)} with text in it; expected an array, a "
+            "path, or a pair (array or path, name of its variable or kind)."
+        )
+    mask, name = mask if is_pair else (mask, None)
+    clouds = None if mask is None else find_clouds(mask, name)
+    if clouds is not None:
+        array = without_clouds(array, order, clouds, place)
+        mask, order = None, (0, 1, 2)
+    coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
+    attributes = found.attributes
+    if coded == "tessera":
+        if _metadata.nodata_of_bands(attributes, array.dtype, nodata):
+            raise ValueError(
+                "The bands state different nodata values; expected one for all with scales=. Pass "
+                "it as nodata=."
+            )
+        codes = _metadata.nodata_values(attributes, array.dtype, nodata)
+        array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
+        attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
+    if wavelengths is None:
+        centers = _metadata.find_wavelengths(found.wavelengths, n_bands)
+    else:
+        centers = _metadata.given_wavelengths(wavelengths, n_bands)
+    if bands is None:
+        kept = kept_bands(bad_bands, n_bands, found.attributes, centers)
+    else:
+        kept = chosen_bands(bands, n_bands)
+    grid = BlockGrid(
+        (height, width), _metadata.choose_block((height, width, n_bands), unit, array.dtype, chunks)
+    )
+    meaning = _metadata.meaning_of(attributes, array.dtype, n_bands, found.title)
+    dtype = array.dtype if meaning.dtype is None else meaning.dtype
+    no_data = _metadata.nodata_values(attributes, dtype, nodata)
+    if coded == "alphaearth":
+        meaning = _metadata.Meaning(curved=True)
+        no_data = (NO_CODE,) if nodata == "auto" else no_data
+    source = CubeSource(
+        array=StoredArray(array) if isinstance(array, zarr.Array) else None,
+        order=order,
+        dtype=dtype,
+        n_stored=n_bands,
+        bands=kept,
+        nodata=no_data,
+        nodata_of_bands=_metadata.nodata_of_bands(attributes, dtype, nodata),
+        keep_incomplete=incomplete == "keep",
+        min_observed=float(min_observed),
+        grid=grid,
+        masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
+        meaning=meaning if nodata is not None else replace(meaning, low=None, high=None),
+    )
+    if centers is not None and kept is not None:
+        centers = centers[kept]
+    if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
+        # Decoded by xarray: the same samples as from the stored numbers.
+        dtype = found.encoded
+    # float32 where it holds what is stored exactly.
+    is_small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    samples = np.dtype(np.float32 if is_small else np.float64)
+    return Cube(
+        source,
+        pixels=None if source.array is not None else flatten(array.transpose(order), grid),
+        excluded=None if mask is None else flatten(_read_mask(mask, name, grid.shape, place), grid),
+        scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
+        wavelengths=centers,
+        place=place,
+        attributes=found.attributes,
+        dimension_names=names,
+        dtype=samples,
+        bands_are_fixed=bands is not None,
+        held_in=source.array or found.files,
+    )
+
+
+def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scaling:
+    try:
+        parts = tuple(scale)
+        mean, std = (np.asarray(part, dtype=np.float64) for part in parts)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"scale={scale!r}; expected 'none', 'standard', 'unit', 'angle', 'whitened' or a pair "
+            "(mean, std)."
+        ) from error
+    without_mask(parts[0], "The mean in scale")
+    without_mask(parts[1], "The standard deviation in scale")
+    expected = (source.n_bands,)
+    if mean.shape != expected or std.shape != expected:
+        raise ValueError(
+            f"scale has shapes {mean.shape} and {std.shape}; expected {expected} twice, one value "
+            "for each band kept."
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+        raise ValueError("scale holds values that are not finite, or standard deviations of 0.")
+    return Scaling("standard", dtype, mean=mean, std=std)
+
+
+def _read_mask(mask: Any, name: str | None, shape: tuple[int, int], place: Georeference) -> Any:
+    values = open_image("mask", mask, shape, place=place, variable=name).values
+    if values.dtype != bool:
+        raise ValueError(
+            f"mask has dtype {values.dtype}; expected bool, True where a pixel is excluded."
+        )
+    return values

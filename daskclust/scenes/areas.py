@@ -1,0 +1,306 @@
+"""How much land each class of a map covers: one pass, nothing of the size of the map in memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.engine import compute
+from daskclust.core.storage.atomic_write import new_place, remove_stale
+from daskclust.core.storage.outputs import exists_already
+from daskclust.scenes._coordinate_systems import known_system, system_name
+from daskclust.scenes._georeference import IDENTITY, PixelGrid
+from daskclust.scenes.formats.format_detection import needs_extra
+
+#: Counting beats sorting while codes run no further than so many times the pixels.
+_FEW = 4
+#: Scales of a projection that differ by more from 1 are accounted for.
+_DISTORTION = 0.01
+#: A projection's scale is found at so many points a block and axis, and linear in between.
+_NODES = 33
+
+
+@dataclass(frozen=True)
+class ClassArea:
+    """Pixels and area of one class of a map.
+
+    `share` is that of all pixels that have a class, NaN where none has one. `square_meters` is None
+    for a map without a coordinate system.
+    """
+
+    code: int
+    name: str
+    color: str
+    pixels: int
+    share: float
+    square_meters: float | None
+
+    @property
+    def square_kilometers(self) -> float | None:
+        """Area in km2."""
+        return None if self.square_meters is None else self.square_meters / 1e6
+
+
+class AreaTable(Sequence[ClassArea]):
+    """The classes of a map with their areas; made by :func:`daskclust.scenes.area_table`.
+
+    A sequence of :class:`ClassArea`, by ascending code.
+
+    Attributes
+    ----------
+    unclassified : int
+        Pixels without a class.
+    method : str
+        Text that says how the areas were computed.
+    """
+
+    def __init__(self, classes: Sequence[ClassArea], *, unclassified: int, method: str) -> None:
+        self._classes = tuple(classes)
+        self.unclassified = unclassified
+        self.method = method
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    @overload
+    def __getitem__(self, at: int) -> ClassArea: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[ClassArea]: ...
+    def __getitem__(self, at: int | slice) -> ClassArea | Sequence[ClassArea]:
+        return self._classes[at]
+
+    def __repr__(self) -> str:
+        rows = [("code", "name", "pixels", "share", "km2")]
+        for found in self:
+            area, share = found.square_kilometers, f"{100 * found.share:.2f} %"
+            shown = "-" if area is None else f"{area:.6g}"
+            rows.append((str(found.code), found.name, str(found.pixels), share, shown))
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        line = "  ".join(f"{{:{'><>>>'[i]}{width}}}" for i, width in enumerate(widths))
+        lines = [line.format(*row).rstrip() for row in rows]
+        return "\n".join([*lines, f"({self.method}; {self.unclassified} pixels without a class)"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dict a class: ``code, name, color, pixels, share``, and both areas.
+
+        Examples
+        --------
+        >>> from daskclust.scenes import area_table
+        >>> area_table(np.array([[0, 1], [1, -1]])).records()[1]["pixels"]
+        2
+        """
+        return [{**asdict(found), "square_kilometers": found.square_kilometers} for found in self]
+
+    def to_frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` of :meth:`records`, indexed by code.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        with needs_extra("A DataFrame of areas"):
+            import pandas
+        return pandas.DataFrame(self.records()).set_index("code")
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write :meth:`records` as CSV (UTF-8), whole or not at all.
+
+        Raises
+        ------
+        FileExistsError
+            The file exists and `overwrite` is False.
+        """
+        target = Path(path)
+
+        def check() -> None:
+            if target.exists() and not overwrite:
+                raise exists_already(target)
+
+        check()
+        names = ("code", "name", "color", "pixels", "share", "square_meters", "square_kilometers")
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(self.records())
+        with new_place(target, check=check) as partial:
+            partial.write_bytes(out.getvalue().encode())
+        remove_stale(target)
+        return target
+
+
+def areas_of(label_map: Any) -> AreaTable:
+    """Return the table of an open map; see :func:`daskclust.scenes.area_table`."""
+    rule = _rule_of(label_map.grid)
+    counted = da.map_blocks(
+        _block_areas,
+        label_map.values,
+        rule=rule,
+        chunks=tuple((1,) * count for count in label_map.values.numblocks),
+        meta=np.empty((0, 0), object),
+    )
+    (blocks,) = compute("the measuring of areas", counted)
+    pixels: Counter[int] = Counter()
+    areas = defaultdict[int, list[float]](list)
+    for codes, counts, covered in blocks.ravel():
+        for code, count, area in zip(
+            *map(np.ndarray.tolist, (codes, counts, covered)), strict=True
+        ):
+            pixels[code] += count
+            areas[code].append(area)
+    unclassified = pixels.pop(-1, 0)
+    total = pixels.total()
+    classes = [
+        ClassArea(
+            code=code,
+            name=label_map.name_of(code),
+            color=label_map.color_of(code),
+            pixels=pixels[code],
+            share=pixels[code] / total if total else math.nan,
+            square_meters=rule.total(pixels[code], areas[code]),
+        )
+        for code in sorted({*label_map.names, *pixels})
+    ]
+    return AreaTable(classes, unclassified=unclassified, method=rule.method)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How the area of a pixel follows from its place.
+
+    `constant` is the square meters of every pixel; `grid` is of pixels whose area depends on the
+    place; without both there are no areas.
+    """
+
+    method: str
+    constant: float | None = None
+    grid: PixelGrid | None = None
+
+    def total(self, pixels: int, areas: Sequence[float]) -> float | None:
+        if self.grid is not None:
+            return math.fsum(areas)
+        return None if self.constant is None else pixels * self.constant
+
+
+def _rule_of(grid: PixelGrid) -> _Rule:
+    if grid.crs is None or grid.transform == IDENTITY:
+        return _Rule("the map does not say where it lies: no areas")
+    with needs_extra("An area in square meters"):
+        import pyproj  # noqa: F401
+    crs = _crs(grid.crs)
+    name = system_name(crs)
+    if crs.is_geographic:
+        return _Rule(f"on the ellipsoid, by latitude; {name}", grid=grid)
+    if not crs.is_projected:
+        return _Rule(f"no areas in the coordinate system {name}")
+    factor = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
+    a, b, _, d, e, _ = grid.transform
+    flat = abs(a * e - b * d) * factor**2
+    height, width = grid.shape
+    rows, cols = (np.linspace(0.5, size - 0.5, 5) for size in (height, width))
+    scale = flat / _on_ground(grid, rows[:, None], cols[None, :])
+    if not np.isfinite(scale).all() or np.abs(scale - 1).max() > _DISTORTION:
+        return _Rule(f"on the ellipsoid, pixel by pixel; {name}", grid=grid)
+    return _Rule(f"pixels of {flat:.10g} m2; {name}", constant=flat)
+
+
+@lru_cache(maxsize=8)
+def _crs(text: str) -> Any:
+    crs = known_system(text)
+    if crs is None:
+        raise ValueError(
+            f"pyproj does not know the coordinate system {text[:80]!r} of the map, so that there "
+            "are no areas; give the map another one."
+        )
+    return crs.to_2d()
+
+
+@lru_cache(maxsize=8)
+def _to_degrees(text: str) -> Any:
+    from pyproj import Transformer
+
+    crs = _crs(text)
+    return Transformer.from_crs(crs, crs.geodetic_crs.to_2d(), always_xy=True)
+
+
+def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
+    """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
+    assert grid.crs is not None
+    to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
+
+    def degrees(down: float, across: float) -> Floats:
+        x, y = np.broadcast_arrays(*grid.positions(cols + across, rows + down))
+        return np.radians(np.asarray(to_degrees.transform(x, y)))
+
+    down = degrees(0.5, 0.0) - degrees(-0.5, 0.0)
+    across = degrees(0.0, 0.5) - degrees(0.0, -0.5)
+    # A step over the date line.
+    for step in (down, across):
+        step[0] = np.remainder(step[0] + np.pi, 2 * np.pi) - np.pi
+    turned = np.abs(down[0] * across[1] - down[1] * across[0])
+    return turned * _by_angle(crs, degrees(0.0, 0.0)[1])
+
+
+def _by_angle(crs: Any, latitude: Floats) -> Floats:
+    """Square meters of a square radian of longitude and latitude: both radii of curvature."""
+    flat = 1 / crs.ellipsoid.inverse_flattening if crs.ellipsoid.inverse_flattening else 0.0
+    e2 = flat * (2 - flat)
+    inside = 1 - e2 * np.sin(latitude) ** 2
+    area = crs.ellipsoid.semi_major_metre**2 * (1 - e2) * np.cos(latitude) / inside**2
+    # Beyond the poles there is nothing.
+    return np.asarray(np.maximum(area, 0.0))
+
+
+def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> Floats:
+    """Square meters of the pixels of a block, of a shape that broadcasts to it."""
+    assert grid.crs is not None
+    y = np.arange(rows.start, rows.stop) + 0.5
+    x = np.arange(cols.start, cols.stop) + 0.5
+    if not _crs(grid.crs).is_geographic:
+        return _interpolated(grid, y, x)
+    _, _, _, turned, _, _ = grid.transform
+    # Without a turn all pixels of a line have one latitude.
+    return _on_ground(grid, y[:, None], x[None, :] if turned else x[None, :1])
+
+
+def _interpolated(grid: PixelGrid, y: Floats, x: Floats) -> Floats:
+    """Areas of all pixels of a block, from a few nodes."""
+    rows = np.linspace(y[0], y[-1], min(_NODES, len(y)))
+    cols = np.linspace(x[0], x[-1], min(_NODES, len(x)))
+    nodes = _on_ground(grid, rows[:, None], cols[None, :])
+    down = np.stack([np.interp(y, rows, line) for line in nodes.T], axis=1)
+    return np.stack([np.interp(x, cols, line) for line in down])
+
+
+def _block_areas(block: Array, *, rule: _Rule, block_info: Any = None) -> NDArray[np.object_]:
+    """Codes of one block, their pixels, and their areas where these depend on the place."""
+    out = np.empty((1, 1), dtype=object)
+    flat = block.ravel()
+    low, high = int(flat.min()), int(flat.max())
+    if high - low <= _FEW * flat.size:
+        codes = np.arange(low, high + 1)
+        places = np.asarray(flat.astype(np.int64) - low, dtype=np.intp)
+    else:
+        codes, places = np.unique(flat, return_inverse=True)
+    counts = np.bincount(places, minlength=len(codes))
+    covered: Any = np.zeros(len(codes))
+    if rule.grid is not None:
+        rows, cols = (slice(*at) for at in block_info[0]["array-location"])
+        weights = np.broadcast_to(_pixel_areas(rule.grid, rows, cols), block.shape)
+        covered = np.bincount(places, weights.ravel(), minlength=len(codes))
+    there = counts > 0
+    out[0, 0] = codes[there], counts[there], covered[there]
+    return out

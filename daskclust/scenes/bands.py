@@ -1,0 +1,315 @@
+"""Wavelengths of bands, and which bands are used: by number or wavelength, as files say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskclust.config import without_mask
+from daskclust.core.array_types import Bools, Floats
+from daskclust.scenes.formats.format_detection import BAD_BANDS
+
+_MICROMETERS = (
+    "um",
+    "\N{MICRO SIGN}m",
+    "\N{GREEK SMALL LETTER MU}m",
+    "micron",
+    "microns",
+    "micrometer",
+    "micrometers",
+    "micrometre",
+    "micrometres",
+)
+_NM = ("nm", "nanometer", "nanometers", "nanometre", "nanometres")
+_IN_NM = {
+    **dict.fromkeys(_MICROMETERS, 1e3),
+    **dict.fromkeys(_NM, 1.0),
+    **dict.fromkeys(("m", "meter", "meters", "metre", "metres"), 1e9),
+    **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), 1e6),
+    **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), 1e7),
+    **dict.fromkeys(("angstrom", "angstroms", "\N{LATIN CAPITAL LETTER A WITH RING ABOVE}"), 0.1),
+}
+#: Light in a vacuum, and what is divided by a frequency or a wavenumber.
+_LIGHT = 299_792_458.0
+_OVER_NM = {
+    **dict.fromkeys(("wavenumber", "wavenumbers", "cm-1", "1/cm", "cm^-1"), 1e7),
+    "thz": _LIGHT / 1e3,
+    "ghz": _LIGHT,
+    "mhz": _LIGHT * 1e3,
+    "hz": _LIGHT * 1e9,
+}
+#: Texts that mean no unit.
+_UNSTATED = ("", "none", "unknown", "n/a", "undefined", "1")
+#: Band centers below this are micrometers, where no unit is stated: no sensor is that far in the
+#: ultraviolet.
+_FEWEST_NM = 100.0
+
+
+#: A number with its unit in a description; meters would be those of the pixels.
+_STATED = re.compile(
+    rf"(?<![\w.])(\d+(?:\.\d+)?)\s*({'|'.join(sorted((*_MICROMETERS, *_NM), key=len)[::-1])})\b",
+    re.IGNORECASE,
+)
+
+
+def in_descriptions(texts: Sequence[str | None]) -> Floats | None:
+    """Band centers in nm out of descriptions of bands; None unless each states one.
+
+    >>> in_descriptions(["418.24 nm", "Band 2 (0.49 um)"]).tolist()
+    [418.24, 490.0]
+    >>> in_descriptions(["blue", "490 nm"]) is None, in_descriptions(["400 nm to 500 nm"]) is None
+    (True, True)
+    """
+    found = []
+    for text in texts:
+        stated = _STATED.findall(text or "")
+        if len(stated) != 1:
+            return None
+        number, unit = stated[0]
+        found.append(float(number) * _IN_NM[unit.lower()])
+    return np.array(found) if found and min(found) > 0 else None
+
+
+def numbers(value: Any) -> Floats | None:
+    """Read numbers from a sequence, or from text with commas and braces.
+
+    >>> numbers("{0.40, 0.41}").tolist(), numbers([1, 2]).tolist(), numbers("red, nir")
+    ([0.4, 0.41], [1.0, 2.0], None)
+    """
+    if isinstance(value, str):
+        value = value.strip().strip("{}[]()").split(",")
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return found if found.ndim == 1 else None
+
+
+def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
+    """Return band centers in nm; None unless `values` are one positive number a band.
+
+    Without `unit`: nm, or micrometers where the numbers can be nothing else.
+
+    >>> in_nm("{0.5,0.6}", "Micrometers", 2).tolist()
+    [500.0, 600.0]
+    >>> in_nm([0.5, 2.4], None, 2).tolist()
+    [500.0, 2400.0]
+    >>> in_nm([1, 2, 3], "nm", 2) is None, in_nm([1, 2], "Index", 2) is None
+    (True, True)
+    >>> in_nm([4000, 10_000], "Wavenumber", 2).tolist()
+    [2500.0, 1000.0]
+    """
+    found = numbers(values)
+    if found is None or found.shape != (n_bands,) or not (found > 0).all():
+        return None
+    said = "" if unit is None else str(unit).strip().lower()
+    if said in _OVER_NM:
+        # Frequencies and wavenumbers: the larger, the shorter the wave.
+        return np.round(_OVER_NM[said] / found, 6)
+    if said in _UNSTATED:
+        factor = 1e3 if found.max() < _FEWEST_NM else 1.0
+    elif said in _IN_NM:
+        factor = _IN_NM[said]
+    else:
+        return None
+    # To the precision of the file: 0.4 um is 400 nm, not 400.00000000000006.
+    return np.round(found * factor, 6)
+
+
+def truth_values(value: Any, n_bands: int) -> Bools | None:
+    """One truth value a band, or None.
+
+    >>> truth_values("{1, 0, 1}", 3).tolist()
+    [True, False, True]
+    """
+    found = numbers(value)
+    if found is None or found.shape != (n_bands,) or not np.isin(found, (0, 1)).all():
+        return None
+    return found.astype(bool)
+
+
+_WAVE = r"(\d+(?:\.\d*)?)\s*(nm|um)?"
+_WAVES = re.compile(rf"{_WAVE}\s*-\s*{_WAVE}|{_WAVE}", re.IGNORECASE)
+#: No cube has so many: a slip of the key must not be taken for a number of a band.
+_MOST_BANDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class BandRange:
+    """Bands from `first` to `last`, both included: numbers, or wavelengths in nm."""
+
+    first: float
+    last: float
+    by_wavelength: bool = False
+
+
+def parse_bands(text: str) -> tuple[BandRange, ...]:
+    """Read a list of bands, separated by commas: numbers and ranges of numbers or wavelengths.
+
+    >>> parse_bands("0-2")
+    (BandRange(first=0, last=2, by_wavelength=False),)
+    >>> parse_bands("0.4um-450nm")
+    (BandRange(first=400.0, last=450.0, by_wavelength=True),)
+    """
+    return tuple(_range(part.strip()) for part in text.split(","))
+
+
+def as_ranges(numbers: ArrayLike) -> str:
+    """Write ascending numbers as a list with ranges.
+
+    >>> as_ranges([1, 2, 3, 7])
+    '1-3,7'
+    """
+    values = np.asarray(numbers)
+    parts = np.split(values, np.flatnonzero(np.diff(values) != 1) + 1)
+    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else f"{p[0]}" for p in parts)
+
+
+def _range(part: str) -> BandRange:
+    found = _WAVES.fullmatch(part)
+    if found is None:
+        raise ValueError(f"{part!r} is no band and no range of bands, as in 3, 3-7 or 400nm-450nm")
+    first, unit, last, last_unit, only, only_unit = found.groups()
+    if only is not None:
+        first, unit, last, last_unit = only, only_unit, only, only_unit
+    unit, last_unit = unit or last_unit, last_unit or unit
+    if unit is None:
+        if "." in part:
+            raise ValueError(f"{part!r} is no band and no range of bands; wavelengths need a unit")
+        low: float = int(first)
+        high: float = int(last)
+        if high >= _MOST_BANDS:
+            raise ValueError(f"{part!r}: no cube has {_MOST_BANDS} bands")
+    else:
+        low, high = _nm(first, unit), _nm(last, last_unit)
+    if high < low:
+        raise ValueError(f"{part!r} ends before it begins; expected as in 3-7")
+    return BandRange(low, high, unit is not None)
+
+
+def _nm(number: str, unit: str) -> float:
+    return round(float(number) * (1.0 if unit.lower() == "nm" else 1e3), 6)
+
+
+def kept_bands(
+    bad_bands: ArrayLike | str | None,
+    n_bands: int,
+    attributes: Mapping[str, Any],
+    wavelengths: Floats | None,
+) -> NDArray[np.intp] | None:
+    """Return the numbers of the bands that are not bad; None for all.
+
+    `bad_bands` is ``"auto"`` (as the attributes say), a list as :func:`parse_bands` reads it, truth
+    values or numbers; `wavelengths` are in nm.
+    """
+    keep = np.ones(n_bands, dtype=bool)
+    if bad_bands is None:
+        return None
+    if isinstance(bad_bands, str) and bad_bands == "auto":
+        for name, good in ((BAD_BANDS, False), ("bbl", True)):
+            # ENVI's `bbl` is 1 where a band is good.
+            found = truth_values(attributes[name], n_bands) if name in attributes else None
+            if found is not None:
+                keep = found == good
+                break
+        if not keep.any():
+            raise ValueError(
+                f"The file calls all {n_bands} bands bad; say which are, by bad_bands= "
+                "(--bad-bands), or None (none) for no band."
+            )
+    elif isinstance(bad_bands, str):
+        for item in parse_bands(bad_bands):
+            keep[_members(item, n_bands, wavelengths)] = False
+    else:
+        bad = np.asarray(without_mask(bad_bands, "bad_bands"))
+        if bad.dtype == bool:
+            if bad.shape != (n_bands,):
+                raise ValueError(f"bad_bands has shape {bad.shape}; expected ({n_bands},).")
+            keep = ~bad
+        elif bad.size:
+            if bad.dtype.kind not in "iu" or bad.min() < -n_bands or bad.max() >= n_bands:
+                raise ValueError(
+                    f"bad_bands={bad_bands!r}; expected booleans or band numbers below {n_bands}."
+                )
+            if len(np.unique(bad)) < bad.size:
+                # Flags of 0 and 1 would be taken for the bands 0 and 1.
+                raise ValueError(
+                    f"bad_bands={bad_bands!r}; expected each band number once, or booleans, one a "
+                    "band, True where it is bad."
+                )
+            keep[bad] = False
+    if not keep.any():
+        raise ValueError(f"bad_bands drops all {n_bands} bands; keep at least one.")
+    return None if keep.all() else np.flatnonzero(keep)
+
+
+def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
+    """Return the bands asked for, ascending; None for all."""
+    found = np.asarray(without_mask(bands, "bands"))
+    if (
+        found.ndim != 1
+        or found.dtype.kind not in "iu"
+        or not len(found)
+        or (np.diff(found.astype(np.int64), prepend=-1, append=n_bands) <= 0).any()
+    ):
+        raise ValueError(
+            f"bands={bands!r}; expected ascending band numbers from 0 to {n_bands - 1}."
+        )
+    return None if len(found) == n_bands else found.astype(np.intp)
+
+
+def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
+    if not item.by_wavelength:
+        if item.last >= n_bands:
+            raise ValueError(
+                f"bad_bands names the band {item.last}; expected band numbers below {n_bands}."
+            )
+        return np.arange(int(item.first), int(item.last) + 1)
+    shown = f"{item.first:g}nm-{item.last:g}nm"
+    if wavelengths is None:
+        raise ValueError(
+            f"bad_bands names the wavelengths {shown}, but the cube states none; use the numbers "
+            "of the bands."
+        )
+    found = np.flatnonzero((wavelengths >= item.first) & (wavelengths <= item.last))
+    if not len(found):
+        raise ValueError(
+            f"bad_bands names the wavelengths {shown}, where the cube has no band; it has "
+            f"{wavelengths.min():g} to {wavelengths.max():g} nm."
+        )
+    return found
+
+
+def given_names(cube: Any) -> list[str] | None:
+    """Return the names that a file gives the bands of a cube, as far as they tell them apart."""
+    names = cube.attributes.get("band_names")
+    if not isinstance(names, list | tuple) or len(names) != cube.stored.shape[2]:
+        return None
+    kept = [str(names[at]) for at in cube.bands.tolist()]
+    return kept if all(kept) and len(set(kept)) == len(kept) else None
+
+
+def name_of_samples(cube: Any, kind: str) -> str:
+    """Say what the values of a cube's samples of some scaling are, with their unit.
+
+    >>> from types import SimpleNamespace
+    >>> cube = SimpleNamespace(attributes={"long_name": "surface_reflectance", "units": "%"})
+    >>> name_of_samples(cube, "none"), name_of_samples(cube, "unit")
+    ('surface reflectance (%)', "share of the spectrum's length")
+    """
+    if kind != "none":
+        return {
+            "unit": "share of the spectrum's length",
+            "standard": "standard deviations from the band's mean",
+            "whitened": "whitened share of the spectrum's length",
+        }[kind]
+    said = cube.attributes
+    name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
+    unit, shown = said.get("units"), str(name).replace("_", " ")
+    is_told = isinstance(unit, str) and unit.strip() not in ("", "1")
+    return f"{shown} ({unit})" if is_told else shown

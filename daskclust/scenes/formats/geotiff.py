@@ -1,0 +1,238 @@
+"""Maps as GeoTIFF: cloud-optimized, with color table, class names, nodata and coordinate system."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.colors import Legend
+from daskclust.core.array_types import Array
+from daskclust.core.storage.atomic_write import hidden_sibling
+from daskclust.core.storage.outputs import JOB, Group, Output, Written, json_text
+from daskclust.core.storage.redact import redact, redact_all
+from daskclust.scenes._georeference import IDENTITY, PixelGrid
+from daskclust.scenes.formats.format_detection import maybe_unplaced, needs_extra
+
+_TILE = 512
+#: GDAL's color tables belong to bytes and 16-bit numbers without sign.
+_MOST_COLORS = 2**16 - 1
+#: Where GDAL keeps what a GeoTIFF has no place for.
+_BESIDE = ".aux.xml"
+Block = tuple[slice, slice, Array]
+#: Endings of names that ask for a GeoTIFF.
+GEOTIFF_ENDINGS = (".tif", ".tiff")
+#: Tag of the files that daskclust writes: what they are.
+_MARK = "daskclust"
+#: Kinds of maps.
+LABEL_MAP, VALUE_MAP = "label map", "map of values"
+
+
+def is_geotiff(path: object) -> bool:
+    """Whether a target is a GeoTIFF by the ending of its name.
+
+    >>> is_geotiff("map.tif"), is_geotiff("map.zarr")
+    (True, False)
+    """
+    return isinstance(path, str | os.PathLike) and os.fspath(path).lower().endswith(GEOTIFF_ENDINGS)
+
+
+class GeoTiff(Output):
+    """A cloud-optimized GeoTIFF with a tag of ours."""
+
+    def check_place(self) -> None:
+        """Refuse URLs, and any place while rasterio is missing."""
+        if "://" in os.fspath(self.place):
+            raise ValueError(
+                f"{redact(self.place)!r} is a URL; a GeoTIFF is written to a local path."
+            )
+        with needs_extra(f"{os.fspath(self.place)!r}"):
+            import rasterio  # noqa: F401
+
+    def written(self) -> Written | None:
+        """Return the tags of the file: a job is kept as JSON."""
+        with needs_extra(f"{str(self.place)!r}"):
+            import rasterio
+        if self.path is None or not self.path.is_file():
+            return None
+        try:
+            with maybe_unplaced(), rasterio.open(self.path) as file:
+                tags: dict[str, Any] = file.tags()
+        except rasterio.errors.RasterioIOError:
+            return None
+        if _MARK not in tags:
+            return None
+        return Written(tags[_MARK], {**tags, JOB: json.loads(tags.get(JOB, "null"))})
+
+
+def map_at(place: Any, kind: str, *, overwrite: bool = False) -> Output:
+    """Return the output of a map: a GeoTIFF by the ending of its name, or a Zarr group.
+
+    >>> type(map_at("map.tif", "label map")).__name__, type(map_at("map", "label map")).__name__
+    ('GeoTiff', 'Group')
+    """
+    return (GeoTiff if is_geotiff(place) else Group)(place, kind, overwrite=overwrite)
+
+
+def write_cog(
+    output: GeoTiff,
+    blocks: Iterable[Block],
+    grid: PixelGrid,
+    *,
+    dtype: Any,
+    count: int = 1,
+    nodata: float,
+    legend: Callable[[], Legend] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    band_names: Sequence[str] | None = None,
+    check: Callable[[], None] | None = None,
+) -> Path:
+    """Write a map as a cloud-optimized GeoTIFF that is whole or absent.
+
+    `blocks` are disjoint windows (rows, columns, values) that together cover the image, values of
+    shape (rows, columns) or (bands, rows, columns). `legend` is called when all blocks are written,
+    `check` before the file gets its name: it raises where the map must not be kept. `attributes`
+    are JSON values, kept as tags, without the credentials of URLs; texts as they are. Of one band
+    of numbers, their ``long_name`` is its name.
+
+    Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is written beside the
+    target first, then copied by GDAL's COG driver, which adds overviews (nearest
+    neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and
+    compared with what was written by a checksum of each block.
+    """
+    import rasterio
+    from affine import Affine
+    from rasterio.shutil import copy
+    from rasterio.windows import Window
+
+    target = Path(output.place)
+    plain = hidden_sibling(target, "partial")
+    written: list[tuple[Any, int]] = []
+    profile: dict[str, Any] = {
+        "driver": "GTiff",
+        "height": grid.shape[0],
+        "width": grid.shape[1],
+        "count": count,
+        "dtype": np.dtype(dtype).name,
+        "nodata": nodata,
+        "tiled": True,
+        "blockxsize": _TILE,
+        "blockysize": _TILE,
+        "compress": "deflate",
+        "bigtiff": "if_safer",
+        "interleave": "band",
+    }
+    if grid.crs is not None:
+        profile["crs"] = grid.crs
+    if grid.crs is not None or grid.transform != IDENTITY:
+        # Where pixels lie is known without the system in which it is told.
+        profile["transform"] = Affine(*grid.transform)
+    said = redact_all(dict(attributes or {}))
+    texts = {k: v if isinstance(v, str) else json_text(v) for k, v in said.items()}
+    tags = {_MARK: output.kind, **texts}
+    if band_names is None and legend is None and count == 1 and "long_name" in texts:
+        band_names = [texts["long_name"]]
+    with output.new() as whole:
+        try:
+            with _errors_of_writing(target), maybe_unplaced():
+                opened = rasterio.open(plain, "w", **profile)
+            with _errors_of_writing(target), opened as file:
+                for rows, cols, values in blocks:
+                    window = Window.from_slices(rows, cols)
+                    bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
+                    file.write(bands, window=window)
+                    written.append((window, _checksum(bands)))
+                file.update_tags(**tags)
+                for number, name in enumerate(band_names or (), start=1):
+                    file.set_band_description(number, name)
+                means = Legend((), (), ()) if legend is None else legend()
+                names = means.by_code
+                if names:
+                    file.update_tags(
+                        1,
+                        flag_values=",".join(map(str, names)),
+                        flag_meanings=" ".join("_".join(name.split()) for name in names.values()),
+                        # As they are: meanings have no blanks, and two may become one.
+                        class_names=json.dumps({str(code): name for code, name in names.items()}),
+                    )
+                if names and max(names) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
+                    colors = means.color_by_code.items()
+                    table = {code: (*bytes.fromhex(color[1:]), 255) for code, color in colors}
+                    file.write_colormap(1, table)
+            if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
+                _write_categories(plain, names)
+            kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
+            with _errors_of_writing(target), maybe_unplaced():
+                copy(
+                    str(plain),
+                    str(whole),
+                    driver="COG",
+                    COMPRESS="DEFLATE",
+                    BLOCKSIZE=_TILE,
+                    OVERVIEW_RESAMPLING=kind,
+                    BIGTIFF="IF_SAFER",
+                )
+                with rasterio.open(whole) as file:
+                    if any(_checksum(file.read(window=at)) != value for at, value in written):
+                        raise _unwritten(target, "it does not hold what was written to it")
+            if check is not None:
+                check()
+            # Another map may be there by now: its classes stay.
+            output.check()
+            categories = whole.with_name(whole.name + _BESIDE)
+            beside = target.with_name(target.name + _BESIDE)
+            if categories.exists():
+                # First, so that a map is never there without its classes.
+                categories.replace(beside)
+            else:
+                # Those of the map that is replaced are not of this one.
+                beside.unlink(missing_ok=True)
+        finally:
+            for scratch in (plain.name, whole.name + _BESIDE):
+                for left in whole.parent.glob(scratch + "*"):
+                    left.unlink(missing_ok=True)
+    return target
+
+
+def _checksum(bands: Array) -> int:
+    return zlib.crc32(np.ascontiguousarray(bands).data)
+
+
+@contextmanager
+def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of GDAL, some of which are no public classes, say what could not be written."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] != "rasterio":
+            raise
+        raise _unwritten(path, str(error)) from error
+
+
+def _unwritten(path: str | os.PathLike[str], why: str) -> OSError:
+    return OSError(f"{redact(path)!r} could not be written: {why}. Is there room on the disk?")
+
+
+def _write_categories(path: Path, names: Mapping[int, str]) -> None:
+    """Name the values 0, 1, ... of a GeoTIFF, as GDAL keeps categories: beside the file.
+
+    GDAL writes category names of a GeoTIFF to an ``.aux.xml``; the COG driver copies
+    them along.
+    """
+    from xml.sax.saxutils import escape
+
+    highest = max(names)
+    rows = "".join(
+        f"      <Category>{escape(names.get(code, ''))}</Category>\n" for code in range(highest + 1)
+    )
+    path.with_name(path.name + _BESIDE).write_text(
+        '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
+        f"{rows}    </CategoryNames>\n  </PAMRasterBand>\n</PAMDataset>\n",
+        encoding="utf-8",
+    )

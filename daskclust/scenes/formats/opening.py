@@ -1,0 +1,194 @@
+"""Which reader a file needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import dask
+import dask.array as da
+import numpy as np
+
+from daskclust.core.storage.files import unanswered
+from daskclust.core.storage.npy import NpyFile
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.stored_array import SeenFiles
+from daskclust.core.storage.stores import url_options
+from daskclust.scenes._georeference import Described
+from daskclust.scenes.formats.format_detection import OF_BANDS, needs_extra
+from daskclust.scenes.formats.raster import open_raster, open_rasters, zipped_image
+
+
+def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
+    """Open the top group of a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
+
+    `classic` is NetCDF 3, which is not an HDF5 file. Wavelengths and lists of good bands are also
+    looked for in the groups below (EMIT keeps them in ``sensor_band_parameters``). A server that
+    gives no answer within ``daskclust.read-timeout`` is an OSError.
+    """
+    engine = "scipy" if classic else "h5netcdf"
+    with needs_extra(f"{str(path)!r}"):
+        import xarray
+
+        if not classic:
+            import h5netcdf  # noqa: F401
+            import h5py  # noqa: F401
+    options: dict[str, Any] = {"engine": engine, "mask_and_scale": False, "decode_coords": "all"}
+    if not classic:
+        # HDF5 files that are not NetCDF have dimensions without names.
+        options["phony_dims"] = "access"
+        if limits := url_options(str(path)):
+            options["storage_options"] = limits
+    try:
+        found = xarray.open_dataset(path, chunks={}, **options)
+        groups = {} if classic else xarray.open_groups(path, **options)
+    except Exception as error:  # of parsers of bytes: whatever damage makes of them
+        if unanswered(error):
+            limit = dask.config.get("daskclust.read-timeout")
+            raise OSError(
+                f"{redact(path)!r} cannot be read: the server gave no answer within {limit}. Check "
+                "it, or raise daskclust.read-timeout."
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(
+                f"There is no file {redact(path)!r}; give the path or URL of an existing one."
+            ) from error
+        raise OSError(
+            f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
+            "whole?"
+        ) from error
+    # Of URLs there is nothing to compare.
+    files = SeenFiles([path])
+    for variable in found.data_vars.values():
+        if dask.is_dask_collection(variable.data):
+            variable.data = variable.data.map_blocks(
+                files.having_read, dtype=variable.dtype, meta=variable.data._meta
+            )
+    sizes = {size for one in found.data_vars.values() if one.ndim == 3 for size in one.shape}
+    for name in OF_BANDS:
+        beside = (group[name] for group in groups.values() if name in group.variables)
+        one = next((item for item in beside if item.ndim == 1 and item.size in sizes), None)
+        if one is not None and name not in found.variables:
+            # Along an axis of its own: a group may have another of that name.
+            found[name] = (f"{name} of a group", one.values, one.attrs)
+    return found
+
+
+Kind = Literal["zarr", "netcdf", "netcdf3", "npy", "raster", "table", "vector"]
+
+_BY_ENDING: dict[str, Kind] = {
+    ".zarr": "zarr",
+    ".zip": "zarr",
+    ".nc": "netcdf",
+    ".nc4": "netcdf",
+    ".cdf": "netcdf",
+    ".h5": "netcdf",
+    ".hdf5": "netcdf",
+    ".he5": "netcdf",
+    ".npy": "npy",
+    ".tif": "raster",
+    ".tiff": "raster",
+    ".vrt": "raster",
+    ".hdr": "raster",
+    ".img": "raster",
+    ".jp2": "raster",
+    ".parquet": "table",
+    ".csv": "table",
+    ".geojson": "vector",
+    ".gpkg": "vector",
+    ".shp": "vector",
+}
+_ZIP = b"PK\x03\x04"
+_BY_START: tuple[tuple[bytes, Kind], ...] = (
+    (b"\x89HDF\r\n\x1a\n", "netcdf"),
+    (b"CDF\x01", "netcdf3"),
+    (b"CDF\x02", "netcdf3"),
+    (b"CDF\x05", "netcdf3"),
+    (b"\x93NUMPY", "npy"),
+    (b"II*\x00", "raster"),
+    (b"MM\x00*", "raster"),
+    (b"II+\x00", "raster"),
+    (b"MM\x00+", "raster"),
+    (_ZIP, "zarr"),
+    (b"PAR1", "table"),
+)
+
+
+def kind_of(path: str | os.PathLike[str]) -> Kind:
+    """Return the kind of a file by its first bytes, else by the ending of its name.
+
+    Folders are Zarr stores; URLs go by their ending.
+
+    >>> kind_of("scene.zarr"), kind_of("s3://bucket/scene.tif"), kind_of("rows.csv.gz")
+    ('zarr', 'raster', 'table')
+    """
+    name = os.fspath(path)
+    plain = name.rstrip("/").lower()
+    if "://" in name or plain.startswith("/vsi"):
+        plain = plain.split("?")[0].split("#")[0].rstrip("/")
+    ending = ".csv" if plain.endswith(".csv.gz") else os.path.splitext(plain)[1]
+    if "://" not in name and os.path.isfile(name):
+        with open(name, "rb") as file:
+            start = file.read(8)
+        if start.startswith(_ZIP) and zipped_image(name) is not None:
+            return "raster"
+        for mark, kind in _BY_START:
+            if start.startswith(mark):
+                return kind
+        return _BY_ENDING.get(ending, "raster")
+    return _BY_ENDING.get(ending, "zarr")
+
+
+def _existing(name: str) -> str:
+    """Return the absolute path of a file: workers with another working directory find it."""
+    if "://" in name:
+        return name
+    if not Path(name).exists():
+        raise FileNotFoundError(
+            f"There is no file {redact(name)!r}; give the path of an existing one."
+        )
+    return str(Path(name).absolute())
+
+
+def open_file(path: str | os.PathLike[str]) -> Any:
+    """Open an image file other than a Zarr store, lazy and undecoded.
+
+    A raster comes out as what is known of it, NetCDF as a Dataset, ``.npy`` as a Dask array.
+    """
+    name = os.fspath(path)
+    name = name if name.startswith("/vsi") else _existing(name)
+    kind = kind_of(name)
+    if kind == "npy":
+        held = NpyFile(Path(name))
+        meta = np.empty((0,) * held.ndim, held.dtype)
+        return da.from_array(held, chunks="auto", asarray=False, meta=meta)
+    if kind in ("netcdf", "netcdf3"):
+        return open_netcdf(name, classic=kind == "netcdf3")
+    if kind in ("table", "vector"):
+        raise ValueError(
+            f"{redact(name)!r} is a {kind} file, no image; expected Zarr, NetCDF, GeoTIFF, "
+            "ENVI or .npy."
+        )
+    return open_raster(name)
+
+
+def open_files(paths: Sequence[str | os.PathLike[str]]) -> Described:
+    """Open band files of one grid as one image, in the order given."""
+    if not paths:
+        raise ValueError("The list of band files is empty; give one path a band.")
+    names: list[str] = []
+    for path in paths:
+        if kind_of(path) != "raster":
+            raise ValueError(
+                f"{redact(path)!r} is no raster file; expected a list of GeoTIFF, JPEG 2000 or "
+                "ENVI files, one or more bands each."
+            )
+        name = _existing(os.fspath(path))
+        if name in names:
+            raise ValueError(
+                f"The list of band files names {redact(name)!r} twice; expected each file once."
+            )
+        names.append(name)
+    return open_rasters(names)

@@ -1,0 +1,531 @@
+"""GeoTIFF, COG, VRT, ENVI and whatever else GDAL reads, by rasterio."""
+
+from __future__ import annotations
+
+import errno
+import html
+import math
+import os
+import re
+import zipfile
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.retry import Retries, patience_of_gdal, reason_of
+from daskclust.core.storage.stored_array import SeenFiles
+from daskclust.core.storage.stores import opening_errors
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes._georeference import Coordinate, Described, Georeference, pixel_grid
+from daskclust.scenes.bands import in_descriptions, in_nm, truth_values
+from daskclust.scenes.formats.format_detection import (
+    BAD_BANDS,
+    BAND_NAMES,
+    NODATA_OF_BANDS,
+    block_of,
+    maybe_unplaced,
+    needs_extra,
+)
+
+#: Blocks of a file whose place is looked at.
+_BLOCKS_LOOKED_AT = 2000
+#: Files of a mosaic that are opened; all of them must exist.
+_SOURCES_OPENED = 64
+#: Without these an ENVI header does not say how the pixels lie; GDAL would guess.
+_ENVI_NEEDS = ("samples", "lines", "bands", "data type", "interleave")
+
+
+def check_whole(file: Any, name: str) -> None:
+    """Refuse a local file that ends before its pixels do, where its driver tells their places.
+
+    At most some thousand entries of the file's table of blocks are looked at, and no pixel.
+    """
+    if not Path(name).is_file():
+        return
+    if file.driver == "VRT":
+        _check_sources(Path(name))
+        return
+    size = Path(name).stat().st_size
+    if file.driver in ("GTiff", "COG"):
+        ends = _ends_of_blocks(file)
+    elif file.driver == "ENVI":
+        _check_envi_header([Path(part) for part in file.files])
+        if file.tags(ns="ENVI").get("file_compression", "0") != "0":
+            return
+        pixels = file.count * file.height * file.width * np.dtype(file.dtypes[0]).itemsize
+        ends = int(file.tags(ns="ENVI").get("header_offset", 0)) + pixels
+    else:
+        return
+    if ends > size:
+        raise OSError(
+            f"{name!r} is cut off: it has {size} bytes, and pixels lie up to byte {ends}. Copy or "
+            "download it again."
+        )
+
+
+def _ends_of_blocks(file: Any) -> int:
+    """Return the byte behind the last block that a GeoTIFF states, of those that are looked at."""
+    height, width = file.block_shapes[0]
+    down, across = -(-file.height // height), -(-file.width // width)
+    # Pixel by pixel, all bands lie in the same blocks.
+    alone = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
+    bands = file.count if alone else 1
+    total = bands * down * across
+    ends = 0
+    for at in np.unique(np.linspace(0, total - 1, min(total, _BLOCKS_LOOKED_AT)).astype(np.int64)):
+        band, place = divmod(int(at), down * across)
+        y, x = divmod(place, across)
+        keys = f"BLOCK_OFFSET_{x}_{y}", f"BLOCK_SIZE_{x}_{y}"
+        found = [file.get_tag_item(key, "TIFF", bidx=band + 1) for key in keys]
+        if None not in found:  # a block without data is not stored
+            ends = max(ends, sum(int(value) for value in found))
+    return ends
+
+
+def _check_envi_header(files: list[Path]) -> None:
+    """Refuse a header that does not say how the pixels lie: values would be read as others."""
+    for header in files:
+        if header.suffix.lower() != ".hdr":
+            continue
+        text = header.read_text(encoding="utf-8", errors="replace")
+        stated = {line.split("=")[0].strip().lower() for line in text.splitlines() if "=" in line}
+        missing = [key for key in _ENVI_NEEDS if key not in stated]
+        if missing or text.count("{") > text.count("}"):
+            what = f"it lacks {', '.join(missing)}" if missing else "a brace is not closed"
+            raise OSError(
+                f"The ENVI header {str(header)!r} is not whole: {what}. Copy or download it again."
+            )
+
+
+def _check_sources(mosaic: Path) -> None:
+    """Refuse a VRT whose files are not there, or not whole."""
+    import rasterio
+
+    sources: dict[Path, None] = {}
+    try:
+        tree = ElementTree.parse(mosaic)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # an encoding, too
+        # GDAL reads on where a parser stops.
+        raise OSError(
+            f"{str(mosaic)!r} is no whole XML file: {error}. Make the VRT again."
+        ) from error
+    for node in tree.iter("SourceFilename"):
+        name = (node.text or "").strip()
+        if not name or "://" in name or name.startswith("/vsi") or ":" in name[2:]:
+            continue  # in an archive, on a server, or a part of a file
+        here = node.get("relativeToVRT") == "1"
+        sources[mosaic.parent / name if here else Path(name)] = None
+    for source in sources:
+        if not source.exists():
+            raise FileNotFoundError(
+                f"{str(mosaic)!r} is made of files of which {str(source)!r} is not there; expected "
+                "all of them. Put it there, or make the VRT again."
+            )
+    for source in list(sources)[:_SOURCES_OPENED]:
+        with rasterio.open(source) as file:
+            check_whole(file, str(source))
+
+
+_ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
+#: Files of a zipped store, and the others that are read from archives.
+_ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
+_ZIPPED = (".tif", ".tiff", ".jp2")
+#: Bytes of decoded blocks that GDAL keeps in a process.
+_CACHE_BYTES = 2**26
+#: Where GDAL keeps what a format has no place for, and bytes of it that are read.
+_BESIDE, _MOST_BESIDE = ".aux.xml", 2**24
+_CENTER_UM = "CENTRAL_WAVELENGTH_UM"
+_WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
+_UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
+
+
+def envi_data_file(header: Path) -> Path:
+    """Find the data that an ENVI header belongs to."""
+    stem = header.with_suffix("")
+    for ending in _ENVI_DATA:
+        found = stem.with_name(stem.name + ending)
+        if found.is_file():
+            return found
+    raise FileNotFoundError(
+        f"There is no data file beside the ENVI header {str(header)!r}; expected {stem.name!r}, "
+        f"alone or with one of the endings {', '.join(_ENVI_DATA[1:])}."
+    )
+
+
+def zipped_image(name: str) -> str | None:
+    """Return the only GeoTIFF in a local zip file; None for any other file, such as a zipped store.
+
+    An archive that holds several images, or neither an image nor a Zarr store, is an error.
+    """
+    if not name.lower().endswith(".zip") or not zipfile.is_zipfile(name):
+        return None
+    with opening_errors(name), zipfile.ZipFile(name) as file:
+        members = [member for member in file.namelist() if not member.endswith("/")]
+    if any(Path(member).name in _ZARR for member in members):
+        return None
+    images = [member for member in members if member.lower().endswith(_ZIPPED)]
+    if len(images) == 1:
+        return images[0]
+    shown = ", ".join(members[:4]) + (", ..." if len(members) > 4 else "")
+    raise ValueError(
+        f"{name!r} holds {len(images)} images and no Zarr store ({shown}); expected a Zarr store "
+        f"or one file {' or '.join(_ZIPPED)}. Unpack it first."
+    )
+
+
+def _centers(file: Any) -> Any:
+    n = file.count
+    envi = file.tags(ns="ENVI")
+    found = in_nm(envi.get("wavelength"), envi.get("wavelength_units"), n)
+    if found is not None:
+        return found
+    tags = [file.tags(i + 1) for i in range(n)]
+    imagery = [file.tags(i + 1, ns="IMAGERY").get(_CENTER_UM) for i in range(n)]
+    if None not in imagery:
+        return in_nm(imagery, "um", n)
+    dataset = file.tags()
+    for name in _WAVELENGTH_TAGS:
+        stated = [tag.get(name) for tag in tags]
+        units = {next((tag[u] for u in _UNIT_TAGS if u in tag), None) for tag in (*tags, dataset)}
+        # Of an ENVI header, GDAL gives bands the numbers without a unit that it does not know.
+        known = {unit for unit in units if unit} or {envi.get("wavelength_units")}
+        values = stated if None not in stated else dataset.get(name)
+        found = None if values is None or len(known) > 1 else in_nm(values, known.pop(), n)
+        if found is not None:
+            return found
+    return in_descriptions(file.descriptions)
+
+
+def _one_or_all(values: Sequence[Any]) -> Any:
+    """Return a single value where all are the same."""
+    return values[0] if len({repr(value) for value in values}) == 1 else list(values)
+
+
+def _attributes(file: Any) -> dict[str, Any]:
+    """Collect what the file says about its values, band by band."""
+    from rasterio.enums import ColorInterp
+
+    n = file.count
+    found: dict[str, Any] = {}
+    found |= _nodata_of(file.nodatavals)
+    if any(scale != 1.0 for scale in file.scales):
+        found["scale_factor"] = _one_or_all(file.scales)
+    if any(offset != 0.0 for offset in file.offsets):
+        found["add_offset"] = _one_or_all(file.offsets)
+    good = truth_values(file.tags(ns="ENVI").get("bbl"), n)
+    if good is not None:
+        found[BAD_BANDS] = (~good).tolist()
+    if file.units[0] and len(set(file.units)) == 1:
+        found["units"] = file.units[0]
+    if any(file.descriptions):
+        found[BAND_NAMES] = [name or "" for name in file.descriptions]
+    if n == 1:
+        with suppress(ValueError):  # there is none
+            table = file.colormap(1)
+            found["flag_colors"] = {str(code): list(color[:3]) for code, color in table.items()}
+    alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
+    if any(alpha) and not all(alpha):
+        # Hidden pixels are masked; the mask itself is not a feature.
+        known = found.get(BAD_BANDS, [False] * n)
+        found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
+    # Other programs write the tags of a single band for the whole file.
+    tags = {**(file.tags() if n == 1 else {}), **file.tags(1)}
+    if "class_names" in tags:
+        found["class_names"] = tags["class_names"]
+    elif (categories := _categories(file)) is not None:
+        found["class_names"] = categories
+    names = tags.get("flag_meanings"), tags.get("flag_values")
+    if all(names):
+        found["flag_meanings"], found["flag_values"] = names
+    return found
+
+
+def _nodata_of(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the attributes of the nodata values of all bands, None where a band has none."""
+    if len({repr(value) for value in values}) > 1:
+        return {NODATA_OF_BANDS: [[] if value is None else [value] for value in values]}
+    return {} if values[0] is None else {"_FillValue": values[0]}
+
+
+def _categories(file: Any) -> dict[str, str] | None:
+    """Return the category names that GDAL keeps beside a file of one band, by value."""
+    beside = Path(f"{file.name}{_BESIDE}")
+    if file.count != 1 or not beside.is_file() or beside.stat().st_size > _MOST_BESIDE:
+        return None
+    text = beside.read_text(encoding="utf-8", errors="replace")
+    listed = re.search("<CategoryNames>(.*?)</CategoryNames>", text, flags=re.DOTALL)
+    if listed is None:
+        return None
+    names = re.findall("<Category>(.*?)</Category>|<Category */>", listed[1], flags=re.DOTALL)
+    found = {str(code): html.unescape(name).strip() for code, name in enumerate(names)}
+    return {code: name for code, name in found.items() if name} or None
+
+
+def _positions(file: Any) -> dict[str, Coordinate]:
+    """Return positions of pixels and the coordinate system, as rioxarray puts them.
+
+    Without positions along y and x where the image is turned, or placed by control points.
+    """
+    a, b, c, d, e, f = file.transform[:6]
+    said: dict[str, Any] = {}
+    if file.crs:
+        from pyproj import CRS
+
+        with suppress(KeyError):  # CF has no name for it
+            said = CRS.from_user_input(file.crs).to_cf()
+        wkt = file.crs.to_wkt()
+        said |= {"spatial_ref": wkt, "crs_wkt": wkt}
+    said["GeoTransform"] = " ".join(map(str, (c, a, b, f, d, e)))
+    found = {"spatial_ref": Coordinate((), np.array(0), said)}
+    if file.transform.is_rectilinear and not b == d != 0 and not file.gcps[0]:
+        height, width = file.shape
+        top, left = d * 0.5 + e * 0.5 + f, a * 0.5 + b * 0.5 + c
+        found["y"] = Coordinate(("y",), np.arange(height) * e + top)
+        found["x"] = Coordinate(("x",), np.arange(width) * a + left)
+    return found
+
+
+def open_raster(path: str | os.PathLike[str]) -> Described:
+    """Open a raster file as a lazy, undecoded image (band, y, x).
+
+    `path` is a file that GDAL reads, the header of an ENVI file, or a URL for GDAL. Chunks are
+    multiples of the file's own blocks, with all bands.
+    """
+    with needs_extra(f"{str(path)!r}"):
+        import rasterio  # noqa: F401
+    name = str(path)
+    if name.lower().endswith(".hdr") and Path(name).is_file():
+        name = str(envi_data_file(Path(name)))
+    inside = zipped_image(name)
+    if inside is not None:
+        # GDAL's name of a file in an archive.
+        name = f"zip://{Path(name).absolute()}!/{inside}"
+    with patience_of_gdal(Retries.configured().timeout), maybe_unplaced():
+        return _open(name, redact(name))
+
+
+def _open(name: str, shown: str) -> Described:
+    import rasterio
+    from rasterio.enums import MaskFlags
+
+    try:
+        with rasterio.open(name) as file:
+            if file.count == 0 and file.subdatasets:
+                raise ValueError(
+                    f"{shown!r} holds {len(file.subdatasets)} images and no bands of its own; "
+                    f"expected one. Open one of them, such as {redact(file.subdatasets[0])!r}."
+                )
+            if file.dtypes and len(set(file.dtypes)) > 1:
+                raise ValueError(
+                    f"The bands of {shown!r} have different types ({sorted(set(file.dtypes))}); "
+                    "expected one. Convert them with gdal_translate -ot."
+                )
+            attributes = _attributes(file)
+            centers = _centers(file)
+            dtype = np.dtype(file.dtypes[0])
+            size = dtype.itemsize * file.count
+            rows, cols = block_of(file.block_shapes[0], file.shape, size)
+            check_whole(file, name)
+            still = file.transform.is_identity
+            # By a mask, inside the file or beside it, or an alpha band.
+            hidden = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
+            if still and file.crs is None and file.gcps[0]:
+                warn(
+                    f"{shown!r} lies where its {len(file.gcps[0])} ground control points say, "
+                    "which no map of it will: maps will have rows and columns alone. Warp it to a "
+                    "grid first, for example with gdalwarp.",
+                    DaskclustWarning,
+                )
+            # The archive that holds the file, or the sources of a mosaic, count too.
+            # What GDAL notes beside a file holds no pixels, and may be written by any viewer.
+            listed = [one for one in file.files if not one.endswith(".aux.xml")]
+            files = SeenFiles([*listed, name.removeprefix("zip://").partition("!/")[0]])
+            places = {} if file.crs is None and still else _positions(file)
+            shape = file.count, *file.shape
+    except rasterio.errors.RasterioIOError as error:
+        raise OSError(
+            f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
+            "format that GDAL knows?"
+        ) from error
+    # Where a mask hides pixels, numbers become floats, which are NaN there.
+    read = np.result_type(dtype, np.float32 if dtype.itemsize <= 2 else np.float64)
+    read = read if hidden and dtype.kind in "iu" else dtype
+    changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
+    pixels = da.from_array(
+        _Bands(name, shape, read, still, files, hidden),
+        chunks=(-1, rows, cols),
+        name=f"raster-{tokenize(name, changed, (rows, cols))}",
+        asarray=False,
+        fancy=False,
+        meta=np.empty((0, 0, 0), read),
+    )
+    mapping = "spatial_ref" if places else None
+    if centers is not None:
+        places["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
+    return Described(
+        pixels,
+        f"The DataArray {Path(name).stem!r}",
+        ("band", "y", "x"),
+        attributes,
+        # Labels stay the integers that they were.
+        encoding={"dtype": dtype} if hidden else {},
+        mapping=mapping,
+        find=places.get,
+    )
+
+
+class _Bands:
+    """The bands of a file, for tasks: what travels is the file's name.
+
+    Each read opens the file and closes it.  Handles that stay open keep a decoded tile of all
+    bands each, and every task that arrives on a worker would have its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        unplaced: bool,
+        files: SeenFiles,
+        hidden: bool,
+    ) -> None:
+        self._files, self.hidden = files, hidden
+        self.name, self.shape, self.dtype, self.ndim = name, shape, dtype, len(shape)
+        # Filters of warnings belong to all threads: they are left alone where nothing warns.
+        self._quiet = maybe_unplaced if unplaced else nullcontext
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        import rasterio
+        from rasterio.windows import Window
+
+        spans, rest = [], []
+        for part, size in zip(key, self.shape, strict=True):
+            places = range(size)[part] if isinstance(part, slice) else range(part, part + 1)
+            low, high = (min(places), max(places) + 1) if places else (0, 0)
+            spans.append((low, high))
+            rest.append(slice(None, None, places.step) if isinstance(part, slice) else 0)
+        bands, *area = spans
+        if any(low == high for low, high in spans):
+            return np.empty([high - low for low, high in spans], self.dtype)[tuple(rest)]
+        # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
+        # more than a worker may have.
+        self._files.check()
+        bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
+        failed: Exception | None = None
+        try:
+            with (
+                self._quiet(),
+                rasterio.Env(**bound),
+                rasterio.open(self.name, sharing=False) as file,
+            ):
+                window = Window.from_slices(*area)
+                found: np.ndarray[Any, Any] = file.read(
+                    list(range(bands[0] + 1, bands[1] + 1)), window=window
+                )
+                if self.hidden:
+                    # As GDAL shows the image: 0 is no data.
+                    found = found.astype(self.dtype)
+                    found[:, file.dataset_mask(window=window) == 0] = np.nan
+            return found[tuple(rest)]
+        except Exception as error:
+            if type(error).__module__.split(".")[0] != "rasterio":
+                raise
+            failed = self._error(error)
+        # Not from the error of GDAL: that cannot be unpacked by another process.
+        raise failed
+
+    def _error(self, error: Exception) -> OSError:
+        """Return what to raise for an error of GDAL, some of which are no public classes."""
+        local = self.name.removeprefix("zip://").partition("!/")[0]
+        if os.path.isabs(local) and not local.startswith("/vsi"):
+            if not os.path.exists(local):
+                return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), local)
+            if not os.access(local, os.R_OK):
+                return PermissionError(errno.EACCES, os.strerror(errno.EACCES), local)
+        return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
+
+
+def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Described:
+    """Open several files as the bands of one image.
+
+    Size, position and type must be those of the first.
+    """
+    parts = [open_raster(path) for path in paths]
+    first = parts[0]
+    for path, part in zip(paths, parts, strict=True):
+        _check_same_grid(str(paths[0]), first, str(path), part)
+    names: list[str] = []
+    for path, part in zip(paths, parts, strict=True):
+        names += part.attributes.get(BAND_NAMES, [Path(str(path)).stem] * len(part.values))
+    centers = [part.find("wavelength") for part in parts]
+    known = [np.asarray(one.values) for one in centers if one is not None]
+    joined = None
+    if len(known) == len(parts):
+        joined = Coordinate(("band",), np.concatenate(known), {"units": "nm"})
+    return replace(
+        first,
+        values=da.concatenate([part.values for part in parts]).rechunk({0: -1}),
+        attributes={**_joined_attributes(parts), BAND_NAMES: names},
+        find=lambda name: joined if name == "wavelength" else first.find(name),
+    )
+
+
+def _joined_attributes(parts: Sequence[Described]) -> dict[str, Any]:
+    """Attributes of all bands: one value where all files agree, else one a band."""
+    found: dict[str, Any] = {}
+    for key, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), (BAD_BANDS, False)):
+        if not any(key in part.attributes for part in parts):
+            continue
+        values: list[Any] = []
+        for part in parts:
+            value = part.attributes.get(key, neutral)
+            n = len(part.values)
+            values += value if isinstance(value, list) else [value] * n
+        found[key] = values if key == BAD_BANDS else _one_or_all(values)
+    nodata: list[float | None] = []
+    for part in parts:
+        own = part.attributes.get(NODATA_OF_BANDS)
+        if own is None:
+            nodata += [part.attributes.get("_FillValue")] * len(part.values)
+        else:
+            nodata += [next(iter(values), None) for values in own]
+    found |= _nodata_of(nodata)
+    units = {part.attributes.get("units") for part in parts}
+    return found if len(units) > 1 or None in units else {**found, "units": units.pop()}
+
+
+def _check_same_grid(first_path: str, first: Described, path: str, part: Described) -> None:
+    from rasterio.crs import CRS
+
+    def refuse(what: str, mine: Any, theirs: Any) -> None:
+        raise ValueError(
+            f"The band files differ in {what}: {redact(first_path)!r} has {mine}, "
+            f"{redact(path)!r} has {theirs}. Bring them to one grid first, for example with "
+            "gdalwarp or rioxarray's reproject_match."
+        )
+
+    sizes = [item.values.shape[1:] for item in (first, part)]
+    if sizes[0] != sizes[1]:
+        refuse("size", *(f"{rows} x {cols} pixels" for rows, cols in sizes))
+    if first.values.dtype != part.values.dtype:
+        refuse("type", first.values.dtype, part.values.dtype)
+    names = ("y", "x")
+    grids = [pixel_grid(Georeference.of(item, names), sizes[0]) for item in (first, part)]
+    systems = [None if grid.crs is None else CRS.from_user_input(grid.crs) for grid in grids]
+    if systems[0] != systems[1]:
+        refuse("coordinate system", *systems)
+    here, there = (grid.transform for grid in grids)
+    if not all(
+        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(here, there, strict=True)
+    ):
+        refuse("position", here, there)

@@ -1,0 +1,534 @@
+"""A map of class codes with their names, colors and georeference; and what changed between two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.colors import Legend, class_colors, places_of_names
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.storage.stored_array import values_of
+from daskclust.core.storage.stores import local_path
+from daskclust.scenes._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
+from daskclust.scenes._metadata import flags
+from daskclust.scenes._open_array import Image, read_image
+from daskclust.scenes._writing import write_label_map
+from daskclust.scenes.areas import AreaTable, areas_of
+from daskclust.scenes.label_images import resampled
+from daskclust.scenes.pictures import label_map_html, plot_label_map
+
+
+class LabelMap:
+    """A map of class codes; made by :func:`open_label_map` and by ``Cube.label_map``.
+
+    Parameters
+    ----------
+    values : array of shape (y, x), integer
+        NumPy or Dask.
+    nodata : sequence of int, default=(-1,)
+        Values that mean "no class".
+    names : mapping of int to str, default=None
+        Names of codes.  A code without a name is named by its number.
+    colors : mapping of int to str, default=None
+        Colors of codes, as ``#rrggbb``.  Other codes get the colors of
+        :func:`daskclust.colors.class_colors`.
+    place : Georeference, optional
+    dimension_names : tuple of str, default=("y", "x")
+    title : str, default="label map"
+        For messages and pictures.
+
+    Attributes
+    ----------
+    values : dask.array.Array of shape (y, x), signed integers
+        Lazy; -1 where there is no class.
+    names, colors : dict of int
+        Of the codes that have a name or a color.
+    georeference : Georeference
+
+    Raises
+    ------
+    ValueError
+        Values are not integers, or not of two dimensions.
+
+    Examples
+    --------
+    >>> found = LabelMap(np.array([[0, 1], [255, 1]], "uint8"), nodata=[255], names={1: "wheat"})
+    >>> found
+    <LabelMap 2 x 2 pixels, 1 class named>
+    >>> found.values.compute().tolist(), found.name_of(1), found.name_of(0)
+    ([[0, 1], [-1, 1]], 'wheat', '0')
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        *,
+        nodata: Any = (-1,),
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, str] | None = None,
+        place: Georeference = NOWHERE,
+        dimension_names: tuple[str, str] = ("y", "x"),
+        title: str = "label map",
+    ) -> None:
+        # A hidden pixel has no class.
+        found = read_image(title, values)
+        values, nodata = found.values, (*nodata, *found.nodata)
+        if values.ndim != 2 or values.dtype.kind not in "iub":
+            raise ValueError(
+                f"The {title} has shape {values.shape} and dtype {values.dtype}; expected integer "
+                "codes of shape (y, x)."
+            )
+        lazy = values if isinstance(values, da.Array) else da.from_array(values)
+        self.values = signed_codes(lazy, tuple(int(value) for value in nodata))
+        self.names = {int(code): str(name) for code, name in (names or {}).items() if code >= 0}
+        self.colors = {int(code): str(color) for code, color in (colors or {}).items()}
+        self.georeference = place
+        self.dimension_names = dimension_names
+        self.title = title
+
+    def __repr__(self) -> str:
+        y, x = self.shape
+        named = f"{len(self.names)} class{'' if len(self.names) == 1 else 'es'} named"
+        return f"<LabelMap {y} x {x} pixels, {named}>"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(y, x)."""
+        height, width = self.values.shape
+        return int(height), int(width)
+
+    @property
+    def grid(self) -> PixelGrid:
+        """Transform and coordinate system of the pixels."""
+        return pixel_grid(self.georeference, self.shape)
+
+    def name_of(self, code: int) -> str:
+        """Return the name of a class; its number if it has no name."""
+        return self.names.get(code, str(code))
+
+    def color_of(self, code: int) -> str:
+        """Return the color of a class, as ``#rrggbb``."""
+        return self.colors.get(code) or class_colors([code])[code]
+
+    def area(self) -> AreaTable:
+        """Return pixels and area of each class; see :func:`daskclust.scenes.area_table`."""
+        return areas_of(self)
+
+    plot = plot_label_map
+
+    write = write_label_map
+
+    def to_xarray(self) -> Any:
+        """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.
+
+        Raises
+        ------
+        ImportError
+            xarray is not installed.
+        """
+        return as_data_array(
+            self.values,
+            self.georeference,
+            self.dimension_names,
+            fill_value=-1,
+            name="labels",
+            class_names=self.names or None,
+            class_colors={code: self.color_of(code) for code in self.names},
+        )
+
+    _repr_html_ = label_map_html
+
+
+def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
+    """Open a label map in a file or store, or one that xarray or NumPy holds.
+
+    Parameters
+    ----------
+    source : str, path, zarr.Group or zarr.Array, xarray.DataArray, array of shape (y, x)
+        A map that ``Cube.write_labels`` has written, or any other raster of integers: Zarr
+        v2 or v3, GeoTIFF, NetCDF, ``.npy``.
+    variable : str, default=None
+        Array inside a store; None takes the only one of two dimensions.
+
+    Returns
+    -------
+    LabelMap
+        Lazy: only metadata are read.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file or store.
+    ValueError
+        There is no two-dimensional array of integers, or there are several.
+
+    Examples
+    --------
+    >>> open_label_map(np.array([[0, 1], [-1, 1]])).shape
+    (2, 2)
+    """
+    if isinstance(source, LabelMap):
+        return source
+    found = read_image("the label map", source, variable)
+    path = local_path(source)
+    nodata = found.nodata or (() if found.values.dtype.kind in "ub" else (-1,))
+    return LabelMap(
+        found.values,
+        nodata=nodata,
+        names=found.meanings,
+        colors=found.colors,
+        place=found.place,
+        dimension_names=found.names,
+        title="label map" if path is None else f"label map {path.name!r}",
+    )
+
+
+def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
+    """Count the pixels of each class of a map, and sum their areas.
+
+    Parameters
+    ----------
+    label_map : LabelMap, str, path, zarr.Group, xarray.DataArray, array of shape (y, x)
+        A file or store that ``Cube.write_labels`` has written, the result of
+        ``Cube.to_xarray(labels)``, or any other raster of integers.
+    variable : str, default=None
+        Array inside a store.
+
+    Returns
+    -------
+    AreaTable
+        One :class:`ClassArea` for each class that has a name or occurs, by ascending
+        code.
+
+    Raises
+    ------
+    ImportError
+        The map has a coordinate system, and pyproj is not installed.
+    ValueError
+        The map does not hold integers, or pyproj does not know its coordinate system.
+
+    Notes
+    -----
+    Areas are those on the ellipsoid.  In degrees, the area of a pixel depends on its
+    latitude.  In a projection, it is the product of the pixel's sides if that is correct
+    to 1 % everywhere on the map (UTM); otherwise it is computed pixel by pixel (Web
+    Mercator).  Without a coordinate system there are only counts.
+
+    Cost: one pass over the map on the active Dask scheduler, one block at a time in
+    memory.
+
+    Examples
+    --------
+    >>> found = area_table(np.array([[0, 1], [1, -1]]))
+    >>> [(row.code, row.pixels, row.square_meters) for row in found]
+    [(0, 1, None), (1, 2, None)]
+    >>> found.unclassified
+    1
+    """
+    return areas_of(open_label_map(label_map, variable=variable))
+
+
+def signed_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
+    """Return signed codes of the same blocks, -1 for every value that means none.
+
+    Codes of 2**63 and more are an error when they are met.
+    """
+    is_wide = values.dtype.itemsize > 2 and values.dtype != np.int32
+    wanted = np.dtype(np.int64 if is_wide else np.int32)
+    return da.map_blocks(_codes, values, nodata=nodata, meta=np.empty((0, 0), wanted), to=wanted)
+
+
+def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -> NDArray[Any]:
+    none = np.zeros(block.shape, bool)
+    for value in nodata:
+        none |= block == value
+    codes = np.where(none, 0, block) if none.any() else block
+    if codes.dtype == np.uint64 and codes.size and codes.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"The label map holds {codes.max()}; expected codes below 2**63.")
+    codes = codes.astype(to)
+    codes[none] = -1
+    return codes
+
+
+def as_data_array(
+    image: da.Array,
+    place: Georeference,
+    names: tuple[str, str],
+    *,
+    fill_value: float,
+    name: str,
+    class_names: Mapping[int, str] | None,
+    class_colors: Mapping[int, str] | None = None,
+) -> Any:
+    """Wrap a label map with the cube's coordinates; see :meth:`daskclust.Cube.to_xarray`."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            "xarray is not installed. Use: pip install 'daskclust[xarray]', or to_map."
+        ) from error
+    coordinates = {
+        key: (found.dims, values_of(found.values), dict(found.attributes))
+        for key, found in place.coordinates.items()
+    }
+    attributes = {"long_name": "cluster", **place.group_attributes, **place.attributes}
+    # Where xarray wants it: in the attributes it would be refused when written.
+    encoding = {"_FillValue": fill_value}
+    mapping = attributes.pop("grid_mapping", None)
+    if mapping is not None:
+        encoding["grid_mapping"] = mapping
+    if mapping in coordinates:
+        # Said there, and no mapping can be written as NetCDF.
+        attributes.pop("_CRS", None)
+    if class_names is not None:
+        attributes.update(flags(class_names, class_names, class_colors))
+        if "class_names" in attributes:
+            attributes["class_names"] = json.dumps(attributes["class_names"])
+    out = xarray.DataArray(image, coordinates, names, name, attributes)
+    out.encoding.update(encoding)
+    return out
+
+
+#: A pair of codes is one number: the new one and this many times the old one, both plus 1.
+_BASE = 2**31
+#: Pairs of classes that are compared.
+_MOST_PAIRS = 2**22
+#: Color of what did not change.
+_SAME_COLOR = "#d9d9d9"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What became of each class of a map.
+
+    Attributes
+    ----------
+    compared_by : str
+        ``"name"``, ``"code"``, or ``"overlap"``: the one-to-one matching of most shared pixels.
+    legend : Legend
+        Of the m classes of both maps: those of the old one, then new ones without an old one.
+    new_codes : dict of int
+        Code in the new map, by code; what the new map has not is not there.
+    new_names : dict of str
+    pixels : ndarray of shape (m, m), int64
+        Pixels of each class of the old map (down) that have each class of the new one (across).
+    square_meters : ndarray of shape (m, m) or None
+        None where the maps have no coordinate system.
+    only_old, only_new : int
+        Pixels that have a class in one of the maps only; they are compared with nothing.
+    matched : LabelMap
+        The new map with the codes, names and colors of the old one.
+    changed : LabelMap
+        0 where the class is the same, else a number for each transition, the most frequent first.
+    """
+
+    compared_by: str
+    legend: Legend
+    new_codes: dict[int, int]
+    new_names: dict[int, str]
+    pixels: Ints
+    square_meters: Floats | None
+    only_old: int
+    only_new: int
+    matched: LabelMap
+    changed: LabelMap
+
+    @property
+    def unchanged(self) -> float:
+        """Share of the pixels that both maps know and that kept their class."""
+        return float(np.trace(self.pixels) / max(1, self.pixels.sum()))
+
+    def transitions(self) -> list[tuple[int, int]]:
+        """Return places of the old and the new class of each change, the most frequent first."""
+        return _transitions(self.pixels)
+
+
+def compare_maps(
+    old: LabelMap, new: LabelMap, *, match: str = "auto", resample: bool = False
+) -> Changes:
+    """Compare two label maps of one grid.
+
+    Parameters
+    ----------
+    match : {"auto", "name", "code", "overlap"}, default="auto"
+        Which classes are the same: those of one name, those of one code, or those that share
+        most pixels, one to one.  "auto": by name where both maps name classes, by code where
+        neither names any, else by overlap.
+    resample : bool, default=False
+        Whether a new map of another grid is brought to the old one's by the nearest pixel.
+
+    Raises
+    ------
+    ValueError
+        The maps lie elsewhere, have no pixel in common, or no class in common by name or code.
+
+    Notes
+    -----
+    One pass.  The maps of the result are lazy.
+
+    Examples
+    --------
+    >>> names = {0: "water", 1: "wheat"}
+    >>> old = LabelMap(np.array([[0, 0], [1, 1]]), names=names)
+    >>> new = LabelMap(np.array([[5, 4], [4, 4]]), names={4: "wheat", 5: "water"})
+    >>> found = compare_maps(old, new)
+    >>> found.compared_by, found.pixels.tolist(), found.unchanged
+    ('name', [[1, 1], [0, 2]], 0.75)
+    """
+    new = _on_grid(old, new, resample)
+    pairs = da.map_blocks(_pair, old.values, new.values, meta=np.empty((0, 0), np.int64))
+    where = LabelMap(pairs, place=old.georeference, dimension_names=old.dimension_names)
+    table = areas_of(where)
+    of_pairs = np.array([row.code for row in table], np.int64)
+    mine, theirs = of_pairs // _BASE - 1, of_pairs % _BASE - 1
+    size = np.array([row.pixels for row in table], np.int64)
+    both = (mine >= 0) & (theirs >= 0)
+    if not both.any():
+        raise ValueError("No pixel has a class in both maps, so there is nothing to compare.")
+    olds = sorted({*old.names, *mine[mine >= 0].tolist()})
+    news = sorted({*new.names, *theirs[theirs >= 0].tolist()})
+    if len(olds) * len(news) > _MOST_PAIRS:
+        raise ValueError(
+            f"{len(olds)} old and {len(news)} new classes are more than {_MOST_PAIRS} pairs to "
+            "compare; expected maps of classes, not of segments."
+        )
+    counts = np.zeros((len(olds), len(news)), np.int64)
+    at = np.searchsorted(olds, mine[both]), np.searchsorted(news, theirs[both])
+    counts[at] = size[both]
+    one, other = Legend.of(olds, old.names, old.colors), Legend.of(news, new.names, new.colors)
+    by = _way(old, new, one, other) if match == "auto" else match
+    partner = _partners(by, one, other, counts)
+    # New classes without an old one follow the old ones.
+    free = np.flatnonzero(partner < 0)
+    partner[free] = len(olds) + np.arange(len(free))
+    names = [*one.names]
+    for name in (other.names[place] for place in free.tolist()):
+        names.append(f"{name} (new)" if name in names else name)
+    codes = (*olds, *range(olds[-1] + 1, olds[-1] + 1 + len(free)))
+    colors = (*one.colors, *Legend.of(codes).colors[len(olds) :])
+    legend = Legend(codes, tuple(names), colors)
+    wanted = [codes[place] for place in partner.tolist()]
+    m = len(codes)
+    pixels = np.zeros((m, m), np.int64)
+    pixels[at[0], partner[at[1]]] = size[both]
+    areas = None
+    if table[0].square_meters is not None:
+        areas = np.zeros((m, m))
+        meters = np.array([row.square_meters for row in table], dtype=np.float64)
+        areas[at[0], partner[at[1]]] = meters[both]
+    moves = _transitions(pixels)
+    number = {move: 1 + place for place, move in enumerate(moves)}
+    kinds = np.full(len(table), -1)
+    ends = zip(at[0].tolist(), partner[at[1]].tolist(), strict=True)
+    kinds[both] = [0 if a == b else number[a, b] for a, b in ends]
+    return Changes(
+        by,
+        legend,
+        dict(zip(wanted, news, strict=True)),
+        dict(zip(wanted, other.names, strict=True)),
+        pixels,
+        areas,
+        int(size[theirs < 0].sum()),
+        int(size[mine < 0].sum()),
+        _recoded(new, news, wanted, legend),
+        _recoded(where, of_pairs.tolist(), kinds.tolist(), _of_moves(moves, legend)),
+    )
+
+
+def _pair(old: NDArray[Any], new: NDArray[Any]) -> Ints:
+    for values in (old, new):
+        if values.size and values.max() >= _BASE - 1:
+            raise ValueError(f"A map holds {values.max()}; expected codes below {_BASE - 1}.")
+    pairs = (old.astype(np.int64) + 1) * _BASE + (new.astype(np.int64) + 1)
+    return np.where(pairs == 0, -1, pairs)
+
+
+def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
+    """Return the new map on the grid and in the blocks of the old one."""
+    wrong = old.georeference.differences(new.georeference, whose="the first one's")
+    if new.shape != old.shape:
+        wrong = [f"it has {new.shape} pixels, the first one {old.shape}", *wrong]
+    values = new.values
+    if wrong and not resample:
+        raise ValueError(
+            f"The second map lies elsewhere than the first: {'; '.join(wrong)}. To take the "
+            "nearest of its pixels for each of the first map's, use --resample."
+        )
+    if wrong:
+        image = Image(values, (-1,), new.georeference, names=new.dimension_names)
+        chunks = old.values.chunks
+        found = resampled("the second map", image, old.grid, chunks, to="the first map")
+        values = found.values
+    return LabelMap(
+        values.rechunk(old.values.chunks),
+        names=new.names,
+        colors=new.colors,
+        place=old.georeference,
+        dimension_names=old.dimension_names,
+    )
+
+
+def _way(old: LabelMap, new: LabelMap, one: Legend, other: Legend) -> str:
+    if not old.names and not new.names:
+        return "code"
+    has_names = old.names and new.names and not (one.is_of_clusters or other.is_of_clusters)
+    return "name" if has_names else "overlap"
+
+
+def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
+    """Return the place of the old class of each new one, -1 for none."""
+    out = np.full(len(other.codes), -1, np.int64)
+    if by == "overlap":
+        from scipy.optimize import linear_sum_assignment  # workers load this module, not that one
+
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        shared = counts[rows, columns] > 0
+        out[columns[shared]] = rows[shared]
+        return out
+    mine: Sequence[Any] = one.names if by == "name" else one.codes
+    theirs: Sequence[Any] = other.names if by == "name" else other.codes
+    out[:] = (
+        places_of_names(mine, theirs)
+        if by == "name"
+        else [mine.index(code) if code in mine else -1 for code in theirs]
+    )
+    if (out < 0).all():
+        raise ValueError(
+            f"The maps have no class in common by {by}: {list(mine)[:10]} and "
+            f"{list(theirs)[:10]}. Compare them by --match overlap, or give the same names."
+        )
+    return out
+
+
+def _transitions(pixels: Ints) -> list[tuple[int, int]]:
+    moved = pixels.copy()
+    np.fill_diagonal(moved, 0)
+    order = np.argsort(-moved, axis=None, kind="stable")[: np.count_nonzero(moved)]
+    return list(zip(*(part.tolist() for part in np.unravel_index(order, moved.shape)), strict=True))
+
+
+def _recoded(
+    label_map: LabelMap, keys: Sequence[int], values: Sequence[int], legend: Legend
+) -> LabelMap:
+    """Return a map with other codes in the place of its own, which ascend."""
+    own = Legend.of(()).of_labels(np.array([-1, *keys]), np.array([-1, *values]))
+    return LabelMap(
+        own.encode(label_map.values),
+        names=legend.by_code,
+        colors=legend.color_by_code,
+        place=label_map.georeference,
+        dimension_names=label_map.dimension_names,
+    )
+
+
+def _of_moves(moves: Sequence[tuple[int, int]], legend: Legend) -> Legend:
+    """Return the legend of transitions: each has the color of what it led to."""
+    names = ["unchanged", *(f"{legend.names[a]} -> {legend.names[b]}" for a, b in moves)]
+    colors = [_SAME_COLOR, *(legend.colors[b] for _, b in moves)]
+    return Legend(tuple(range(len(names))), tuple(names), tuple(colors))

@@ -1,0 +1,509 @@
+"""Maps without salt and pepper: labels smoothed where spectra are alike, and small regions sieved.
+
+Each pixel depends on those within `REACH` of it, so blocks are swept with so much of their
+neighbors; the sieve merges what blocks know of their regions.  Neither sees how the image is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Array, Bools, Ints
+from daskclust.core.engine import seen_alike
+from daskclust.core.engine.private_api import on_top_of, task
+from daskclust.scenes._block_tasks import (
+    CubeSource,
+    Scaling,
+    align,
+    as_numbers,
+    expand_block,
+    one_object,
+)
+from daskclust.scenes.block_grid import BlockGrid, flatten, unflatten
+from daskclust.scenes.pixels import NEIGHBOR_PIXELS, of_each, sample_pixels
+from daskclust.scenes.smoothing_kernels import (
+    MASKED,
+    NONE,
+    REACH,
+    BlockRegions,
+    OpenRegions,
+    affinities,
+    merge_open,
+    regions_of,
+    replaced,
+    squared_gaps,
+    swept,
+)
+
+
+def smooth(
+    cube: Any, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
+) -> da.Array:
+    """Smooth labels where neighboring spectra are alike, and sieve small regions.
+
+    Parameters
+    ----------
+    labels : array of shape (n_valid,), integer or text
+        One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
+    proba : array of shape (n_valid, k), float, default=None
+        Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
+    strength : float, default=0.5
+        How much a neighbor with the same spectrum counts, beside the logarithm of the
+        posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
+        from scenes that have such.
+    min_pixels : int, default=0
+        Regions of fewer pixels (with four neighbors) become their largest neighbor, as
+        of ``gdal_sieve``.  A region among small ones follows these; one that
+        touches nothing else stays.
+
+    Returns
+    -------
+    dask.array.Array of shape (n_valid,)
+        Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
+        the chunks.  Rows without a label, or without finite posteriors, stay as they are.
+
+    Raises
+    ------
+    ValueError
+        `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
+        `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
+        `labels` are lazy text without `proba`.
+
+    Notes
+    -----
+    Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
+    each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
+    the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
+    workers*: a block waits for the next line of blocks, so two lines of blocks are held,
+    ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
+    classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
+    at edges of blocks.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
+    >>> labels = np.array([0, 0, 0, 0, 1, 0])
+    >>> cube.smooth(labels, min_pixels=2).compute().tolist()
+    [0, 0, 0, 0, 0, 0]
+    >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
+    >>> cube.smooth(labels, proba).compute().tolist()
+    [0, 0, 0, 0, 0, 0]
+    """
+    is_number = isinstance(strength, int | float | np.integer | np.floating)
+    if not (is_number and 0 <= strength < math.inf):
+        raise ValueError(f"strength={strength!r}; expected a finite number from 0 on.")
+    is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
+    if not is_whole or min_pixels < 0:
+        raise ValueError(f"min_pixels={min_pixels!r}; expected an integer from 0 on.")
+    given = align(labels, cube.block_counts)
+    if given.dtype.kind not in "biuOUST":
+        raise ValueError(f"labels have dtype {given.dtype}; expected integers, or text.")
+    if proba is not None:
+        # Looked at even where the strength is 0: a mistake is one in both cases.
+        proba = _checked(proba, cube.block_counts)
+    sweeps = proba is not None and strength > 0 and cube.n_valid > 0
+    sieves = min_pixels > 1 and cube.n_valid > 0
+    if not sweeps and not sieves:
+        return given
+    grid = cube.blocks
+    unknown = (math.nan,) * grid.count
+    if sweeps:
+        both = _swept(cube, given, proba, float(strength))
+        left = of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
+        # Told what is left, too: so nobody needs the labels of a block after it was swept.
+        votes = of_each(_votes, both, given, left, k=proba.shape[1])
+        table = _election(votes, given.dtype)
+        codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
+    else:
+        numbers_, names = as_numbers(labels)
+        known = None if names is None else np.array(list(names.values()))
+        table = da.from_array(one_object((known, None)), chunks=1)
+        numbers = align(numbers_, cube.block_counts)
+        codes = cube._per_block(
+            _spread_codes,
+            numbers,
+            sizes=grid.pixels,
+            dtype=_signed(numbers.dtype),
+            token="daskclust-codes",
+        )
+        left = of_each(_left, codes, given, chunks=unknown, dtype=given.dtype)
+    if sieves:
+        codes = _sieved(codes, grid, int(min_pixels))
+    return of_each(_rows, codes, left, table, chunks=given.chunks[0], dtype=given.dtype)
+
+
+def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
+    if not isinstance(proba, da.Array):
+        proba = np.asarray(proba)
+    if proba.ndim != 2 or proba.dtype.kind != "f" or not proba.shape[1]:
+        raise ValueError(
+            f"proba has shape {proba.shape} and dtype {proba.dtype}; expected floats of shape "
+            "(n_valid, k), such as model.predict_proba(cube)."
+        )
+    lazy = seen_alike(proba) if isinstance(proba, da.Array) else da.from_array(proba)
+    known = not any(math.isnan(size) for size in lazy.chunks[0])
+    if known and lazy.shape[0] != sum(counts):
+        raise ValueError(
+            f"proba has {lazy.shape[0]} rows for {sum(counts)} valid pixels; expected one for "
+            "each row of samples."
+        )
+    if known:
+        return lazy.rechunk((tuple(counts), -1))
+    if lazy.numblocks != (len(counts), 1):
+        raise ValueError(
+            f"proba has {lazy.numblocks} blocks of unknown length, the cube has {len(counts)}; "
+            "compute it from this cube's samples, or call proba.compute_chunk_sizes() first."
+        )
+    return lazy
+
+
+def _only(block: Any) -> Any:
+    """Return what an array holds of which Dask hands the only chunk, as a list or as it is."""
+    return block[0] if isinstance(block, list) else block
+
+
+# Sweeps
+
+
+def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.Array:
+    """Return the best column of `proba` for each pixel after the sweeps and before; flat."""
+    grid, k = cube.blocks, proba.shape[1]
+    shares = cube._per_block(
+        _spread_shares,
+        labels,
+        proba,
+        sizes=grid.pixels,
+        width=k,
+        dtype=np.float32,
+        token="daskclust-shares",
+    )
+    scaling = Scaling("none", cube.sample_scaling.dtype)
+    counted = replace(cube._survey, scaling=scaling)
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, counted)
+    gaps = squared_gaps(np.ascontiguousarray(one), np.ascontiguousarray(other))
+    gaps = gaps[~np.isnan(gaps)]
+    scale = 2 * float(np.median(gaps)) if len(gaps) else 0.0
+    steps = tuple(
+        max(size, reach)
+        for size, reach in zip(grid.block, (min(REACH, n) for n in grid.shape), strict=True)
+    )
+    wide = tuple(_at_least(n, step) for n, step in zip(grid.shape, steps, strict=True))
+    both = da.map_blocks(
+        _joined,
+        unflatten(shares, grid),
+        _affinities(cube, scaling, scale),
+        chunks=(*grid.chunks, (k + 2,)),
+        meta=np.empty((0, 0, 0), np.float32),
+    )
+    return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
+
+
+# Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before
+# anything else: views, as of ``dask.array.overlap``, would keep whole blocks, unseen by Dask.
+
+
+def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
+    """Return how much each pixel is like those on the right and below: (y, x, 2)."""
+    grid = cube.blocks
+    inner = cube._per_block(
+        _block_alike,
+        sizes=(1,) * grid.count,
+        dtype=object,
+        token="daskclust-alike",
+        scaling=scaling,
+        scale=scale,
+    )
+    down, across = grid.numblocks
+    name = f"daskclust-affinities-{inner.name}"
+    first = f"daskclust-first-{inner.name}"
+    layer: dict[Any, Any] = {}
+    for i, j in np.ndindex(down, across):
+        number = i * across + j
+        layer[first, number] = task(itemgetter(1), (inner.name, number))
+        beside = (first, number + 1) if j + 1 < across else None
+        below = (first, number + across) if i + 1 < down else None
+        layer[name, i, j, 0] = task(_alike, (inner.name, number), beside, below, scale)
+    return on_top_of(inner, name, layer, (*grid.chunks, (2,)), np.float32)
+
+
+def _block_alike(
+    source: CubeSource,
+    number: int,
+    excluded: Bools | None,
+    *,
+    scaling: Scaling,
+    scale: float,
+) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+    """Return affinities within a block, and its first and last column and line.
+
+    Of these the spectra, and before them whether the pixel is a row.
+    """
+    valid, values = source.pixels(number, excluded)
+    flat = np.zeros((len(valid), values.shape[1] + 1), np.result_type(scaling.dtype, np.float32))
+    flat[:, 0] = valid
+    flat[valid, 1:] = scaling(values[valid])
+    rows, _ = source.grid.region(number)
+    block = flat.reshape(rows.stop - rows.start, -1, flat.shape[1])
+    height, width, _ = block.shape
+    inner = affinities(block[:, :, 1:], block[:, :, 0] != 0, height, width, scale)
+    return inner, (block[:, :1].copy(), block[:1].copy()), (block[:, -1:].copy(), block[-1:].copy())
+
+
+def _alike(part: Any, beside: Any, below: Any, scale: float) -> Array:
+    """Return the affinities of a block, with those to the blocks on the right and below."""
+    inner, _, (column, line) = part
+    out: Array = inner.copy()
+    for side, own, other in ((0, column, beside), (1, line, below)):
+        if other is not None:
+            pair = np.concatenate([own, other[side]], axis=1 - side)
+            found = affinities(pair[:, :, 1:], pair[:, :, 0] != 0, *own.shape[:2], scale)
+            (out[:, -1:] if side == 0 else out[-1:])[:, :, side] = found[:, :, side]
+    return out
+
+
+def _joined(shares: Array, alike: Array) -> Array:
+    return np.concatenate([shares, alike], axis=2)
+
+
+def _swept_blocks(image: da.Array, strength: float) -> da.Array:
+    """Sweep an image (y, x, classes and affinities), each block with `REACH` pixels around it."""
+    down, across = image.numblocks[:2]
+    edge, name = f"daskclust-edge-{image.name}", f"daskclust-swept-{strength}-{image.name}"
+    dtype = np.min_scalar_type(-max(image.shape[2] - 2, 2))
+    layer: dict[Any, Any] = {}
+
+    def part(i: int, j: int, side: int) -> Any:
+        if not (0 <= i < down and 0 <= j < across):
+            return None
+        key = (edge, i, j, side)
+        layer[key] = task(_edge, (image.name, i, j, 0), side)
+        return key
+
+    tops, lefts = (list(accumulate(sizes, initial=0)) for sizes in image.chunks[:2])
+    for i, j in np.ndindex(down, across):
+        core = (image.name, i, j, 0)
+        around = [
+            [part(i - 1, j - 1, 1), part(i - 1, j, 1), part(i - 1, j + 1, 1)],
+            [part(i, j - 1, 3), core, part(i, j + 1, 2)],
+            [part(i + 1, j - 1, 0), part(i + 1, j, 0), part(i + 1, j + 1, 0)],
+        ]
+        before = (REACH if i else 0) + (REACH if j else 0)
+        odd = (tops[i] + lefts[j] - before) % 2
+        # Told its own edges, too: so nobody needs the block after it was swept.
+        own = [part(i, j, side) for side in range(4)] if down * across > 1 else []
+        layer[name, i, j, 0] = task(_block_swept, around, own, strength, odd, dtype)
+    return on_top_of(image, name, layer, (*image.chunks[:2], (2,)), dtype)
+
+
+def _edge(block: Array, side: int) -> Array:
+    """Return lines of a block (0: first, 1: last) or columns (2, 3)."""
+    return (block[:REACH], block[-REACH:], block[:, :REACH], block[:, -REACH:])[side].copy()
+
+
+def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> Array:
+    """Sweep a block; `around` holds three rows of blocks or their edges, None beyond the image."""
+    core = around[1][1]
+    k = core.shape[2] - 2
+    before = [REACH if part is not None else 0 for part in (around[0][1], around[1][0])]
+    after = [REACH if part is not None else 0 for part in (around[2][1], around[1][2])]
+    height, width = (sum(sizes) for sizes in zip(before, core.shape[:2], after, strict=True))
+    shares, alike = (np.empty((height, width, n), np.float32) for n in (k, 2))
+    places = [
+        (slice(0, first), slice(first, size - last), slice(size - last, size))
+        for size, first, last in zip((height, width), before, after, strict=True)
+    ]
+    for rows, line in zip(places[0], around, strict=True):
+        for at, (columns, part) in enumerate(zip(places[1], line, strict=True)):
+            if part is not None:
+                # A neighbor at a corner gives the end of its line.
+                some = part[:, -REACH:] if at == 0 else part[:, :REACH] if at == 2 else part
+                shares[rows, columns], alike[rows, columns] = some[..., :k], some[..., k:]
+    found = swept(shares, alike, strength, odd)[places[0][1], places[1][1]]
+    return found.astype(dtype)
+
+
+def _at_least(size: int, step: int) -> tuple[int, ...]:
+    """Cut a length into steps; the last is not shorter than others."""
+    count = max(1, size // step)
+    return (*(step,) * (count - 1), size - step * (count - 1))
+
+
+def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of codes that holds labels and what is below 0."""
+    found = np.result_type(dtype, np.int8)
+    return found if found.kind == "i" else np.dtype(np.int64)
+
+
+def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, labels: Array) -> Ints:
+    plain = np.ma.filled(labels.astype(_signed(labels.dtype)), NONE)
+    if len(plain) and int(plain.min()) < NONE:
+        raise ValueError(f"labels hold {plain.min()}; expected -1 (none) and numbers from 0 on.")
+    return expand_block(source, number, excluded, plain, fill_value=MASKED)
+
+
+def _spread_shares(
+    source: CubeSource, number: int, excluded: Bools | None, labels: Array, proba: Any
+) -> Array:
+    """Put posteriors on the pixels of a block: NaN where it is masked, -1 where it has no label."""
+    shares = _only(proba)
+    valid, _ = source.valid(number, excluded)
+    out = np.full((source.grid.pixels_of(number), shares.shape[1]), np.nan, np.float32)
+    usable = np.isfinite(shares).all(axis=1) & (shares >= 0).all(axis=1)
+    out[valid] = np.where((usable & ~_lacks(labels))[:, None], shares, -1.0)
+    return out
+
+
+def _lacks(labels: Array) -> Bools:
+    absent = np.ma.getmaskarray(labels)
+    return absent | (np.ma.getdata(labels) == -1) if labels.dtype.kind == "i" else absent
+
+
+# Which label a column of posteriors stands for
+
+
+def _left(codes: Any, labels: Array) -> Array:
+    """Return the labels of rows that have no code."""
+    codes = _only(codes)
+    codes = codes[:, 1] if codes.ndim == 2 else codes
+    codes = codes[codes != MASKED]
+    if len(codes) != len(labels):
+        raise ValueError(f"A block has {len(codes)} valid pixels but got {len(labels)} labels.")
+    return labels[codes == NONE]
+
+
+def _votes(both: Any, labels: Array, _: Array, *, k: int) -> NDArray[np.object_]:
+    """Count which labels the rows have whose posterior is the highest in each column."""
+    before = _only(both)[:, 1]
+    before = before[before != MASKED]
+    there = before != NONE
+    found, inverse = np.unique(np.ma.getdata(labels)[there], return_inverse=True)
+    pairs, counts = np.unique(
+        before[there].astype(np.int64) + k * inverse.ravel(), return_counts=True
+    )
+    return one_object((k, found[pairs // k], pairs % k, counts))
+
+
+def _election(votes: da.Array, wanted: Any) -> da.Array:
+    """Add up votes block by block, and elect the labels of all columns.
+
+    One after another: so Dask sweeps blocks in their order, and few of them wait for neighbors.
+    """
+    name = f"daskclust-elected-{votes.name}"
+    layer: dict[Any, Any] = {("sum-" + name, 0): (votes.name, 0)}
+    last = votes.numblocks[0] - 1
+    for i in range(last):
+        layer["sum-" + name, i + 1] = task(_added, ("sum-" + name, i), (votes.name, i + 1))
+    layer[name, 0] = task(_elected, ("sum-" + name, last), wanted)
+    return on_top_of(votes, name, layer, ((1,),), object)
+
+
+def _added(one: NDArray[np.object_], other: NDArray[np.object_]) -> NDArray[np.object_]:
+    k = one[0][0]
+    names, columns, counts = (
+        np.concatenate(pair) for pair in zip(one[0][1:], other[0][1:], strict=True)
+    )
+    values, inverse = np.unique(names, return_inverse=True)
+    pairs, at = np.unique(columns + k * inverse.ravel(), return_inverse=True)
+    total = np.zeros(len(pairs), np.int64)
+    np.add.at(total, at.ravel(), counts)
+    return one_object((k, values[pairs // k], pairs % k, total))
+
+
+def _elected(votes: NDArray[np.object_], wanted: Any) -> NDArray[np.object_]:
+    """Return the most frequent label of each column, and which columns have any."""
+    k, names, columns, counts = votes[0]
+    values, inverse = np.unique(names, return_inverse=True)
+    table = np.zeros((k, max(len(values), 1)), np.int64)
+    table[columns, inverse.ravel()] = counts
+    known = table.sum(axis=1) > 0
+    chosen = table.argmax(axis=1)
+    if len(np.unique(chosen[known])) < known.sum():
+        raise ValueError(
+            "labels and proba are not of one model: two columns of proba stand for one label. "
+            "Expected model.predict(cube) and model.predict_proba(cube)."
+        )
+    names = values[chosen] if len(values) else np.zeros(k, wanted)
+    return one_object((names, known))
+
+
+def _decoded(both: Any, table: Any) -> Ints:
+    """Return the column of each pixel; one for which no label is known stays away."""
+    after, before = _only(both).T
+    _, known = _only(table)[0]
+    strange = after >= 0
+    strange[strange] = ~known[after[strange]]
+    out: Ints = np.where(strange, before, after)
+    return out
+
+
+def _rows(codes: Ints, left: Array, table: Any) -> Array:
+    """Return codes of pixels as labels of rows, and those that are left as they were."""
+    codes = codes[codes != MASKED]
+    names, there = _only(table)[0][0], codes >= 0
+    # As `left`, which may have a mask.
+    out = np.repeat(left[:1] if len(left) else np.zeros_like(left, shape=1), len(codes))
+    out[~there] = left
+    out[there] = codes[there] if names is None else names[codes[there]]
+    return out
+
+
+# Sieve
+
+
+def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
+    """Replace the small regions of a flat map; exact whatever the blocks.
+
+    Regions are found twice: they are larger than the map, which waits until all have been seen.
+    """
+    ids = da.arange(grid.count, chunks=1, dtype=np.int64)
+    verdicts = da.blockwise(
+        _merged,
+        "o",
+        *(of_each(_opened, ids, codes, grid=grid, least=least), "i"),
+        new_axes={"o": 1},
+        concatenate=False,
+        meta=np.empty(0, object),
+        grid=grid,
+        least=least,
+    )
+    return of_each(
+        _block_replaced,
+        *(ids, codes, verdicts),
+        chunks=grid.pixels,
+        dtype=codes.dtype,
+        grid=grid,
+        least=least,
+    )
+
+
+def _block_regions(
+    ids: Ints, codes: Ints, grid: BlockGrid, least: int
+) -> tuple[BlockRegions, OpenRegions]:
+    rows, cols = grid.region(int(ids[0]))
+    image = codes.reshape(rows.stop - rows.start, -1).astype(np.int64)
+    return regions_of(image, least, (rows.start, cols.start), grid.shape[1])
+
+
+def _opened(ids: Ints, codes: Ints, *, grid: BlockGrid, least: int) -> NDArray[np.object_]:
+    return one_object(_block_regions(ids, codes, grid, least)[1])
+
+
+def _merged(
+    blocks: list[NDArray[np.object_]], *, grid: BlockGrid, least: int
+) -> NDArray[np.object_]:
+    return one_object(merge_open([b[0] for b in blocks], grid.numblocks, least, grid.shape[1]))
+
+
+def _block_replaced(ids: Ints, codes: Ints, verdicts: Any, *, grid: BlockGrid, least: int) -> Ints:
+    found, _ = _block_regions(ids, codes, grid, least)
+    return replaced(found, _only(verdicts)[0][int(ids[0])]).ravel().astype(codes.dtype)

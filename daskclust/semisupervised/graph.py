@@ -1,0 +1,193 @@
+"""Graphs of nodes on the client.
+
+The graph of nearest neighbors is sparse.  Each function on dense matrices costs O(k^3) time with
+k nodes, and a few matrices of ``8 k^2`` bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh, inv, lu_factor, lu_solve
+from scipy.sparse import csr_matrix, diags, identity
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import LinearOperator, eigsh, splu
+
+from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.kernels.blas import one_blas_thread
+from daskclust.core.kernels.nearest.k_nearest import nearest_several
+
+
+def normalized(graph: Floats, *, loops: bool = False) -> Floats:
+    """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A, symmetric and not negative.
+
+    The diagonal is set to zero unless ``loops``; rows of isolated nodes are zero.
+    """
+    graph = np.array(graph, dtype=np.float64)
+    if not loops:
+        np.fill_diagonal(graph, 0.0)
+    degree = graph.sum(axis=1)
+    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+    graph *= scale[:, None]
+    graph *= scale
+    return graph
+
+
+def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) -> list[Floats]:
+    """Let labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
+
+    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.  Returned
+    is what the labels of all groups become, each by itself.  Those of a group are solved for
+    together: the last bits do not depend on other groups.
+    """
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    factors = lu_factor(system, overwrite_a=True)
+    found: list[Floats] = []
+    for seeds in filter(len, groups):
+        both = np.maximum(lu_solve(factors, np.hstack(seeds)), 0.0)
+        found += np.hsplit(both, np.cumsum([one.shape[1] for one in seeds])[:-1])
+    return found
+
+
+def unreached(similarity: Floats, labeled: Bools) -> Bools:
+    """Which nodes hang together with no labeled one."""
+    count, component = connected_components(csr_matrix(similarity > 0), directed=False)
+    reached = np.zeros(count, dtype=bool)
+    reached[component[labeled]] = True
+    missed: Bools = ~reached[component]
+    return missed
+
+
+#: Weight of a link between two components that is as long as the distances from its ends to their
+#: last neighbors.  Any weight far below that of an edge leaves components whole.
+_LINK = 0.01
+#: Minimum of the weight of a link, as a fraction of ``_LINK``.
+_LEAST = 1e-9
+
+
+def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
+    """Return the graph of the nearest neighbors of nodes (k, q), connected; a sparse (k, k).
+
+    A node is the first of its own ``n_neighbors`` neighbors.  An edge weighs 1/2 for each of its
+    ends that has the other one among its neighbors.  The edges of a minimum spanning tree join
+    connected components.  They are weak, and the longer the weaker.  O(k^2 q) time.
+    """
+    k = len(nodes)
+    indices, distances = nearest_several(nodes, nodes, min(n_neighbors, k))
+    left, right = np.repeat(np.arange(k), indices.shape[1]), indices.ravel().astype(np.int64)
+    weights, reach = np.full(len(left), 0.5), distances[:, -1]
+    while True:
+        graph = csr_matrix((weights, (left, right)), shape=(k, k))
+        count, component = connected_components(graph, directed=False)
+        if count == 1:
+            return (graph + graph.T).tocsr()
+        links = _shortest_links(nodes, component, count)
+        squares = ((nodes[links[:, 0]] - nodes[links[:, 1]]) ** 2).sum(axis=1)
+        scale = np.sqrt(reach[links[:, 0]] * reach[links[:, 1]])
+        weights = np.append(weights, _LINK * np.maximum(scale / squares, _LEAST))
+        left, right = np.append(left, links[:, 0]), np.append(right, links[:, 1])
+
+
+def _shortest_links(nodes: Floats, component: Ints, count: int) -> Ints:
+    """Return the shortest link from each component to another one, each link once: (m, 2).
+
+    A step of Boruvka's algorithm; ties go to the first nodes.
+    """
+    links = np.empty((count, 2), np.int64)
+    for number in range(count):
+        own = np.flatnonzero(component == number)
+        others = np.flatnonzero(component != number)
+        indices, distances = nearest_several(nodes[own], nodes[others], 1)
+        best = int(distances[:, 0].argmin())
+        links[number] = np.sort([own[best], others[indices[best, 0]]])
+    return np.unique(links, axis=0)
+
+
+class Embedding(NamedTuple):
+    """Eigenvalues, the largest first, and nodes (k, d) in their space, of length 1.
+
+    The largest entry of each eigenvector is positive.
+    """
+
+    values: Floats
+    vectors: Floats
+
+
+#: Number of nodes up to which a sparse graph is decomposed as a dense matrix.
+_DENSE = 400
+#: Shift of the inverse iteration: the Laplacian itself is singular.
+_SHIFT = 1e-5
+
+
+def embed(graph: Floats | csr_matrix, n_dimensions: int) -> Embedding:
+    """Embed nodes by the leading eigenvectors of a normalized graph (Ng, Jordan & Weiss 2002).
+
+    Of a sparse graph they are found by Lanczos iterations with the inverse of the Laplacian:
+    seconds for 5000 nodes of many features, and less of few.
+    """
+    with one_blas_thread():
+        values, vectors = _leading(graph, n_dimensions)
+    peak = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_dimensions)]
+    vectors = vectors * np.where(peak < 0, -1.0, 1.0)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return Embedding(values, np.divide(vectors, length, out=vectors.copy(), where=length > 0))
+
+
+def _leading(graph: Floats | csr_matrix, count: int) -> tuple[Floats, Floats]:
+    """Return the leading eigenvalues, the largest first, and their eigenvectors (k, count)."""
+    k = graph.shape[0]
+    if isinstance(graph, np.ndarray) or k <= _DENSE or 4 * count > k:
+        dense = graph if isinstance(graph, np.ndarray) else graph.toarray()
+        values, vectors = eigh(normalized(dense, loops=True), subset_by_index=[k - count, k - 1])
+        return values[::-1], vectors[:, ::-1]
+    degree = np.asarray(graph.sum(axis=1)).ravel()
+    scale = diags(1.0 / np.sqrt(degree))
+    laplacian = (identity(k) - scale @ graph @ scale).tocsc()
+    factors = splu(
+        laplacian + _SHIFT * identity(k, format="csc"),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    inverse = LinearOperator((k, k), factors.solve, dtype=np.float64)
+    first = np.random.default_rng(0).uniform(-1.0, 1.0, k)
+    values, vectors = eigsh(laplacian, count, sigma=-_SHIFT, v0=first, OPinv=inverse)
+    order = np.argsort(values, kind="stable")
+    return 1.0 - values[order], vectors[:, order]
+
+
+def carrier(similarity: Floats, alpha: float) -> Floats:
+    """Return ``(I - alpha S)^(-1)``: how much of a constraint at one node reaches another one.
+
+    The graph S is :func:`normalized`; ``alpha`` is how far constraints are propagated.
+    """
+    return inv(np.eye(len(similarity)) - alpha * similarity, overwrite_a=True)
+
+
+def propagate_pairs(pairs: Floats, carried_by: Floats) -> Floats:
+    """Propagate constraints between nodes to all nodes (E2CP; Lu & Peng 2013).
+
+    ``pairs`` are symmetric: positive where nodes are to stay together, negative where apart;
+    ``carried_by`` is the :func:`carrier` of the graph.  The largest absolute value returned is 1.
+    """
+    used = np.flatnonzero(pairs.any(axis=1))
+    carried = carried_by[:, used] @ (pairs[np.ix_(used, used)] @ carried_by[used])
+    peak = np.abs(carried).max(initial=0.0)
+    return carried / peak if peak > 0 else carried
+
+
+def bend(similarity: Floats, carried: Floats, strength: float) -> Floats:
+    """Bend a normalized graph by propagated constraints, times a strength in [0, 1].
+
+    Returned are similarities in [0, 1], not normalized: nearer to 1 for nodes tied by the
+    constraints, nearer to 0 for those kept apart.
+    """
+    weights = similarity / similarity.max()
+    bent = np.where(carried >= 0, 1 - weights, weights)
+    bent *= carried
+    bent *= strength
+    bent += weights
+    return (bent + bent.T) / 2

@@ -1,0 +1,349 @@
+"""The state of a fit on prototypes: spaces, prototypes, and the counts of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import zip_longest
+from typing import Annotated, Any
+
+import numpy as np
+
+from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH
+from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.engine import Rows, open_rows, side_by_side
+from daskclust.core.engine.checkpoint import saved_stage
+from daskclust.core.engine.threads import cpu_threads, threads_pay
+from daskclust.core.estimator.fit_loop import Step
+from daskclust.core.initialization.steps import relocate_empty
+from daskclust.core.kernels.compensated import add_pairs
+from daskclust.core.kernels.draws import draw_apart
+from daskclust.core.kernels.nearest.assign import SEGMENT, accumulate
+from daskclust.core.kernels.nearest.bounds import Kept, Moves, accumulate_kept, moves_of
+from daskclust.core.kernels.pair_counts import PairCounts
+from daskclust.core.kernels.rng import draw_numbers
+from daskclust.core.reduction import Clusters, RowLabels
+from daskclust.core.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
+from daskclust.semisupervised.feature_views import (
+    GAP_VIEWS,
+    GapView,
+    SampleRows,
+    Space,
+    find_gap_views,
+    find_views,
+)
+
+#: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
+SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
+#: Number of prototypes of few rows, and minimum number of rows for each of them.
+_FEW_PROTOTYPES, _FEWEST_ROWS = 50, 4
+#: Prototypes rest where they move by less, squared, than this share of a feature's variance.
+_TOLERANCE = 1e-4
+
+
+def count_prototypes(wanted: int, n_rows: int) -> int:
+    """Return the number of prototypes: a tenth of the rows at most, or 50 of fewer than 500 rows.
+
+    There is at most one prototype for four rows.
+
+    >>> count_prototypes(400, 200), count_prototypes(400, 100), count_prototypes(400, 1000)
+    (50, 25, 100)
+    """
+    few = min(n_rows // _FEWEST_ROWS, _FEW_PROTOTYPES)
+    return min(wanted, max(n_rows // _LEAST_ROWS, few, 2), n_rows)
+
+
+def sample_size(n_prototypes: int) -> int:
+    """Return the number of rows that are drawn for so many prototypes."""
+    return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
+
+
+def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
+    """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
+
+    Sample weights of a cube are left to the counts: what the views and prototypes are made of does
+    not have to weigh exactly.
+    """
+    count = sample_size(n_prototypes)
+    if cube is not None:
+        x, neighbors = cube.sample_pixels(count, seed)
+        return SampleRows(x, np.ones(len(x)), neighbors)
+    values, weight = rows.take(draw_numbers(rows.n_rows, count, seed))
+    kept = weight > 0
+    if not kept.any():
+        raise ValueError(
+            f"None of the {len(weight)} rows drawn as a sample has a positive sample_weight; "
+            "leave out the rows of weight 0."
+        )
+    return SampleRows(values[kept], weight[kept])
+
+
+@dataclass
+class _Part:
+    """Rows that one thread compares with centers, and what its last pass left for the next."""
+
+    x: Array
+    weight: Floats
+    kept: Kept | None = None
+
+    def sums(self, centers: Floats, shift: Floats, moves: Moves | None) -> tuple[Floats, Floats]:
+        ends = np.append(np.arange(SEGMENT, len(self.x), SEGMENT), len(self.x))
+        given: Any = {"weight": self.weight, "shift": shift, "segments": ends}
+        if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS:
+            return accumulate(self.x, centers, **given)
+        found, self.kept = accumulate_kept(self.x, centers, kept=self.kept, moves=moves, **given)
+        return found
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """Prototypes of one space, and the iterations that they took."""
+
+    centers: Annotated[Floats, "f m q"]
+    n_iter: Annotated[int, "i"]
+
+
+def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: int) -> Prototypes:
+    """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
+
+    They come in lexicographic order.  Cost O(m k q) for the start, and for each of ``n_iter``
+    iterations.  Up to ``count`` rows are prototypes themselves.
+    """
+    if len(z) <= count:
+        return Prototypes(np.unique(z, axis=0), 0)
+    uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
+    # The sample is here: one start by k-means++ takes a third of the time of rounds and of
+    # restarts on their candidates, and labels travel along its prototypes as well.
+    centers = z[draw_apart(z, weight, len(uniforms), uniforms)]
+    # In single precision: nothing but a good place depends on it.
+    x = np.ascontiguousarray(z, dtype=np.float32)
+    mean = weight @ x / weight.sum()
+    tolerance = _TOLERANCE * float(weight @ ((x - mean) ** 2).mean(axis=1) / weight.sum())
+    n_parts = cpu_threads() if threads_pay(*x.shape) else 1
+    # Threads part the rows where sums are cut anyway.
+    size = -(-len(x) // (n_parts * SEGMENT)) * SEGMENT
+    parts = [_Part(x[at : at + size], weight[at : at + size]) for at in range(0, len(x), size)]
+    nothing = np.zeros((len(centers), x.shape[1] + 2))
+    moves, n_iter, moved = None, 0, np.inf
+    while moved > tolerance and n_iter < max_iter:
+        found = side_by_side([partial(part.sums, centers, mean, moves) for part in parts])
+        stats, _ = reduce(add_pairs, found, (nothing, nothing))
+        clusters = Clusters(stats[:, :-2], stats[:, -2])
+        if (clusters.counts <= 0).any():
+            clusters = relocate_empty(open_rows(x, weight), centers, clusters, shift=mean)
+        means = clusters.means(centers)
+        moves, moved = moves_of(centers, means, mean, x.dtype), ((means - centers) ** 2).sum()
+        centers, n_iter = means, n_iter + 1
+    return Prototypes(np.unique(centers, axis=0), n_iter)
+
+
+@dataclass(frozen=True)
+class PrototypeState:
+    """State of a fit; arrays of several spaces are stored one after another.
+
+    ``sizes`` are the prototypes of each space, ``n_iter`` the most iterations of k-means of all
+    spaces.  Keys, counts and sizes are those of :class:`PairCounts`; None before the pass that
+    counts.
+    """
+
+    units: Annotated[Bools, "b v"]
+    centers: Annotated[Floats, "f v p"]
+    matrices: Annotated[Floats, "f v p q"]
+    prototypes: Annotated[Floats, "f m s"]
+    sizes: Annotated[Ints, "i spaces"]
+    n_iter: Annotated[int, "i"]
+    near_keys: Annotated[Ints | None, "? i near"] = None
+    near_counts: Annotated[Floats | None, "? f near"] = None
+    near_sizes: Annotated[Ints | None, "? i spaces"] = None
+    adjacent_keys: Annotated[Ints | None, "? i adjacent"] = None
+    adjacent_counts: Annotated[Floats | None, "? f adjacent"] = None
+    adjacent_sizes: Annotated[Ints | None, "? i spaces"] = None
+    classes: Annotated[Floats | None, "? f m classes"] = None
+
+    def with_counts(
+        self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
+    ) -> PrototypeState:
+        """Return the state with the counts of each space; none of adjacent pixels in a table."""
+        found: dict[str, Any] = {"classes": classes}
+        for name, counts in (("near", near), ("adjacent", adjacent)):
+            if counts:
+                found[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
+                found[f"{name}_counts"] = np.concatenate([c.counts for c in counts])
+                found[f"{name}_sizes"] = np.array([len(c.keys) for c in counts])
+        return replace(self, **found)
+
+
+def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
+    """Cut an array of several spaces into that of each."""
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+@dataclass(frozen=True)
+class GraphCounts:
+    """Counts of one space of ``n_nodes`` nodes; those of adjacent pixels for images only."""
+
+    near: PairCounts
+    adjacent: PairCounts | None
+    classes: Floats
+    n_nodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypeProblem:
+    """Prototypes of a sample, and one pass that counts how they hang together.
+
+    ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
+    prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
+    ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.  With
+    ``n_alone`` there is a second graph, of so many prototypes, without the extra nodes.
+    """
+
+    rows: Rows
+    cube: Any
+    weight: Any = None
+    views: tuple[str, ...]
+    joined: bool = False
+    n_sets: int = 1
+    n_alone: int | None = None
+    n_prototypes: int
+    n_near: int
+    lloyd_iter: int
+    seed: int
+    extra: Array
+    labels: RowLabels | None = None
+    known: Callable[[], Mapping[str, Any]] = dict
+
+    kind = PrototypeState
+    max_iter = 1
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        features = self.rows.n_features
+        return {
+            "v": len(self.views),
+            # Columns of the rows that views turn, the most of all views.
+            "p": max(features if gap is None else gap.n_columns for gap in self.gaps),
+            "spaces": self._n_copies * (1 if self.joined else len(self.views)),
+        }
+
+    @property
+    def _n_copies(self) -> int:
+        """Number of graphs of one space."""
+        return self.n_sets if self.n_alone is None else 2
+
+    # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
+    # instances while it is found, and fits that share passes wait for each other inside.
+    @property
+    def sample(self) -> SampleRows:
+        """The sample; one pass, the first time."""
+        if "_sample" not in self.__dict__:
+            self.__dict__["_sample"] = draw_sample(
+                self.rows, self.cube, self.n_prototypes, self.seed
+            )
+        return self.__dict__["_sample"]
+
+    @property
+    def gaps(self) -> tuple[GapView | None, ...]:
+        """Completes incomplete rows, for each view."""
+        if "_gaps" not in self.__dict__:
+            none = set(self.views).isdisjoint(GAP_VIEWS)
+            self.__dict__["_gaps"] = (
+                (None,) * len(self.views)
+                if none
+                else find_gap_views(self.views, self.sample.x, self.seed)
+            )
+        return self.__dict__["_gaps"]
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"views used": list(self.views), **self.known()}
+
+    def begin(self) -> PrototypeState:
+        """Draw the sample, and find views and prototypes; one pass."""
+        sample = self.sample
+        space = find_views(self.views, sample, self.gaps)
+        further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
+        found: list[Prototypes] = []
+        for one in self.spaces(space)[:: self._n_copies]:
+            z = one(sample.x)
+            # Equal rows side by side: a whole weight is so many of them.
+            order = np.lexsort(z.T[::-1])
+            z, weight = z[order], sample.weight[order]
+            sets = [(self.n_prototypes, seed) for seed in (self.seed, *further.tolist())]
+            if self.n_alone not in (None, self.n_prototypes):
+                sets.append((int(self.n_alone), self.seed))
+            for count, seed in sets:
+                find = partial(find_prototypes, z, weight, count, self.lloyd_iter, seed)
+                stage = f"prototypes {len(found)}"
+                found.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
+        if self.n_alone == self.n_prototypes:
+            found *= 2
+        return PrototypeState(
+            space.units,
+            space.centers,
+            space.matrices,
+            np.concatenate([own.centers for own in found]),
+            np.array([len(own.centers) for own in found]),
+            max(own.n_iter for own in found),
+        )
+
+    def spaces(self, of: Space | PrototypeState) -> list[Space]:
+        """Return the space of each set of prototypes; sets of one space follow each other."""
+        space = Space(of.units, of.centers, of.matrices, self.gaps)
+        own = [space] if self.joined else space.alone()
+        return [one for one in own for _ in range(self._n_copies)]
+
+    def _extra(self, number: int) -> Array:
+        """Return the further nodes of a set of prototypes."""
+        return self.extra[:0] if self.n_alone is not None and number else self.extra
+
+    def prototypes(self, state: PrototypeState) -> list[Floats]:
+        """Return the sets of prototypes, those of one space after another."""
+        return split(state.prototypes, state.sizes)
+
+    def nodes(self, state: PrototypeState) -> list[Floats]:
+        """Prototypes and further nodes of each space."""
+        spaces = self.spaces(state)
+        prototypes = split(state.prototypes, state.sizes)
+        return [
+            np.concatenate([own, space(self._extra(number))])
+            for number, (own, space) in enumerate(zip(prototypes, spaces, strict=True))
+        ]
+
+    def step(self, state: PrototypeState) -> Step[PrototypeState]:
+        """Count how nodes hang together; one pass."""
+        # Spaces may have a few prototypes less than asked for: classes are counted to as many.
+        connectivity = Connectivity(
+            tuple(self.spaces(state)),
+            tuple(self.nodes(state)),
+            self.n_near,
+            int(state.sizes.max()),
+            self.labels,
+        )
+        if self.cube is None:
+            counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
+            adjacent: Sequence[PairCounts] = ()
+        else:
+            counts, adjacent = self.cube.count_neighbors(connectivity, self.weight)
+        classes = zip(counts.classes, state.sizes, strict=True)
+        own_classes = np.concatenate([own[:size] for own, size in classes])
+        after = state.with_counts(counts.near, adjacent, own_classes)
+        edges = int(sum(len(c.keys) for c in counts.near[: self.n_sets if self.joined else None]))
+        return Step(after, float(edges), 0.0, finished=True)
+
+    def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
+        """Yield the counts of each space."""
+        assert state.classes is not None
+        pairs: list[Iterable[PairCounts]] = []
+        for keys, counts, sizes in (
+            (state.near_keys, state.near_counts, state.near_sizes),
+            (state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes),
+        ):
+            if keys is None or counts is None or sizes is None:
+                pairs.append(())  # of adjacent pixels in a table
+            else:
+                pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
+        classes_of = split(state.classes, state.sizes)
+        graphs = zip_longest(state.sizes, *pairs, classes_of)
+        for number, (size, near, adjacent, classes) in enumerate(graphs):
+            yield GraphCounts(near, adjacent, classes, int(size) + len(self._extra(number)))

@@ -1,0 +1,174 @@
+"""Wrong files for the flags: one line each, before anything is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import distributed
+import numpy as np
+import pytest
+import zarr
+
+from daskclust.app import cli
+
+PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output o --must-link "
+
+
+TABLE = "fit t.csv --n-clusters 2 --output "
+SUGGEST = "suggest c.npy --dims y,x,band --n 2 --output "
+#: Where nobody answers; credentials are not shown.
+WEB = "http://u:hunter2@127.0.0.1:9/"
+FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
+
+
+def _started(*_: object, **__: object) -> None:
+    raise AssertionError("a cluster was started")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (PAIRS + "none.txt", "--must-link: there is no file 'none.txt'"),
+        (PAIRS + "folder", "'folder' cannot be read as pairs"),
+        (PAIRS + "word.txt", "could not convert string 'x'"),
+        (PAIRS + "three.txt", "of shape (1, 3); expected integers of shape (m, 2)"),
+        (PAIRS + "void.txt", "of shape (0, 2); expected"),
+        (PAIRS + "junk.npy", "'junk.npy' cannot be read as pairs"),
+        (PAIRS + "open.npy", "'open.npy' cannot be read as pairs"),
+        (PAIRS + "real.npy", "holds float64 of shape (1, 2)"),
+        (PAIRS + "far.txt", "names the row 99; expected numbers from 0 to 11"),
+        (PAIRS + "below.txt", "names the row -1"),
+        ("fit c.npy --dims y,x,band --n-clusters 3 --report folder", "'folder' is a folder"),
+        ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is no folder"),
+        ("suggest c.npy --dims y,x,band --n 2 --output c.npy", "in the same place as the cube"),
+        ("inspect cut.zip", "'cut.zip' is no whole zip file"),
+        ("inspect torn.zarr", "torn.zarr' cannot be opened: its metadata are damaged"),
+        ("inspect torn.npz", "torn.npz' is a file of no known kind"),
+        (FIT + "m.png", "--output 'm.png' ends like a file of another format; a label map"),
+        (FIT + "o --model m.pkl", "--model 'm.pkl' ends like a file of another format"),
+        ("inspect c.npy", "has no names of its dimensions, so their order cannot be guessed"),
+        (FIT + "o --checkpoint void.txt", "void.txt' is not a readable daskclust checkpoint"),
+        (FIT + "o --checkpoint s3://u:hunter2@b/c", "checkpoint='s3://***@b/c' is a URL"),
+        (FIT + "o --checkpoint void.txt/c", "is no folder"),
+        (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
+        (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
+        (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
+        *(
+            (f"{words}{more}{WEB}{name}", f"{flag} 'http://***@127.0.0.1:9/{name}' is at a web")
+            for words, more, flag, name in (
+                (FIT, "", "--output", "o.zarr"),
+                (FIT, "", "--output", "o.tif"),
+                (FIT, "o --uncertainty ", "--uncertainty", "u.zarr"),
+                (FIT, "o --model ", "--model", "m.zarr"),
+                (FIT, "o --report ", "--report", "r.html"),
+                (TABLE, "", "--output", "t.parquet"),
+                (TABLE, "o --model ", "--model", "m.zarr"),
+            )
+        ),
+        (FIT + "o --model simplecache::https://h/m", "--model 'simplecache::https://h/m' is at a"),
+        (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' is a URL"),
+        (SUGGEST + "q.csv --report s3://b/r.html", "--report 's3://b/r.html' is a URL"),
+        ("inspect void.txt", "supported file format. Is the file whole"),
+    ],
+)
+def test_wrong_inputs_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    message: str,
+) -> None:
+    if "void.txt" in words and "inspect" in words:
+        pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(distributed, "LocalCluster", _started)
+    Path("t.csv").write_text("a,b\n" + "1,2\n3,5\n" * 5)
+    np.save("c.npy", np.ones((3, 4, 2)))
+    np.save("real.npy", np.array([[0.5, 1.0]]))
+    Path("open.npy").write_bytes(Path("real.npy").read_bytes().replace(b"}", b"{", 1))
+    Path("folder").mkdir()
+    texts = {"word": "1 x", "three": "1 2 3", "void": "", "far": "0,99", "below": "-1 2"}
+    for name, text in texts.items():
+        Path(f"{name}.txt").write_text(text)
+    for name in ("cut.zip", "torn.npz"):
+        Path(name).write_bytes(b"PK\x03\x04 and nothing more")
+    group = zarr.create_group("torn.zarr")
+    group.create_array("cube", data=np.ones((3, 4, 2)), dimension_names=("y", "x", "band"))
+    metadata = Path("torn.zarr/cube/zarr.json")
+    metadata.write_text(metadata.read_text()[:100])
+    Path("junk.npy").write_bytes(b"\x93NUMPY of no version")
+    assert cli.main(words.split()) == 1
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1
+    assert ".." not in err
+    assert "hunter2" not in err
+    assert not out
+
+
+@pytest.mark.filterwarnings("ignore:All rows are noise", "ignore:Number of distinct clusters")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        *(
+            case
+            for kind in ("ward --n-clusters 2", "hdbscan", "dbscan")
+            for case in (
+                (f"void.npy --estimator {kind}", 1, "All 96 pixels are masked"),
+                (f"gap.npy --incomplete keep --estimator {kind}", 1, "X contains NaN"),
+            )
+        ),
+        ("one.npy --estimator ward --n-clusters 2", 1, "n_samples=1 should be >= n_clusters=2"),
+        ("one.npy --estimator ward --n-clusters 1", 1, "expected at least 2 rows for a tree"),
+        ("one.npy --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
+        ("one.npy --estimator dbscan", 0, "0 clustered, 1 noise"),
+        ("one.npy --estimator dbscan --set min_samples=1", 0, "1 clustered, 0 noise"),
+        ("same.npy --estimator ward --n-clusters 2", 0, "AgglomerativeClustering, 2 clusters"),
+        ("same.npy --estimator hdbscan", 0, "0 clustered, 96 noise"),
+        ("same.npy --estimator dbscan", 0, "96 clustered, 0 noise"),
+        ("two.npy --estimator ward --n-clusters 2 --set connectivity=adjacent", 0, "2 clusters"),
+        (
+            "far.npy --estimator ward --n-clusters 1 --set connectivity=adjacent",
+            1,
+            "no fewer than 2",
+        ),
+        ("two.npy --estimator dbscan --set metric=haversine", 1, "A latitude of X is"),
+        ("bands.npy --estimator dbscan", 1, "X has 4 features; DBSCAN takes at most 3"),
+        (
+            "bands.npy --estimator hdbscan --set min_samples=97",
+            1,
+            "min_samples (97) must be at most",
+        ),
+        ("bands.npy --estimator hdbscan --set min_cluster_size=97", 0, "0 clustered, 96 noise"),
+        ("two.npy --estimator dbscan --set eps=1e9", 0, "96 clustered, 0 noise"),
+        ("two.npy --estimator dbscan --set eps=1e-300", 1, "too small beside the range of X"),
+    ],
+)
+def test_trees_and_density_of_awkward_scenes(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    words: str,
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    half = np.arange(96).reshape(8, 12, 1) // 48
+    two = rng.normal(size=(8, 12, 2)) + 9.0 * half
+    void = np.full((8, 12, 2), np.nan)
+    one, far, gap = void.copy(), two.copy(), two.copy()
+    one[3, 4] = 1.0
+    far[4] = np.nan  # a row of masked pixels between both halves
+    gap[5, 6, 1] = np.nan
+    scenes = {"void": void, "one": one, "two": two, "far": far, "gap": gap}
+    scenes["same"], scenes["bands"] = np.full((8, 12, 2), 3.0), np.tile(two, 2)
+    for name, scene in scenes.items():
+        np.save(f"{name}.npy", scene)
+    line = f"fit {words} --dims y,x,band --output o.zarr --scheduler {address}"
+    found = cli.main(line.split())
+    captured = capsys.readouterr()
+    assert found == code, captured.err
+    assert message in " ".join((captured.out + captured.err).split())
+    assert (tmp_path / "o.zarr").exists() == (code == 0)

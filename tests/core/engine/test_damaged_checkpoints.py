@@ -1,0 +1,294 @@
+"""Whatever is done to a checkpoint, it is refused as such, or does no harm."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import daskclust
+from daskclust.core.engine import checkpoint as module
+from daskclust.core.engine.rows import OpenRows
+from daskclust.exceptions import CheckpointError
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 3))
+PAIRS = {"must_link": [[0, 1], [2, 9]], "cannot_link": [[0, 2], [5, 6]]}
+
+FITS = {
+    "loop": (
+        lambda path: daskclust.KMeans(3, init="random", n_init=2, random_state=0, checkpoint=path),
+        {},
+        5,
+    ),
+    "stages": (
+        lambda path: daskclust.KMeans(4, init="k-means++", random_state=0, checkpoint=path),
+        {},
+        4,
+    ),
+    "constrained": (
+        lambda path: daskclust.PCSKMeans(3, init="random", random_state=0, checkpoint=path),
+        PAIRS,
+        5,
+    ),
+    "mixture": (
+        lambda path: daskclust.GaussianMixture(
+            2, init_params="random_from_data", max_iter=8, random_state=0, checkpoint=path
+        ),
+        {},
+        5,
+    ),
+    "k-means before": (
+        lambda path: daskclust.GaussianMixture(3, max_iter=5, random_state=0, checkpoint=path),
+        {},
+        3,
+    ),
+    "two parts": (
+        lambda path: daskclust.PCKID(
+            3, n_initializations=1, max_components=3, random_state=0, checkpoint=path
+        ),
+        {},
+        6,
+    ),
+}
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def stopped(case, path, monkeypatch):
+    """Write a checkpoint by a fit that is stopped at a pass."""
+    make, given, at = FITS[case]
+    passes = []
+
+    def counting(self, *args):
+        passes.append(1)
+        if len(passes) == at:
+            raise Stop
+        return reduce(self, *args)
+
+    with monkeypatch.context() as patch:
+        reduce = OpenRows.reduce
+        patch.setattr(OpenRows, "reduce", counting)
+        with pytest.raises(Stop):
+            make(path).fit(X, **given)
+    return path
+
+
+def labels_of(case, path):
+    make, given, _ = FITS[case]
+    model = make(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, **given)
+    return model.labels_.tobytes()
+
+
+def parts_of(path):
+    return module._read(path)
+
+
+# Each of these changes one thing about a file: (meta, arrays, random numbers) -> None.
+
+
+def drop_array(meta, arrays, rng):
+    arrays.pop(rng.choice(sorted(arrays)))
+
+
+def cut_array(meta, arrays, rng):
+    name = rng.choice(sorted(n for n, a in arrays.items() if a.ndim and a.size))
+    arrays[name] = np.delete(arrays[name], 0, axis=rng.integers(arrays[name].ndim))
+
+
+def add_axis(meta, arrays, rng):
+    name = rng.choice(sorted(arrays))
+    arrays[name] = arrays[name][None]
+
+
+def other_type(meta, arrays, rng):
+    name = rng.choice(sorted(arrays))
+    arrays[name] = np.zeros(arrays[name].shape, "U8")
+
+
+def empty_array(meta, arrays, rng):
+    name = rng.choice(sorted(n for n, a in arrays.items() if a.size))
+    arrays[name] = arrays[name].reshape(-1)[:0]
+
+
+def places(value, at=()):
+    """All places in a JSON value that hold something."""
+    if at:
+        yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items if isinstance(value, dict | list) else ():
+        if isinstance(item, dict | list):
+            yield from places(item, (*at, key))
+        else:
+            yield (*at, key)
+
+
+def holder_of(meta, at):
+    for key in at[:-1]:
+        meta = meta[key]
+    return meta
+
+
+#: Records hold what estimators put there, which only they know.
+STRUCTURE = ("format", "version", "estimator", "params", "n_rows", "n_features", "data", "parts")
+
+
+def structural(meta, rng):
+    found = [at for at in places(meta) if "history" not in at[:-1]]
+    return found[rng.integers(len(found))]
+
+
+def drop_entry(meta, arrays, rng):
+    at = structural(meta, rng)
+    del holder_of(meta, at)[at[-1]]
+
+
+def other_entry(meta, arrays, rng):
+    at = structural(meta, rng)
+    others = [None, True, -1, 10**30, 1.5, "", "a", [], [1], {}, {"a": 1}]
+    before = holder_of(meta, at)[at[-1]]
+    others = [other for other in others if other != before]
+    holder_of(meta, at)[at[-1]] = others[rng.integers(len(others))]
+
+
+MUTATIONS = [
+    drop_array,
+    cut_array,
+    add_axis,
+    other_type,
+    empty_array,
+    drop_entry,
+    other_entry,
+    drop_entry,
+    other_entry,
+]
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_a_forged_checkpoint_is_refused_or_is_the_state_of_a_fit(case, tmp_path, monkeypatch):
+    path = stopped(case, tmp_path / "fit.npz", monkeypatch)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(1)
+    refusals: list[str] = []
+    unchanged: list[bool] = []
+    for i in range(60):
+        path.write_bytes(whole)
+        meta, arrays = parts_of(path)
+        MUTATIONS[i % len(MUTATIONS)](meta, arrays, rng)
+        # With a seal of its own: the contents are checked, too.
+        module._write(path, meta, arrays)
+        before = path.read_bytes()
+        try:
+            labels_of(case, path)
+        except CheckpointError as error:
+            refusals.append(str(error))
+            unchanged.append(path.read_bytes() == before)
+    assert all(unchanged)
+    assert all(str(path) in message for message in refusals)
+    assert len(refusals) > 30
+
+
+@pytest.mark.parametrize("case", ["loop", "stages", "two parts"])
+def test_flipped_bits_are_refused_or_do_no_harm(case, tmp_path, monkeypatch):
+    path = stopped(case, tmp_path / "fit.npz", monkeypatch)
+    whole = path.read_bytes()
+    want = labels_of(case, path)
+    rng = np.random.default_rng(2)
+    refusals = []
+    for _ in range(60):
+        damaged = bytearray(whole)
+        damaged[rng.integers(len(damaged))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        try:
+            assert labels_of(case, path) == want
+        except CheckpointError as error:
+            refusals.append(str(error))
+    assert all(str(path) in message for message in refusals)
+    assert len(refusals) > 30
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_a_value_changed_without_the_seal_is_refused(case, tmp_path, monkeypatch):
+    path = stopped(case, tmp_path / "fit.npz", monkeypatch)
+    with np.load(path) as file:
+        arrays = dict(file)
+    name = next(n for n, a in arrays.items() if n != "meta" and a.size)
+    changed = bytearray(arrays[name].tobytes())
+    changed[-1] ^= 1
+    arrays[name] = np.frombuffer(changed, arrays[name].dtype).reshape(arrays[name].shape)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(CheckpointError, match="its content is not what was written"):
+        labels_of(case, path)
+
+
+@pytest.mark.parametrize(
+    "meta", [b"", b"[]", b"{}", b"3", b'"a"', b"null", b"\xff", b'{"format": 3}']
+)
+def test_a_header_of_another_kind_is_refused(meta, tmp_path):
+    path = tmp_path / "fit.npz"
+    with path.open("wb") as file:
+        np.savez(file, meta=np.frombuffer(meta, np.uint8))
+    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint"):
+        labels_of("loop", path)
+
+
+def test_wrong_shapes_are_named(tmp_path, monkeypatch):
+    path = stopped("loop", tmp_path / "fit.npz", monkeypatch)
+    meta, arrays = parts_of(path)
+    arrays["0.centers"] = arrays["0.centers"][:, :, :2]
+    module._write(path, meta, arrays)
+    with pytest.raises(CheckpointError, match=r"centers is of dtype float64 and shape \(2, 3, 2\)"):
+        labels_of("loop", path)
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_the_other_byte_order_is_the_same_state(case, tmp_path, monkeypatch):
+    path = stopped(case, tmp_path / "c.npz", monkeypatch)
+    expected = labels_of(case, None)
+    meta, arrays = parts_of(path)
+    meta.pop("seal", None)
+    module._write(path, meta, {n: a.astype(a.dtype.newbyteorder("S")) for n, a in arrays.items()})
+    assert labels_of(case, path) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble])
+def test_floats_of_another_length_are_no_state(dtype, tmp_path, monkeypatch):
+    path = stopped("loop", tmp_path / "c.npz", monkeypatch)
+    meta, arrays = parts_of(path)
+    meta.pop("seal", None)
+    changed = {n: a.astype(dtype) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    module._write(path, meta, changed)
+    with pytest.raises(CheckpointError, match=f"dtype {np.dtype(dtype)}"):
+        labels_of("loop", path)
+
+
+def test_what_is_stopped_is_where_it_is_meant_to_be(tmp_path, monkeypatch):
+    found = {}
+    for case in FITS:
+        path = stopped(case, tmp_path / f"{case}.npz", monkeypatch)
+        found[case] = parts_of(path)[0]["parts"]
+    stages = {
+        case: [stage["name"] for stage in parts[-1].get("stages", [])]
+        for case, parts in found.items()
+    }
+    assert stages["stages"] == ["sample"]
+    assert stages["constrained"] == ["centers", "PCSKMeans (no constraints)"]
+    assert stages["k-means before"] == ["centers", "GaussianMixture (k-means start)"]
+    assert not stages["loop"]
+    assert not stages["mixture"]
+    assert len(found["two parts"]) == 2

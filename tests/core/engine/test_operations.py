@@ -1,0 +1,242 @@
+"""Fits as batch software: processes that stop, start together, or may write nowhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from file_server import served
+from helpers import small_scene, within
+
+import daskclust
+from daskclust.app import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+#: Seconds after which a fit counts as one that never ends.
+ENDLESS = 300
+
+X = np.random.default_rng(0).normal(size=(600, 4)) + np.arange(600)[:, None] % 3 * 3.0
+
+
+def rows() -> da.Array:
+    return da.from_array(X, chunks=(60, 4))
+
+
+def kmeans(n_clusters: int = 3) -> daskclust.KMeans:
+    return daskclust.KMeans(n_clusters, random_state=0, max_iter=5, tol=0)
+
+
+@cache
+def alone(n_clusters: int = 3) -> np.ndarray:
+    with dask.config.set(scheduler="sync"):
+        return kmeans(n_clusters).fit(rows()).cluster_centers_
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="2GiB"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="processes cannot be stopped there")
+@pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
+def test_a_worker_that_stands_still_for_a_while(persist: bool, cluster: LocalCluster) -> None:
+    """SIGSTOP, as by a machine that sleeps or swaps; then it goes on."""
+    woken = threading.Event()
+    with dask.config.set({"daskclust.persist": persist}), Client(cluster) as client:
+        pid = next(iter(client.run(os.getpid).values()))
+
+        def wake() -> None:
+            time.sleep(5)
+            os.kill(pid, signal.SIGCONT)
+            woken.set()
+
+        def stop(record: dict) -> None:
+            if record["iteration"] == 1:
+                os.kill(pid, signal.SIGSTOP)
+                threading.Thread(target=wake).start()
+
+        with daskclust.on_iteration(stop):
+            model = within(ENDLESS, kmeans().fit, rows())
+        assert model.n_iter_ > 1
+        assert woken.wait(60)
+    np.testing.assert_array_equal(model.cluster_centers_, alone())
+
+
+def fit_in_a_task() -> np.ndarray:
+    from distributed import worker_client
+
+    with worker_client():
+        return kmeans().fit(rows()).cluster_centers_
+
+
+@pytest.mark.slow
+def test_fits_at_once_and_in_a_task(cluster: LocalCluster) -> None:
+    with Client(cluster) as client, ThreadPoolExecutor(4) as pool:
+        task = client.submit(fit_in_a_task, pure=False)
+        counts = (2, 3, 3, 5)
+        found = list(pool.map(lambda k: kmeans(k).fit(rows()).cluster_centers_, counts))
+        np.testing.assert_array_equal(task.result(timeout=ENDLESS), alone())
+    for k, centers in zip(counts, found, strict=True):
+        np.testing.assert_array_equal(centers, alone(k))
+
+
+@pytest.mark.slow
+def test_a_password_in_a_url_goes_nowhere(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
+    pytest.importorskip("matplotlib")
+    scenes, out = tmp_path / "scenes", tmp_path / "out"
+    scenes.mkdir()
+    out.mkdir()
+    small_scene(scenes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no part of Zarr format 3 yet
+        zarr.consolidate_metadata(scenes / "scene.zarr")  # this server lists no folders
+    with served(scenes) as url:
+        secret = url.replace("//", "//bob:hunter2@")
+        scheduler = ["--scheduler", cluster.scheduler_address]
+        words = ["fit", f"{secret}/scene.zarr", "--n-clusters", "3", *scheduler]
+        outputs = [f"--{name}={out / name}.{end}" for name, end in
+                   (("output", "zarr"), ("model", "zarr"), ("report", "html"))]  # fmt: skip
+        code = cli.main([*words, *outputs, "--checkpoint", str(out / "c.npz")])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        assert len(list(out.iterdir())) >= 3
+        words[1] = f"{secret}/none.zarr"
+        assert cli.main([*words, "--output", str(out / "none.zarr")]) == 1
+        failed = capsys.readouterr()
+    assert "none.zarr" in failed.err
+    assert "hunter2" not in said.out + said.err + failed.out + failed.err
+    for path in out.rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+
+
+def test_an_open_connection_where_encryption_is_required(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_scene(tmp_path)
+    with dask.config.set({"distributed.comm.require-encryption": True}):
+        code = cli.main(
+            ["fit", str(tmp_path / "scene.zarr"), "--n-clusters", "3", "--output",
+             str(tmp_path / "map.zarr"), "--scheduler", "tcp://127.0.0.1:9"]
+        )  # fmt: skip
+    assert code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("daskclust: error: ")
+    assert "encryption" in line.lower()
+
+
+@pytest.mark.slow
+def test_the_command_says_that_it_has_no_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_scene(tmp_path)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        dask.config.set({"daskclust.persist": False, "daskclust.worker-timeout": "6s"}),
+        daskclust.on_iteration(lambda record: cluster.scale(0)),
+    ):
+        code = cli.main(
+            ["fit", str(tmp_path / "scene.zarr"), "--n-clusters", "12", "--set", "tol=0",
+             "--output", str(tmp_path / "map.zarr"), "--scheduler", cluster.scheduler_address]
+        )  # fmt: skip
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "waits for workers" in err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("daskclust: error: ")
+    assert "the same command goes on from there" in err
+
+
+@pytest.mark.slow
+def test_processes_that_compile_at_once(tmp_path: Path) -> None:
+    """As where a job of many processes starts on a new machine."""
+    code = (
+        "import numpy as np, daskclust\n"
+        "x = np.random.default_rng(1).normal(size=(500, 7)).astype('float32')\n"
+        "print(daskclust.KMeans(4, random_state=0).fit(x).inertia_)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    told = [process.communicate(timeout=900) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 6, told
+    assert len({out for out, _ in told}) == 1
+    # What they left is whole: another finds it.
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.stdout == told[0][0], done.stderr
+
+
+def test_kernels_are_kept_where_they_can_be() -> None:
+    """Numba's own flag fails where nothing can be written; `compiled` goes on without."""
+    for path in (ROOT / "daskclust").rglob("*.py"):
+        if path.name != "compiling.py":
+            assert "cache=True" not in path.read_text(), path
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.getuid() != 0, reason="mounts need Linux and its superuser"
+)
+def test_home_and_package_are_read_only(tmp_path: Path) -> None:
+    """Kernels are then compiled for each process, and nothing else is missing."""
+    frozen = tmp_path / "frozen"
+    shutil.copytree(
+        ROOT / "daskclust", frozen / "daskclust", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    code = (
+        "import os, pathlib, numpy as np, daskclust\n"
+        "assert daskclust.__file__.startswith(os.environ['HOME'])\n"
+        "assert not os.access(os.environ['HOME'], os.W_OK)\n"
+        "x = np.random.default_rng(1).normal(size=(500, 7))\n"
+        "print(daskclust.KMeans(4, random_state=0).fit(x).n_iter_)\n"
+    )
+    mount = f"mount --bind {frozen} {frozen} && mount -o remount,ro,bind {frozen} && "
+    environment = {**os.environ, "HOME": str(frozen), "PYTHONPATH": str(frozen)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mount} exec "$0" -c "$1"', sys.executable, code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    if "mount" in done.stderr and "denied" in done.stderr:
+        pytest.skip("no right to mount here")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0

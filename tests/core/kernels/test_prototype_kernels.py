@@ -1,0 +1,143 @@
+"""Kernels of prototype graphs: against hand counts and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from daskclust.core.kernels.nearest.k_nearest import nearest_in_cells, nearest_several
+from daskclust.core.kernels.pair_counts import count_adjacent, count_near, count_pairs, merge_counts
+from daskclust.core.kernels.projection import project_rows, unit_rows
+
+#: Coordinates on a coarse grid, so that distances tie.
+grids = st.integers(0, 2**32 - 1)
+
+
+def lattice(seed: int, n: int, q: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 3, (n, q)).astype(np.float64)
+
+
+@given(grids, st.integers(0, 20), st.integers(1, 9), st.integers(1, 4))
+def test_nearest_several_is_a_stable_sort_of_all_distances(
+    seed: int, n: int, k: int, q: int
+) -> None:
+    x, centers = lattice(seed, n, q), lattice(seed + 1, k, q)
+    count = 1 + seed % k
+    indices, distances = nearest_several(x, centers, count)
+    everything = ((x[:, None] - centers) ** 2).sum(axis=2)
+    expected = np.argsort(everything, axis=1, kind="stable")[:, :count]
+    assert_array_equal(indices, expected)
+    assert_array_equal(distances, np.take_along_axis(everything, expected, 1))
+
+
+@given(grids, st.integers(64, 90), st.sampled_from([1e-200, 1.0, 1e19, 1e160]), st.booleans())
+def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far: bool) -> None:
+    rng = np.random.default_rng(seed)
+    # Ties, distances that single precision cannot tell, and rows beyond its range.
+    x, centers = lattice(seed, 9, 3), lattice(seed + 1, k, 3)
+    x[::2] += rng.normal(scale=1e-9, size=(5, 3))
+    x[0] *= 1e18
+    if far:
+        x, centers = x + 1e6, centers + 1e6
+    x, centers = x * unit, centers * unit
+    indices, distances = nearest_several(x, centers, 3)
+    # Fewer centers are compared with each row one by one.
+    parts = [nearest_several(x, part, 3) for part in np.array_split(centers, 2)]
+    starts = (0, len(centers) - len(centers) // 2)
+    places = np.hstack([found + start for (found, _), start in zip(parts, starts, strict=True)])
+    apart = np.hstack([found for _, found in parts])
+    expected = np.argsort(apart, axis=1, kind="stable")[:, :3]
+    assert_array_equal(indices, np.take_along_axis(places, expected, 1))
+    assert_array_equal(distances, np.take_along_axis(apart, expected, 1))
+
+
+def test_more_neighbors_than_centers_are_refused() -> None:
+    with pytest.raises(ValueError, match="count=3; expected 1 to 2"):
+        nearest_several(np.zeros((1, 1)), np.zeros((2, 1)), 3)
+
+
+@given(grids, st.integers(1, 20), st.integers(1, 12))
+def test_nearest_in_all_cells_is_nearest_of_all(seed: int, n: int, m: int) -> None:
+    x, points = lattice(seed, n, 2), lattice(seed + 1, m, 2)
+    rng = np.random.default_rng(seed)
+    starts = np.array([0, *np.sort(rng.integers(0, m + 1, 2)), m])
+    cells = np.array([rng.permutation(3) for _ in range(n)], dtype=np.int32)
+    skip = rng.integers(-1, m, n)
+    indices, distances = nearest_in_cells(x, points, starts, cells, 3, skip)
+    everything = ((x[:, None] - points) ** 2).sum(axis=2)
+    everything[np.flatnonzero(skip >= 0), skip[skip >= 0]] = np.inf
+    order = np.argsort(everything, axis=1, kind="stable")[:, :3]
+    expected = np.take_along_axis(everything, order, 1)
+    order[~np.isfinite(expected)] = -1
+    width = order.shape[1]
+    assert_array_equal(indices[:, :width], order)
+    assert_array_equal(distances[:, :width], expected)
+    assert (indices[:, width:] == -1).all()
+
+
+def test_cells_that_are_not_named_are_not_looked_through() -> None:
+    points = np.array([[0.0], [1.0], [5.0]])
+    near, _ = nearest_in_cells(
+        np.array([[5.0]]), points, np.array([0, 2, 3]), np.array([[0]], dtype=np.int32), 1
+    )
+    assert near.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_projected_row_does_not_depend_on_its_block(unit: bool, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(101, 37)).astype(dtype)
+    center, matrix = rng.normal(size=37), rng.normal(size=(37, 11))
+    whole = project_rows(x, unit, center, matrix)
+    parts = [project_rows(x[i : i + 7], unit, center, matrix) for i in range(0, 101, 7)]
+    assert_array_equal(np.concatenate(parts), whole)
+    rows = unit_rows(x) if unit else x.astype(np.float64)
+    np.testing.assert_allclose(whole, (rows - center) @ matrix, atol=1e-6)
+
+
+def test_rows_without_a_direction_and_of_any_size_stay_finite() -> None:
+    x = np.array([[0.0, 0.0], [3e-200, 4e-200], [3e200, 4e200]])
+    expected = [[0.0, 0.0], [0.6, 0.8], [0.6, 0.8]]
+    np.testing.assert_allclose(project_rows(x, True, np.zeros(2), np.eye(2)), expected)
+    np.testing.assert_allclose(unit_rows(x), expected)
+
+
+@given(grids, st.integers(0, 30), st.integers(3, 6), st.integers(2, 3))
+def test_counts_of_near_nodes_are_those_of_a_double_loop(seed: int, n: int, k: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    indices = np.array([rng.permutation(k)[:m] for _ in range(n)], dtype=np.int32).reshape(n, m)
+    weight = rng.integers(0, 3, n).astype(np.float64)
+    expected = np.zeros((k, k))
+    for row, w in zip(indices, weight, strict=True):
+        for a in row:
+            for b in row:
+                expected[a, b] += w * (a != b)
+    assert_array_equal(count_near(indices, weight, k).matrix(k), expected)
+    half = n // 2
+    parts = [
+        count_near(indices[:half], weight[:half], k),
+        count_near(indices[half:], weight[half:], k),
+    ]
+    assert_array_equal(merge_counts(parts).matrix(k), expected)
+
+
+def test_pairs_of_no_weight_leave_no_trace() -> None:
+    counts = count_pairs(np.array([0, 0]), np.array([1, 2]), np.array([0.0, 2.0]), 3)
+    assert counts.keys.tolist() == [2]
+
+
+@given(grids, st.integers(1, 6), st.integers(1, 6))
+def test_adjacent_pixels_are_those_of_a_double_loop(seed: int, height: int, width: int) -> None:
+    nodes = np.random.default_rng(seed).integers(-1, 3, (height, width)).astype(np.int32)
+    expected = np.zeros((3, 3))
+    for i in range(height):
+        for j in range(width):
+            for a, b in ((i + 1, j), (i, j + 1)):
+                if a < height and b < width and min(nodes[i, j], nodes[a, b]) >= 0:
+                    expected[nodes[i, j], nodes[a, b]] += 1
+                    expected[nodes[a, b], nodes[i, j]] += 1
+    assert_array_equal(count_adjacent(nodes, 3).matrix(3), expected)

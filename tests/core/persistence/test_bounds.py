@@ -1,0 +1,250 @@
+"""Loading takes bounded time and memory for any file, and never ends in anything but an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from helpers import counts_of
+from numpy.testing import assert_array_equal
+from test_persistence import ESTIMATORS, edit, fitted, put, refused, toy
+
+import daskclust
+from daskclust.app.commands.inspect import _classes_of
+from daskclust.exceptions import ModelFormatError
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    # DBSCAN has no new rows, only those of its fit.
+    for name in (name for name, kind in ESTIMATORS.items() if hasattr(kind, "predict")):
+        fitted(name).save(folder / f"{name}.zarr")
+    fitted("KMeans", metric="mahalanobis").save(folder / "whitened.zarr")
+    fitted("GaussianMixture", covariance_type="diag").save(folder / "diagonal.zarr")
+    fitted("PCKID", covariance_type="full").save(folder / "full.zarr")
+    return folder
+
+
+def mutate(models: Path, first: int, last: int) -> dict[str, int]:
+    """Run the program that changes models, in a child with bounded memory."""
+    program = Path(__file__).with_name("mutations.py")
+    return counts_of(program, models, first, last, seconds=60 + 5 * (last - first))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
+@pytest.mark.system
+def test_changed_models_predict_or_are_refused(models: Path) -> None:
+    counts = mutate(models, 0, 60)
+    # A program that could not fail would refuse, or accept, everything.
+    assert counts["refused"] > 20
+    assert counts["predicts"] > 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6000)  # a thousand changes, of which each may take five seconds
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
+@pytest.mark.parametrize("part", range(int(os.environ.get("DASKCLUST_MUTATIONS", "10"))))
+def test_many_changed_models(models: Path, part: int) -> None:
+    mutate(models, 1000 * (part + 1), 1000 * (part + 2))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "arrays", "match"),
+    [
+        ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "so no values"),
+        ("PCKID", {"_sizes": [1, 1]}, r"sums to 2; expected D"),
+        ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"sums to \d{19,}; expected D"),
+        ("LabelSpreading", {"_n_prototypes": [6, 7]}, "has 36 nodes, and should have 37"),
+        ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 36 nodes"),
+        ("LabelSpreading", {"_ridge_weights": (4, 11, 3)}, "has 11 labeled nodes with ridge"),
+        ("LabelSpreading", {"_ridge_kernels": [2**62]}, "4 kernels of its ridges, and should"),
+        ("LabelSpreading", {"_node_shares": (36, 2), "_settled_shares": (36, 2)}, "expected"),
+        ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),
+        ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "variances that are not positive"),
+        ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
+        ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ sum to 0"),
+        ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "holds values beyond"),
+        (
+            "SemiSupervisedKMeans",
+            {"cluster_classes_": [0, 1, 99]},
+            r"name the classes \[0, 1, 99\]",
+        ),
+        ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "holds values below -1"),
+        ("LabelSpreading", {"_n_prototypes": [1, 2]}, "has 36 nodes"),
+        (
+            "SpectralClustering",
+            {"_clusters": [2**62] * 21},
+            r"holds \d{19}; expected less than d = ",
+        ),
+        ("SemiSupervisedKMeans", {"cluster_classes_": [0, 1]}, r"has shape \(2,\); expected \(k\)"),
+    ],
+)
+def test_arrays_are_tied_to_each_other(
+    models: Path, tmp_path: Path, estimator: str, arrays: dict[str, object], match: str
+) -> None:
+    folder = shutil.copytree(models / f"{estimator}.zarr", tmp_path / "m.zarr")
+    for name, values in arrays.items():
+        put(folder, name, np.zeros(values) if isinstance(values, tuple) else np.asarray(values))
+    refused(folder, match)
+
+
+def test_views_are_tied_to_what_they_need(tmp_path: Path) -> None:
+    folder = tmp_path / "m.zarr"
+    X = np.where(np.random.default_rng(0).random((60, 4)) < 0.1, np.nan, toy()[0])
+    fitted("LabelSpreading", X, views=("mixture",)).save(folder)
+    assert daskclust.load(folder)._gap_kinds.tolist() == [1]
+    put(folder, "_gap_kinds", np.array([2]))
+    refused(folder, r"lacks \['_kernel_basis', ")
+    put(folder, "_gap_kinds", np.array([4]))
+    refused(folder, "_gap_kinds holds values beyond 3")
+
+
+def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
+    fitted("DPMeans").save(tmp_path / "d.zarr")
+    edit(tmp_path / "d.zarr", lambda meta: meta["state"].update(n_clusters_=99))
+    refused(tmp_path / "d.zarr", "n_clusters_ is 99; expected k = ")
+    fitted("SemiSupervisedKMeans").save(tmp_path / "s.zarr")
+    names = ["x" * 10**6, *(f"{n}" for n in range(2))]
+    edit(tmp_path / "s.zarr", lambda meta: meta["state"].update(classes_=names * 9))
+    refused(tmp_path / "s.zarr", "repeated|more names|would take")
+    fitted("PCKMeans").save(tmp_path / "p.zarr")
+    edit(
+        tmp_path / "p.zarr",
+        lambda meta: meta["state"]["constraint_violations_"].update(kind=["x" * 99]),
+    )
+    refused(tmp_path / "p.zarr", "more than 11 characters")
+
+
+def test_an_earlier_format_is_named(tmp_path: Path) -> None:
+    fitted("KMeans").save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta.update(format=1))
+    refused(tmp_path / "m.zarr", "its format 1 is that of an earlier version")
+
+
+def test_metadata_are_measured_before_they_are_parsed(tmp_path: Path) -> None:
+    folder = tmp_path / "m.zarr"
+    fitted("KMeans").save(folder)
+    array = folder / "_centers" / "zarr.json"
+    content = array.read_text()
+    array.write_text(content + " " * 2**17)
+    refused(folder, "expected at most 65536")
+    array.write_text(content)
+    header = folder / "zarr.json"
+    content = header.read_text()
+    with header.open("a") as file:
+        file.truncate(2**25 + 1)  # takes no room on the disk
+    refused(folder, "expected at most 33554432")
+    header.write_text(content)
+    daskclust.load(folder)
+
+
+def test_other_stores_are_measured_too(tmp_path: Path) -> None:
+    model = fitted("KMeans")
+    model.save(tmp_path / "m.zarr")
+    with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
+        for file in sorted(path for path in (tmp_path / "m.zarr").rglob("*") if path.is_file()):
+            archive.write(file, file.relative_to(tmp_path / "m.zarr"))
+    loaded = daskclust.load(zarr.storage.ZipStore(tmp_path / "good.zip", mode="r"))
+    assert_array_equal(loaded.predict(toy()[0]), model.predict(toy()[0]))
+    # Little on the disk, much when unpacked.
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zarr.json", b" " * 2**26)
+    assert (tmp_path / "bomb.zip").stat().st_size < 2**17
+    with pytest.raises(ModelFormatError, match="expected at most 33554432"):
+        daskclust.load(zarr.storage.ZipStore(tmp_path / "bomb.zip", mode="r"))
+    with zipfile.ZipFile(tmp_path / "crowd.zip", "w") as archive:
+        for number in range(1001):
+            archive.writestr(f"f{number}", b"")
+    with pytest.raises(ModelFormatError, match="more than 1000 files"):
+        daskclust.load(zarr.storage.ZipStore(tmp_path / "crowd.zip", mode="r"))
+    url = "memory://models/m.zarr"
+    model.save(url, overwrite=True)
+    assert_array_equal(daskclust.load(url).cluster_centers_, model.cluster_centers_)
+    with pytest.raises(ModelFormatError, match="max_bytes=10"):
+        daskclust.load(url, max_bytes=10)
+
+
+@pytest.mark.parametrize("attributes", [0, [1], "x", None, {"daskclust_model": 0}])
+def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
+    header = tmp_path / "m.zarr" / "zarr.json"
+    header.parent.mkdir()
+    whole = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    header.write_text(json.dumps(whole))
+    refused(tmp_path / "m.zarr")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "parameters", "match"),
+    [
+        *(
+            (name, {"n_clusters": 10**12}, r"n_clusters.*1000000000000.* but the fit has")
+            for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
+        ),
+        ("HierarchicalKMeans", {"n_clusters": 10**12}, "250000, 1000000000000 centers of"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "are 6 leaves, but the fit has 3; they"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, r"are 3, 6, 12 centers of .* has 3, 3\."),
+        ("SpectralClustering", {"n_clusters": 10**12}, "but the fit has 3 clusters"),
+        ("AgglomerativeClustering", {"n_clusters": 7}, "n_clusters is 7, but the fit has 3"),
+        ("AgglomerativeClustering", {"n_clusters": 10**12}, "parameters are invalid"),
+        ("GaussianMixture", {"n_components": 10**12}, "but the fit has 3 components"),
+        ("GaussianMixture", {"means_init": [[0.0] * 9] * 3}, "means_init"),
+        ("PCKID", {"max_components": 2}, "max_components=2, but there are"),
+        ("KMeans", {"init": [[0.0] * 9] * 3}, r"must have shape \(3, 4\)\. Save"),
+        ("SparseKMeans", {"sparsity": 1e9}, "sparsity"),
+    ],
+)
+def test_parameters_are_tied_to_arrays(
+    tmp_path: Path, estimator: str, parameters: dict[str, object], match: str
+) -> None:
+    folder = tmp_path / "m.zarr"
+    fitted(estimator).save(folder)
+    edit(folder, lambda meta: meta["params"].update(parameters))
+    refused(folder, match)
+
+
+@pytest.mark.parametrize("estimator", ["HDBSCAN", "AgglomerativeClustering"])
+def test_counts_are_tied_to_arrays(tmp_path: Path, estimator: str) -> None:
+    fitted(estimator).save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"].update(n_clusters_=10**12))
+    refused(tmp_path / "m.zarr", "n_clusters_ is 1000000000000, but the fit has")
+
+
+@pytest.mark.parametrize("bands", [[0, 1, 2, 99], [0, 1, 1, 2], [0, 1, 2, -1]])
+def test_bands_are_tied_to_the_stored_ones(tmp_path: Path, bands: list[int]) -> None:
+    model = fitted("KMeans")
+    model._cube_data = {
+        "bands": [0, 1, 2, 5],
+        "stored_bands": 6,
+        "wavelengths": None,
+        "band_names": None,
+        "dtype": "float64",
+        "values": {},
+        "units": None,
+    }
+    model.save(tmp_path / "m.zarr")
+    daskclust.load(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"]["_cube_data"].update(bands=bands))
+    refused(tmp_path / "m.zarr", "bands that are not those of 6 stored ones")
+
+
+def test_a_number_without_arrays_costs_nothing(tmp_path: Path) -> None:
+    fitted("DBSCAN").save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"].update(n_clusters_=10**12))
+    assert _classes_of(daskclust.load(tmp_path / "m.zarr")) is None
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    model = fitted("KMeans").set_params(n_clusters=7)
+    with pytest.raises(ValueError, match="n_clusters is 7, but the fit has 3 clusters"):
+        model.save(tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()

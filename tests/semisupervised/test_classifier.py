@@ -1,0 +1,700 @@
+"""A classifier beside the graph: weights from labels left out, kept parts, bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from helpers import moons, spread_by_less
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.mixture import GaussianMixture
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils import get_tags
+
+import daskclust
+from daskclust import LabelSpreading
+from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.semisupervised import spreading
+from daskclust.semisupervised.active_learning import Doubt
+from daskclust.semisupervised.classifiers import (
+    Linear,
+    Trees,
+    as_classifier,
+    discriminant,
+    discriminant_leads,
+    teach,
+)
+from daskclust.semisupervised.node_labels import LabelPlan
+from daskclust.semisupervised.predict import margins, mixed
+
+pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
+
+
+def noisy(n: int = 400, seed: int = 0, columns: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """One column that tells three classes apart, among louder ones that do not."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    x = rng.normal(scale=3.0, size=(n, columns))
+    x[:, 0] = y + rng.uniform(-0.4, 0.4, n)
+    return x, y
+
+
+@pytest.fixture
+def less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spread labels by less, for what is compared bit for bit however well it foretells."""
+    spread_by_less(monkeypatch)
+
+
+def some(y: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.arange(0, len(y), len(y) // count)
+    return rows, y[rows]
+
+
+# Ten labels a class: 8 (8 / 10)^2.
+@pytest.mark.parametrize(("count", "most"), [(18, 8.0), (30, 5.12), (90, 1.0)])
+def test_weights_by_a_search_over_a_grid(count: int, most: float) -> None:
+    rng = np.random.default_rng(0)
+    known = np.eye(3)[rng.integers(0, 3, count)]
+    noise = rng.dirichlet(np.ones(3), (2, count))
+    # A graph that knows some, less than it takes to be trusted wholly.
+    parts = [0.1 * known + 0.9 / 3, 0.5 * known + 0.5 * noise[1]]
+    found = spreading.mix(parts, known, np.ones(count)).weights
+    skill = 1 + np.log((known * parts[0]).sum(axis=1)).mean() / np.log(3)
+    trust = (2 * skill) ** 2
+    assert 0.01 < trust < 0.9
+
+    def drawn(one: float, other: float) -> float:
+        loss = -np.log((known * mixed((one, other), *parts)).sum(axis=1)).sum()
+        drawn = most * ((min(one, 1) - trust) ** 2 + (other - 1 + trust) ** 2)
+        # Steadily on, and a little beyond.
+        above = max(one - 1, 0)
+        return loss + drawn + 2 * most * (1 - trust) * above + 0.5 * above**2
+
+    def least(ones: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+        values = np.array([[drawn(one, other) for other in others] for one in ones])
+        at = np.unravel_index(values.argmin(), values.shape)
+        return ones[at[0]], others[at[1]]
+
+    # It is convex: first a grid of all, then a fine one about its best.
+    rough = least(np.linspace(0, 3, 61), np.linspace(0, 3, 61))
+    fine = [np.maximum(at + np.linspace(-0.15, 0.15, 31), 0) for at in rough]
+    assert_allclose(found, least(*fine), atol=0.011)
+    assert found[1] > 0.3
+
+
+def test_without_a_classifier_there_is_the_graph_alone() -> None:
+    X, truth = moons()
+    y = (np.array([0, 5, 300, 305]), truth[[0, 5, 300, 305]])
+    model = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    assert model.classifier_ is None
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    assert np.isnan(list(model.left_out_log_loss_.values())).all()
+    mixture = LabelSpreading(random_state=0).fit(X, y)
+    alone = mixture._posterior()
+    assert alone.spaces[0].graphs[0].settled.tolist() == (
+        model._posterior().spaces[0].graphs[0].settled.tolist()
+    )
+
+
+def test_trees_take_over_where_the_graph_is_blind() -> None:
+    X, truth = noisy(columns=16)
+    y = some(truth, 100)
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert isinstance(model.classifier_, ExtraTreesClassifier)
+    losses = model.left_out_log_loss_
+    # The mixture is drawn to the graph, and may be behind the trees alone.
+    assert max(losses["mixture"], losses["classifier"]) < losses["spread"]
+    assert model.mixing_weights_[1] > model.mixing_weights_[0]
+    new, known = noisy(seed=1, columns=16)
+    assert model.score(new, known) > alone.score(new, known) + 0.05
+    last = model.history_[-1]
+    assert last["advice"].startswith("Trees know more here")
+    assert last["mixing_weights"] == model.mixing_weights_.tolist()
+    assert last["left_out_log_loss"] == losses
+
+
+def test_left_out_losses_are_those_of_models_that_never_saw_the_labels() -> None:
+    X, truth = noisy(600)
+    rows, labels = some(truth, 60)
+    model = LabelSpreading(random_state=0).fit(X, (rows, labels))
+    losses = {"spread": [], "classifier": []}
+    for fold in range(4):
+        out = np.arange(len(rows)) % 4 == fold
+        part = LabelSpreading(random_state=0).fit(X, (rows[~out], labels[~out]))
+        alone = LabelSpreading(random_state=0, classifier=None).fit(X, (rows[~out], labels[~out]))
+        for name, found in (
+            ("spread", alone.predict_proba(X[rows[out]])),
+            ("classifier", part.classifier_.predict_proba(X[rows[out]])),
+        ):
+            right = found[np.arange(out.sum()), labels[out]]
+            losses[name].append(-np.log(np.maximum(right, 1e-3)).mean())
+    for name, found in losses.items():
+        assert model.left_out_log_loss_[name] == pytest.approx(np.mean(found), rel=0.25)
+
+
+@pytest.mark.usefixtures("less")
+def test_any_chunks_and_scheduler_give_the_same_mixture() -> None:
+    X, truth = noisy()
+    expected = LabelSpreading(30, random_state=0).fit(X, some(truth, 80))
+    assert expected.mixing_weights_[1] > 0
+    for scheduler, chunks in (("synchronous", (130, 6)), ("threads", (57, 6))):
+        with dask.config.set(scheduler=scheduler):
+            chunked = da.from_array(X, chunks=chunks)
+            model = LabelSpreading(30, random_state=0).fit(chunked, some(truth, 80))
+            assert_array_equal(model.mixing_weights_, expected.mixing_weights_)
+            assert_array_equal(model.predict_proba(chunked).compute(), expected.predict_proba(X))
+
+
+def test_missing_values_are_taken_by_both_parts() -> None:
+    X, truth = noisy()
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    X[7] = np.nan
+    y = some(truth, 100)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert model.mixing_weights_[1] > 0
+    assert_allclose(model.predict_proba(X[7:8]), 1 / 3)
+    assert (model.labels_ == truth).mean() > 0.7
+    with pytest.raises(ValueError, match="does not take NaN"):
+        LabelSpreading(classifier=LogisticRegression()).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        "trees",
+        RandomForestClassifier(10),
+        LogisticRegression(),
+        LinearDiscriminantAnalysis(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("less")
+def test_a_loaded_model_has_the_bits_of_the_saved_one(classifier: Any, tmp_path: Path) -> None:
+    X, truth = noisy(columns=16)
+    model = LabelSpreading(30, random_state=0, classifier=classifier).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    model.save(tmp_path / "m.zarr")
+    if isinstance(classifier, str):
+        loaded = daskclust.load(tmp_path / "m.zarr")
+    else:
+        with pytest.warns(UserWarning, match="classifier"):
+            loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(loaded.mixing_weights_, model.mixing_weights_)
+    assert loaded.left_out_log_loss_ == model.left_out_log_loss_
+    assert_allclose(
+        loaded.classifier_.predict_proba(X), model.classifier_.predict_proba(X), atol=1e-12
+    )
+
+
+@pytest.mark.usefixtures("less")
+def test_a_classifier_of_unknown_parts_is_used_and_not_saved(tmp_path: Path) -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0, classifier=GaussianNB()).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    with pytest.raises(ModelFormatError, match=r"GaussianNB\(\) cannot be saved: a model holds no"):
+        model.save(tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()
+
+
+class Broken(GaussianNB):
+    """Knows nothing of rows far away."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(X[:, :1]) > 90, np.nan, super().predict_proba(X))
+
+
+def test_probabilities_that_are_none_are_an_error() -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0, classifier=Broken()).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    with pytest.raises(ValueError, match=r"Broken\(\) gives \[nan nan nan\] as the prob"):
+        model.predict(np.full((2, 6), 99.0))
+
+
+def test_tags_tell_whether_values_may_be_missing() -> None:
+    for classifier, taken in (("trees", True), (None, True), (LogisticRegression(), False)):
+        assert get_tags(LabelSpreading(classifier=classifier)).input_tags.allow_nan == taken
+
+
+@pytest.mark.usefixtures("less")
+def test_a_checkpoint_serves_any_classifier(tmp_path: Path) -> None:
+    X, truth = noisy()
+    y = some(truth, 80)
+    path = tmp_path / "fit.npz"
+    LabelSpreading(30, random_state=0, classifier=None, checkpoint=path).fit(X, y)
+    again = LabelSpreading(30, random_state=0, checkpoint=path).fit(X, y)
+    expected = LabelSpreading(30, random_state=0).fit(X, y)
+    assert again.history_[-1]["passes"] == expected.history_[-1]["passes"]
+    assert_array_equal(again.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_linear_parts_predict_what_scikit_learn_does(several: bool) -> None:
+    X, truth = noisy()
+    truth = truth if several else (truth > 0).astype(int)
+    for one in (
+        LogisticRegression(),
+        LinearDiscriminantAnalysis(),
+        make_pipeline(StandardScaler(with_mean=False), LogisticRegression()),
+    ):
+        fitted, learned = teach(one, X, truth, np.ones(len(X)), np.arange(4))
+        assert isinstance(learned, Linear)
+        known = learned.predict_proba(X)[:, : truth.max() + 1]
+        assert_allclose(known, fitted.predict_proba(X), atol=1e-12)
+    other = LogisticRegression(solver="liblinear")
+    if not several:
+        assert isinstance(teach(other, X, truth, np.ones(len(X)), np.arange(4))[1], Linear)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "message"),
+    [
+        ("forest", "classifier='forest' is no classifier that is known"),
+        (GaussianNB, "an object, not its class"),
+        (3, "classifier=3 is no classifier that is known"),
+        (GaussianMixture(2), r"GaussianMixture\(n_components=2\) is no classifier"),
+        (SVC(), "has no predict_proba"),
+    ],
+)
+def test_classifiers_that_cannot_be_used(classifier: Any, message: str) -> None:
+    X, truth = moons()
+    with pytest.raises(ValueError, match=message):
+        LabelSpreading(classifier=classifier).fit(X, some(truth, 10))
+
+
+def test_a_classifier_that_needs_more_labels_says_so() -> None:
+    X, truth = moons()
+    rows = [0, 1, 2, 300, 301, 302]
+    message = r"cannot be fitted to 6 labeled rows, 2 of the smallest class \(n_splits=5 cannot"
+    with pytest.raises(ValueError, match=message):
+        LabelSpreading(30, classifier=CalibratedClassifierCV(SVC())).fit(X, (rows, truth[rows]))
+
+
+def test_rows_that_are_all_equal_have_the_shares_of_their_labels() -> None:
+    X = np.ones((100, 3))
+    model = LabelSpreading(random_state=0).fit(X, ([0, 1, 2, 3], [0, 0, 0, 1]))
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    found = model.predict_proba(X)
+    assert_array_equal(found, np.broadcast_to(found[0], found.shape))
+    assert (model.predict(X) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "fitted"),
+    [
+        ([5], [3], False),
+        ([5, 6, 7], [3, 3, 3], False),
+        ([5, 400], [3, 4], True),
+        ([5, 6, 7, 400], [3, 3, 3, 4], True),
+    ],
+    ids=["one label", "one class", "one row a class", "one class of one row"],
+)
+@pytest.mark.usefixtures("less")
+def test_too_few_labels_leave_the_graph_alone(rows: list, labels: list, fitted: bool) -> None:
+    X, _ = moons()
+    model = LabelSpreading(random_state=0).fit(X, (rows, labels))
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, (rows, labels))
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    assert (model.classifier_ is not None) == fitted
+    assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
+    if fitted:
+        assert model.history_[-1]["advice"].startswith("Too few labels to weigh trees")
+
+
+@pytest.mark.usefixtures("less")
+def test_two_rows_of_each_class_leave_a_fold_of_one_class() -> None:
+    X, truth = moons()
+    y = (np.array([0, 1, 300, 301]), truth[[0, 1, 300, 301]])
+    for classifier in ("trees", LogisticRegression()):
+        model = LabelSpreading(random_state=0, classifier=classifier).fit(X, y)
+        assert np.isfinite(list(model.left_out_log_loss_.values())).all()
+
+
+def test_constant_features_say_nothing() -> None:
+    X, truth = noisy()
+    X[:, 1:] = 7.0
+    model = LabelSpreading(random_state=0).fit(X, some(truth, 40))
+    assert (model.labels_ == truth).mean() > 0.95
+
+
+@pytest.mark.usefixtures("less")
+def test_rows_of_weight_zero_and_their_class_teach_nothing() -> None:
+    X, truth = noisy()
+    rows, labels = some(truth, 80)
+    weight = np.ones(len(X))
+    weight[rows[labels == 1]] = 0
+    with pytest.warns(ConstraintWarning, match="weight 0"):
+        model = LabelSpreading(random_state=0).fit(X, (rows, labels), sample_weight=weight)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.classifier_.classes_.tolist() == [0, 2]
+    assert (model.predict(X) != 1).all()
+
+
+def test_a_number_of_labels_is_drawn_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreading, "TAUGHT", 50)
+    X, truth = noisy()
+    model = LabelSpreading(random_state=0).fit(X, some(truth, 200))
+    message = "Trees and linear functions were taught by 50 of 200 labels"
+    assert message in model.history_[-1]["advice"]
+    assert len(model.classifier_.estimators_) == 100
+
+
+def test_equal_rows_are_in_one_fold() -> None:
+    X, truth = noisy()
+    rows, labels = some(truth, 40)
+    y = daskclust.core.estimator.partial_labels.read_labels((rows, labels), len(X))
+    x = np.repeat(X[rows[::2]], 2, axis=0)
+    codes = np.repeat(y.codes[::2], 2)
+    plan = LabelPlan(rows, codes, np.ones(40, bool), None, x=x, weights=np.eye(3)[codes], labels=y)
+    lesson = spreading.Lesson(plan, as_classifier("trees", 0, 6), 0)
+    assert len(lesson.points.x) == 20
+    for fold in lesson.folds:
+        assert_array_equal(fold.rows[::2], fold.rows[1::2])
+    assert sum(fold.rows.astype(int) for fold in lesson.folds).tolist() == [1] * 40
+
+
+@pytest.mark.usefixtures("less")
+def test_questions_go_by_the_margin_of_the_mixture_however_sharp_it_is() -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0).fit(X, some(truth, 80))
+    posterior = model._posterior()
+    one, other = posterior.weights
+    assert other > 0
+    graph = replace(posterior, weights=(1.0, 0.0))
+    share = other / (one + other)
+    even = mixed((1 - share, share), graph(X), model._classifier.predict_proba(X))
+    for sharpness in (0.5, 1.0, 3.0):
+        sharper = replace(posterior, weights=(sharpness * one, sharpness * other))
+        found = Doubt(sharper)(X)
+        assert_allclose(found[:, 0], 1 - margins(even), atol=1e-9)
+        assert_allclose(found[:, 2:], sharper(X), atol=1e-9)
+        assert_allclose(found[:, 1], 1 - sharper(X).max(axis=1), atol=1e-9)
+    # Trees without a say change no question.
+    blind = Doubt(replace(posterior, weights=(1.8, 0.0)))(X)
+    assert_array_equal(blind[:, 0], Doubt(graph)(X)[:, 0])
+
+
+def test_trees_that_lead_nowhere_are_refused() -> None:
+    X, truth = noisy(60)
+    _, learned = teach(as_classifier("trees", 0, 6), X, truth, np.ones(60), np.arange(3))
+    trees = learned.trees
+    parts = vars(trees)
+
+    def refused(message: str, **changed: np.ndarray) -> None:
+        with pytest.raises(ValueError, match=message):
+            Trees(**{**parts, **changed}).check()
+
+    loop = trees.children.copy()
+    loop[0] = 0
+    refused("lead nowhere", children=loop)
+    far = trees.children.copy()
+    far[0, 1] = len(far)
+    refused("lead nowhere", children=far)
+    leaf = trees.children.copy()
+    leaf[trees.features < 0] = 99
+    refused("without shares", children=leaf)
+    refused("follow each other", roots=trees.roots[::-1])
+    refused("are not two", children=np.column_stack([trees.children, trees.children[:, 0]]))
+    with pytest.raises(ValueError, match="a share above 1"):
+        replace(learned, linear_share=1.5).check()
+
+
+def slanted(n: int = 600, columns: int = 30, factors: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes, apart in a direction of all columns in which loud factors say nothing."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, n)
+    signs = np.where(np.arange(columns) % 2, 1.0, -1.0)
+    x = 3 * rng.normal(size=(n, factors)) @ rng.normal(size=(factors, columns))
+    x -= np.outer(x @ signs, signs) / columns
+    return x + np.outer(y - 0.5, signs) + 0.5 * rng.normal(size=(n, columns)), y
+
+
+def test_linear_functions_know_what_graph_and_trees_do_not() -> None:
+    # Thirty principal components are those of the factors.
+    X, truth = slanted(columns=40, factors=35)
+    y = some(truth, 200)
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert model.score(X, truth) > alone.score(X, truth) + 0.2
+    assert model.mixing_weights_[1] > model.mixing_weights_[0]
+    assert model.history_[-1]["advice"].startswith("Linear functions know more here")
+    assert model._classifier.linear_share > 0.9
+
+
+def test_the_graph_finds_classes_apart_along_an_axis_of_small_variance() -> None:
+    X, truth = slanted()
+    model = LabelSpreading(random_state=0, classifier=None).fit(X, some(truth, 60))
+    # With the axes as they are it has .945.
+    assert model.score(X, truth) > 0.98
+
+
+def test_trees_and_linear_functions_are_one_classifier(tmp_path: Path) -> None:
+    X, truth = slanted(columns=8)
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    rows, labels = some(truth, 60)
+    model = LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    share = 0.4
+    both = replace(model._classifier, linear_share=share)
+    model._classifier, model.mixing_weights_ = both, np.array([0.6, 0.7])
+    model.classifier_.linear_share_ = share
+    assert_allclose(both.fill, np.nanmean(X[rows], axis=0))
+    filled = np.where(np.isnan(X), both.fill, X)
+    by_trees, by_linear = both.trees.predict_proba(X), both.by_linear(X)
+    assert_array_equal(by_linear, both.linear.predict_proba(np.clip(filled, both.low, both.high)))
+    logs = (1 - share) * np.log(np.maximum(by_trees, 1e-3))
+    logs += share * np.log(np.maximum(by_linear, 1e-3))
+    expected = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    assert_allclose(both.predict_proba(X), expected)
+    assert_allclose(model.classifier_.predict_proba(X), expected, atol=1e-12)
+    model.save(tmp_path / "m.zarr")
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(loaded._classifier.predict_proba(X), both.predict_proba(X))
+
+
+def test_weights_of_labeled_rows_are_repetitions_in_the_linear_part() -> None:
+    X, truth = slanted(40, columns=5)
+    X[::7, 2] = np.nan
+    weight = np.arange(40) % 3 + 1.0
+    classifier = as_classifier("trees", 0, 5)
+    weighted = teach(classifier, X, truth, weight, np.arange(2))[1]
+    times = weight.astype(int)
+    repeated = teach(
+        classifier,
+        np.repeat(X, times, axis=0),
+        np.repeat(truth, times),
+        np.ones(sum(times)),
+        np.arange(2),
+    )[1]
+    assert_allclose(weighted.fill, repeated.fill)
+    assert_allclose(weighted.by_linear(X), repeated.by_linear(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(("skill", "trust"), [(-0.3, 0.0), (0.25, 0.25), (0.5, 1.0), (0.9, 1.0)])
+def test_a_graph_that_foretells_no_better_than_chance_is_not_where_weights_begin(
+    skill: float, trust: float
+) -> None:
+    known = np.eye(2)[[0, 1]]
+    right = 0.5 ** (1 - skill)
+    graph = known * right + (1 - known) * (1 - right)
+    # What says nothing has no say over its weight.
+    nothing = np.full((2, 2), 0.5)
+    found = spreading.mix([graph, nothing, nothing], known, np.ones(2), 0.25)
+    assert found.weights[1] == pytest.approx(1 - trust, abs=1e-3)
+    if trust < 1:
+        assert found.linear_share == pytest.approx(0.25, abs=1e-3)
+    assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
+
+
+@pytest.mark.parametrize(("of_three", "of_two"), [(0.25, -1.0), (0.0, 0.625)])
+def test_two_labels_of_a_class_say_nothing_against_the_graph(
+    of_three: float, of_two: float
+) -> None:
+    """All labels foretell -0.25 and 0.25 beyond chance, those of the class of three 0.25 and 0."""
+    known = np.eye(2)[[0, 0, 0, 1, 1]]
+    right = (0.5 ** (1 - np.repeat([of_three, of_two], [3, 2])))[:, None]
+    graph = known * right + (1 - known) * (1 - right)
+    nothing = np.full((5, 2), 0.5)
+    found = spreading.mix([graph, nothing, nothing], known, np.ones(5), 0.25)
+    # (2 * 0.25)^2 is the graph's.
+    assert found.weights[1] == pytest.approx(0.75, abs=1e-3)
+    # What is told of the loss is that of all labels.
+    skill = (3 * of_three + 2 * of_two) / 5
+    assert found.losses["spread"] == pytest.approx((1 - skill) * np.log(2), abs=1e-4)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.4, 1.0])
+def test_rows_that_miss_values_begin_with_the_graph(gaps: float) -> None:
+    """Trees and linear functions of filled rows won labels that they then got wrong."""
+    known = np.eye(2)[[0, 1]]
+    chance = np.full((2, 2), 0.5)
+    # Nothing tells anything: weights stay where they begin.
+    found = spreading.mix([chance, chance, chance], known, np.ones(2), 0.25, gaps)
+    assert_allclose(found.weights, [gaps, 1 - gaps], atol=1e-3)
+
+
+def test_the_share_of_labeled_rows_with_gaps_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    mix = spreading.mix
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(arguments[4])
+        return mix(*arguments)
+
+    monkeypatch.setattr(spreading, "mix", watched)
+    x, y = noisy(300)
+    rows, codes = some(y, 30)
+    x[rows[:6], 1] = np.nan
+    LabelSpreading(random_state=0).fit(x, (rows, codes))
+    assert seen == [pytest.approx(0.2)]
+
+
+def test_labels_left_out_have_no_say_in_how_sharp_the_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, truth = moons()
+    rows, labels = some(truth, 40)
+    powers = []
+    mix = LabelSpreading._mix
+
+    def kept(model: Any, posterior: Any, without: Any, lesson: Any) -> Any:
+        powers.append([one.spaces[0].balance.spread_power for one in (posterior, *without)])
+        return mix(model, posterior, without, lesson)
+
+    monkeypatch.setattr(LabelSpreading, "_mix", kept)
+    monkeypatch.setattr(
+        spreading.Lesson, "_deal", lambda lesson, seed: np.arange(len(lesson.known)) % 4
+    )
+    LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    # The fold's labels are wrong now: the graph is doubtful by all, and not by those of the rest.
+    order = np.lexsort(X[rows].T[::-1])
+    labels[order[::4]] = 1 - labels[order[::4]]
+    LabelSpreading(30, random_state=0).fit(X, (rows, labels))
+    assert powers[0][1] == powers[1][1] > 1
+    assert powers[1][0] < powers[0][0]
+
+
+def test_parts_that_all_err_leave_doubt_and_not_the_first_class() -> None:
+    known = np.eye(2)[np.arange(400) % 2]
+    wrong = 0.999 - 0.998 * known
+    found = spreading.mix([wrong, wrong], known, np.ones(400))
+    assert found.weights.tolist() == [0.05, 0.0]
+    proba = mixed(tuple(found.weights), wrong, wrong)
+    assert_array_equal(proba.argmax(axis=1), wrong.argmax(axis=1))
+    assert proba.max() < 0.6
+
+
+@pytest.mark.parametrize(("n", "p", "classes"), [(12, 40, 3), (10, 92, 2), (60, 8, 4)])
+def test_the_discriminant_is_that_of_scikit_learn_on_principal_axes(
+    n: int, p: int, classes: int
+) -> None:
+    rng = np.random.default_rng(n)
+    codes = np.arange(n) % classes
+    x = rng.normal(size=(n, p)) @ rng.normal(size=(p, p)) + codes[:, None]
+    found = discriminant(x, codes, np.ones(n))
+    assert found is not None
+    weights, offsets = found
+    axes = PCA(min(n - 1, p)).fit(x)
+    peer = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(
+        axes.transform(x), codes
+    )
+    own = softmax(x @ weights.T + offsets, axis=1)
+    assert_allclose(own, peer.predict_proba(axes.transform(x)), atol=1e-12)
+    times = np.arange(n) % 3 + 1
+    repeated = [np.repeat(one, times, axis=0) for one in (x, codes)]
+    for one, other in zip(
+        discriminant(x, codes, times.astype(float)),
+        discriminant(*repeated, np.ones(times.sum())),
+        strict=True,
+    ):
+        assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
+
+
+def test_without_different_rows_in_a_class_there_is_no_discriminant() -> None:
+    # The rows of a class differ by rounding alone, which depends on the processor.
+    for seed in range(20):
+        x = np.repeat(np.random.default_rng(seed).normal(1e3, 1.0, size=(2, 5)), 3, axis=0)
+        assert discriminant(x, np.arange(6) // 3, np.ones(6)) is None
+    # Equal rows have no axes; classes of one mean have nothing to say.
+    assert discriminant(np.zeros((6, 5)), np.arange(6) // 3, np.ones(6)) is None
+    alike = np.tile(np.random.default_rng(1).normal(size=(3, 5)), (2, 1))
+    _, learned = teach(
+        as_classifier("trees", 0, 5), alike, np.arange(6) // 3, np.ones(6), np.arange(2)
+    )
+    assert_allclose(learned.by_linear(alike), 0.5, atol=1e-6)
+    classifier = as_classifier("trees", 0, 5)
+    truth = np.arange(2)
+    # One row a class, or two: none or few can be left out, and the regression stays.
+    for rows, codes in (([0, 3], truth), ([0, 1, 3], np.array([0, 0, 1]))):
+        _, learned = teach(classifier, x[rows], codes, np.ones(len(rows)), truth)
+        assert_array_equal(learned.predict_proba(x[rows]).argmax(axis=1), codes)
+
+
+def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    codes = (x[:, 0] > 0).astype(int)
+    # A feature that labeled rows hardly show.
+    x[:, 2] = 1e-3 * codes
+    fitted, learned = teach(as_classifier("trees", 0, 3), x, codes, np.ones(40), np.arange(2))
+    far, near = np.array([[3.0, 0, 0]]), np.array([[3.0, 0, 0]])
+    far[0, 2], near[0, 2] = -50, -0.5e-3
+    assert_array_equal(learned.by_linear(far), learned.by_linear(near))
+    assert_allclose(learned.linear.predict_proba(far)[0, 0], 1)
+    assert learned.by_linear(far)[0, 0] < 0.8
+    inside = np.array([[0.5, 0.5, 1.4e-3]])
+    assert_array_equal(learned.by_linear(inside), learned.linear.predict_proba(inside))
+    for rows in (far, near, inside):
+        assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
+
+
+def test_few_rows_are_told_apart_by_the_discriminant_where_they_agree() -> None:
+    X, truth = slanted(columns=60, factors=5)
+    others = X[200:], truth[200:]
+
+    def learned(n: int) -> tuple[Any, float]:
+        fitted, one = teach(
+            as_classifier("trees", 0, 60), X[:n], truth[:n], np.ones(n), np.arange(2)
+        )
+        return fitted, np.mean(one.by_linear(others[0]).argmax(axis=1) == others[1])
+
+    few, right = learned(20)
+    assert few.discriminant_
+    scaler, linear = few.linear_[0], few.linear_[-1]
+    taught = scaler.transform(X[:20])
+    regression = LogisticRegression().fit(taught, truth[:20])
+    by_regression = np.mean(regression.predict(scaler.transform(others[0])) == others[1])
+    assert 1 - right < (1 - by_regression) / 2
+    # As sure as the regression.
+    sizes = [np.sum(one.decision_function(taught) ** 2) for one in (linear, regression)]
+    assert_allclose(*sizes)
+    assert not learned(80)[0].discriminant_
+    # Features that have nothing to do with each other: rows that are left out speak against it.
+    rng = np.random.default_rng(0)
+    codes = np.arange(20) % 2
+    alone = rng.normal(size=(20, 24)) + 0.3 * codes[:, None]
+    fitted, _ = teach(as_classifier("trees", 0, 24), alone, codes, np.ones(20), np.arange(2))
+    assert fitted.discriminant_ is False
+
+
+def test_few_rows_are_dealt_out_more_than_once() -> None:
+    # Features of which each says something by itself: the regression knows as much.
+    codes, taken = np.arange(20) % 2, 0
+    for seed in range(30):
+        x = np.random.default_rng(seed).normal(size=(20, 24)) + codes[:, None]
+        x = StandardScaler().fit_transform(x)
+        taken += discriminant_leads(x, codes, np.ones(20))
+    # By one deal it is 12.
+    assert taken <= 9
+
+
+def test_folds_have_the_linear_functions_of_all_labels() -> None:
+    X, truth = slanted(columns=30)
+    rows, labels = some(truth, 24)
+    y = daskclust.core.estimator.partial_labels.read_labels((rows, labels), len(X))
+    n = len(rows)
+    plan = LabelPlan(
+        rows, y.codes, np.ones(n, bool), None, x=X[rows], weights=np.eye(2)[y.codes], labels=y
+    )
+    lesson = spreading.Lesson(plan, as_classifier("trees", 0, 30), 0)
+    fitted, _ = lesson.teach()
+    for kind in (True, False):
+        fitted.discriminant_ = kind
+        assert [lesson.teach(fold, fitted)[0].discriminant_ for fold in lesson.folds] == [kind] * 4

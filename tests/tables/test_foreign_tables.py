@@ -1,0 +1,198 @@
+"""Tables as others write them: columns that are only passed through come out as they came in."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
+
+import dask.dataframe as dd  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from daskclust import KMeans  # noqa: E402
+from daskclust.scenes.formats.opening import kind_of  # noqa: E402
+from daskclust.tables import open_table  # noqa: E402
+
+
+def written(table, folder: Path):
+    """Write a table with labels, and return it as Arrow has it."""
+    labels = np.arange(sum(table.lengths))
+    return pq.read_table(table.write_labels(labels, folder / "out") / "part.000000.parquet")
+
+
+def test_columns_of_parquet_come_out_as_they_came_in(tmp_path: Path) -> None:
+    source = pyarrow.table(
+        {
+            "a": [1.0, 2.0, 3.0],
+            "id": pyarrow.array([2**53 + 1, None, 5], pyarrow.int64()),
+            "big": pyarrow.array([2**64 - 1, None, 0], pyarrow.uint64()),
+            "gaps": pyarrow.array([float("nan"), None, 0.5]),
+            "time": pyarrow.array([datetime.time(1), None, datetime.time(2)], pyarrow.time64("ns")),
+            "map": pyarrow.array(
+                [[("k", 1)], None, []], pyarrow.map_(pyarrow.string(), pyarrow.int64())
+            ),
+            "kind": pyarrow.array(["x", None, "y"]).dictionary_encode(),
+            "price": pyarrow.array([1, None, 2], pyarrow.int64()).cast(pyarrow.decimal128(21, 2)),
+            "flag": [True, None, False],
+        }
+    )
+    pq.write_table(source, tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet", columns=["a", "id"])
+    assert_array_equal(table.samples.compute()[:, 1], [2.0**53, np.nan, 5])
+    found = written(table, tmp_path)
+    assert found.drop_columns(["label"]).schema.remove_metadata() == source.schema
+    for name in source.column_names:
+        if name != "gaps":
+            assert found[name].to_pylist() == source[name].to_pylist()
+    # What is missing and what is no number are two things.
+    assert (found["gaps"].null_count, np.isnan(found["gaps"][0].as_py())) == (1, True)
+    assert found["label"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pandas.Index([7, 5], name="key"),
+        pandas.Index(["b", "a"]),
+        pandas.MultiIndex.from_tuples([(1, "x"), (2, "y")], names=["k", "l"]),
+        pandas.RangeIndex(2),
+    ],
+)
+def test_an_index_that_pandas_stored_is_written(index, tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": [1.0, 9.0]}, index=index)
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    assert table.columns == ("a",)
+    table.write_labels(np.array([0, 1]), tmp_path / "out")
+    found = pandas.read_parquet(tmp_path / "out" / "part.000000.parquet")
+    assert found.index.tolist() == index.tolist()
+    assert list(found.index.names) == list(index.names)
+
+
+def test_text_in_csv_stays_as_it_is(tmp_path: Path) -> None:
+    lines = ["a,zip,word", "1,00712,NA", "2,10,None", ",x,"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    table = open_table(tmp_path / "t.csv", columns=["a"], label_column="word")
+    assert_array_equal(table.samples.compute(), [[1.0], [2.0], [np.nan]])
+    rows, labels = table.labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 1], ["NA", "None"])
+    found = written(table, tmp_path)
+    assert found["zip"].to_pylist() == ["00712", "10", "x"]
+    assert found["word"].to_pylist() == ["NA", "None", ""]
+
+
+def test_codes_in_csv_are_numbers_if_all_are(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,code\n1,3\n2,-1\n3,\n4,12\n")
+    rows, labels = open_table(tmp_path / "t.csv", columns=["a"], label_column="code").labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 3], [3, 12])
+    (tmp_path / "t.csv").write_text("a,code\n1,3\n2,-1\n3,03\n")
+    rows, labels = open_table(tmp_path / "t.csv", columns=["a"], label_column="code").labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 2], ["3", "03"])
+
+
+def test_codes_in_csv_may_be_written_as_decimals(tmp_path: Path) -> None:
+    """As pandas writes a column with gaps; other decimals were classes of text."""
+    (tmp_path / "t.csv").write_text("a,c\n1,3.0\n2,\n3,7\n4,-1.0\n")
+    table = open_table(tmp_path / "t.csv", label_column="c")
+    rows, labels = table.labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 2], [3, 7])
+    codes, names = table.known_classes("c")
+    assert (codes.compute().tolist(), names) == ([3, -1, 7, -1], None)
+    (tmp_path / "t.csv").write_text("a,c\n1,0.25\n2,1.5\n")
+    with pytest.raises(ValueError, match="numbers that are no integers; expected codes, or text"):
+        open_table(tmp_path / "t.csv", label_column="c").labels()
+
+
+@pytest.mark.parametrize("end", [",", ",9"])
+def test_lines_of_more_fields_than_the_header_are_refused(end: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3{end}\n4,5,6{end}\n")
+    with pytest.raises(OSError, match="line 2 has 4 fields, the header 3"):
+        open_table(tmp_path / "t.csv", columns=["a", "b"])
+    # Far down, where nobody looks before it is read.
+    lines = ["a,b", *["1,2"] * 300_000, "1,2,3"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    table = open_table(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="Expected 2 fields"):
+        table.samples.compute()
+
+
+def test_columns_of_csv_may_change_after_the_first_lines(tmp_path: Path) -> None:
+    # Dask guesses types from ten rows.
+    body = [f"{k},{k},{k}" for k in range(12)] + ["0.5,,word", "7,3,4"]
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "\n".join(body) + "\n")
+    table = open_table(tmp_path / "t.csv")
+    assert table.columns == ("a", "b")
+    assert_array_equal(table.samples.compute()[12:], [[0.5, np.nan], [7, 3]])
+    assert written(table, tmp_path)["c"].to_pylist()[11:] == ["11", "word", "4"]
+
+
+def test_csv_of_other_kinds_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(OSError, match=r"'a;b', without commas; .* by commas\.$"):
+        open_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_bytes("a,Größe\n1,2\n".encode("latin-1"))
+    with pytest.raises(OSError, match=r"no UTF-8\. .* utf-8\.$"):
+        open_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,x\n2,y\n"))
+    assert_array_equal(open_table(tmp_path / "t.csv.gz").samples.compute(), [[1], [2]])
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,x\n2,y\n")
+    assert open_table(tmp_path / "t.csv").columns == ("a",)
+
+
+@pytest.mark.parametrize("pattern", ["part?.csv", "part[12].csv", "*.csv", "part#1.csv"])
+def test_patterns_are_patterns(pattern: str, tmp_path: Path) -> None:
+    for name in ("part1", "part2", "part#1"):
+        (tmp_path / f"{name}.csv").write_text("a,b\n1,2\n3,4\n")
+    table = open_table(tmp_path / pattern)
+    assert len(table.samples.compute()) == 2 * len(list(tmp_path.glob(pattern)))
+    assert kind_of(str(tmp_path / pattern)) == "table"
+
+
+def test_labels_of_numpy_are_written(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": np.arange(6.0)})
+    for k in range(2):
+        frame[3 * k : 3 * k + 3].to_parquet(tmp_path / f"{k}.parquet", index=False)
+    table = open_table([tmp_path / f"{k}.parquet" for k in range(2)])
+    table.write_labels(np.arange(6), tmp_path / "out")
+    assert pandas.read_parquet(tmp_path / "out").label.tolist() == list(range(6))
+    with pytest.raises(ValueError, match=r"labels have shape \(5,\); expected one .* 6 rows"):
+        table.write_labels(np.arange(5), tmp_path / "more")
+
+
+@pytest.mark.filterwarnings("ignore:X has chunks of unknown length")
+@pytest.mark.parametrize("kind", ["nullable", "arrow", "mixed"])
+def test_frames_of_dask_are_taken_as_those_of_pandas(kind: str) -> None:
+    frame = pandas.DataFrame({"a": np.arange(12) % 4 * 9.0, "b": np.arange(12) % 2 == 0})
+    wanted = KMeans(2, random_state=0).fit(frame.astype(float).to_numpy()).labels_
+    if kind == "nullable":
+        frame = frame.convert_dtypes(dtype_backend="numpy_nullable")
+    elif kind == "arrow":
+        frame = frame.convert_dtypes(dtype_backend="pyarrow")
+    lazy = dd.from_pandas(frame, npartitions=3)
+    assert_array_equal(KMeans(2, random_state=0).fit(lazy).labels_.compute(), wanted)
+    assert_array_equal(KMeans(2, random_state=0).fit(frame).labels_, wanted)
+    assert open_table(lazy).columns == ("a", "b")
+
+
+@pytest.mark.filterwarnings("ignore:X has chunks of unknown length")
+def test_missing_values_of_frames_are_nan() -> None:
+    frame = pandas.DataFrame({"a": pandas.array([1, None, 9] * 4, dtype="Int64"), "b": 1.5})
+    lazy = dd.from_pandas(frame, npartitions=2)
+    model = KMeans(2, random_state=0, missing="partial").fit(lazy)
+    assert len(model.labels_.compute()) == 12
+    with pytest.raises(ValueError, match="NaN"):
+        KMeans(2, random_state=0).fit(lazy)
+
+
+def test_negative_codes_are_refused_as_everywhere(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "y": [3, -1, -5]})
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    with pytest.raises(ValueError, match="'y' holds the class -5"):
+        open_table(tmp_path / "t.parquet", label_column="y").labels()
