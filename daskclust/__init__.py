@@ -76,35 +76,16 @@ _LATE = {
 }
 __all__ = sorted([*_LATE, "__version__", "datasets", "explain", "metrics", "selection"])
 
-#: Rooms of the package, as attributes without an import of their own.
-_ROOMS = (
-    "cluster",
-    "commands",
-    "constraints",
-    "cube",
-    "datasets",
-    "engine",
-    "estimator",
-    "exceptions",
-    "explain",
-    "kernels",
-    "metrics",
-    "mixture",
-    "persistence",
-    "plotting",
-    "prototypes",
-    "reduction",
-    "report",
-    "selection",
-    "starts",
-    "storage",
-    "testing",
-    "trees",
+#: Folders and modules of the package that are attributes without an import of their own.
+_PACKAGES = (
+    *("app", "cluster", "colors", "config", "core", "datasets", "density", "exceptions", "explain"),
+    *("metrics", "mixture", "plotting", "reduction", "scenes", "selection", "semisupervised"),
+    *("tables", "testing"),
 )
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"daskclust.{name}")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

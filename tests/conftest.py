@@ -27,7 +27,7 @@ DATA_VARIABLE = "DASKCLUST_TEST_DATA"
 
 # Doctests of files of one name stop the collection ("import file mismatch"), and here are none.
 collect_ignore_glob = ["*conftest.py"]
-collect_ignore = ["storage/_s3.py"]
+collect_ignore = ["core/storage/_s3.py"]
 
 # No deadline anywhere: a first call may compile a Numba function or open a store.
 settings.register_profile("default", max_examples=12, deadline=None)
@@ -81,8 +81,8 @@ if (
 
 #: Folders and files of tests that make whole fits, start programs or servers, or build something.
 _SYSTEM = {
-    *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
-    *("asking", "fuzz", "mixture", "papers", "prototypes", "report", "selection"),
+    *("app", "benchmarks", "cluster", "datasets", "deploy", "docs", "examples", "fuzz", "mixture"),
+    *("papers", "scenes", "selection", "semisupervised"),
     *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
     *("test_killed_fits.py", "test_lost_workers.py", "test_lost_workers_of_maps.py"),
     *("test_lost_workers_of_phases.py", "test_peers.py"),

@@ -30,8 +30,8 @@ import zarr
 import daskclust
 from daskclust.app import cli
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persistence"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core" / "engine"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core" / "persistence"))
 from changed_checkpoints import change_checkpoint, make_checkpoints
 from mutations import NUMBERS, OTHERS, change_array, change_files, change_json
 

@@ -1,6 +1,6 @@
 """Scalar loops that compute what the emitted kernels compute, with the same names and arguments.
 
-They are the oracle of ``core/kernels/nearest/_row_loops.py`` and ``core/kernels/nearest/_tiles.py``.
+They are the oracle of ``_row_loops.py`` and ``_tiles.py`` in ``core/kernels/nearest``.
 
 A distance is defined here to the last bit.  Feature j goes to partial sum ``j mod 8``, each in
 float64 with one rounding a feature (fused multiply-add), and the partial sums are added in halves:
@@ -129,7 +129,7 @@ def sweeper(
     *,
     observed: bool = False,
 ) -> Callable[[], None]:
-    """As :func:`daskclust.core.kernels.nearest._tiles.sweeper`; without scores ``shift`` has no use."""
+    """As `sweeper` of ``core/kernels/nearest/_tiles.py``; without scores ``shift`` has no use."""
     weights = () if feature_weights is None else feature_weights
     out, gaps = (tuple(stats), labels, distances), (True,) if observed else ()
     return partial(_scan, x, row_weights, centers, weights, ends, out, gaps)

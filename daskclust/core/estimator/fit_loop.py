@@ -90,8 +90,8 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
     """Iterate a problem until it is finished or ``max_iter`` is reached.
 
     The checkpoint is read before anything is computed, and written after every stage of the
-    initialization (:func:`~daskclust.core.engine.checkpoint.saved_stage`) and every iteration.  An error
-    that ends a fit names it.
+    initialization (:func:`~daskclust.core.engine.checkpoint.saved_stage`) and every iteration.  An
+    error that ends a fit names it.
     """
     rows = problem.rows
     # A loop inside the initialization of another is one of its stages.

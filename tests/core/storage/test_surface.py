@@ -1,7 +1,7 @@
 """What the package takes from xarray and fsspec beyond their documentation: a test for each reach.
 
-Where a release changes one of them, the test names the function of ``daskclust.core.storage.private_api``
-that has to follow.
+Where a release changes one of them, the test names the function of
+``daskclust.core.storage.private_api`` that has to follow.
 """
 
 from __future__ import annotations

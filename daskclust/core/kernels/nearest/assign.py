@@ -1,8 +1,8 @@
 """Nearest center of every row of a block, and the sums that follow from it.
 
 The distance work runs in the input's precision on rows shifted near the origin, by
-``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  A row whose
-two smallest scores lie within a rigorous bound on the rounding error is decided again by direct
+``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  A row
+whose two smallest scores lie within a rigorous bound on the rounding error is decided again by direct
 differences in float64.  Hence labels are those of exact float64 distances, and ties go to the
 lowest cluster.  Distances that are summed or returned are direct differences throughout.
 

@@ -32,7 +32,7 @@ LABELS = rng.integers(0, 6, 240)
 X = CENTERS[LABELS] + rng.normal(size=(240, 4))
 HOLES = np.where(rng.random(X.shape) < 0.1, np.nan, X)
 Y = np.where(rng.random(240) < 0.2, LABELS, -1)
-MUST, CANNOT = dc.constraints.pairs_from_labels(LABELS, n_pairs=30, random_state=0)
+MUST, CANNOT = dc.pairs_from_labels(LABELS, n_pairs=30, random_state=0)
 PAIRS = {"must_link": MUST, "cannot_link": CANNOT}
 
 #: Estimator and its parameters, the rows, and more arguments of fit.
