@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.compiling import compiled
-from daskclust.core.kernels.nearest._row_loops import row_distance
+from daskclust.core.kernels.nearest.row_loops import row_distance
 
 
 @compiled()

@@ -125,7 +125,8 @@ class LloydProblem(DataAlone):
     to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
     labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
     distance. `momentum`: see
-    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: finds other centers, (1, k, p), which replace those of a collapsed fit if their inertia is smaller.
+    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: finds other
+    centers, (1, k, p), which replace those of a collapsed fit if their inertia is smaller.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState

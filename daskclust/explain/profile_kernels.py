@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, read_only
-from daskclust.core.kernels.nearest._row_loops import add_moments, row_distance
+from daskclust.core.kernels.nearest.row_loops import add_moments, row_distance
 
 #: Cells by which the search for a bin begins.
 _CELLS = 4096

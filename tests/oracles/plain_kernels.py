@@ -1,6 +1,6 @@
 """Scalar loops that compute what the emitted kernels compute, with the same names and arguments.
 
-They are the oracle of ``_row_loops.py`` and ``_tiles.py`` in ``core/kernels/nearest``.
+They are the oracle of ``row_loops.py`` and ``_tiles.py`` in ``core/kernels/nearest``.
 
 A distance is defined here to the last bit.  Feature j goes to partial sum ``j mod 8``, each in
 float64 with one rounding a feature (fused multiply-add), and the partial sums are added in halves:

@@ -8,8 +8,8 @@ from oracles import plain_kernels
 
 from daskclust.core.kernels.compiling import compiled
 from daskclust.core.kernels.draws import draw_greedy, in_tiles, n_draws
-from daskclust.core.kernels.nearest import _row_loops
-from daskclust.core.kernels.nearest._row_loops import WIDTH
+from daskclust.core.kernels.nearest import row_loops
+from daskclust.core.kernels.nearest.row_loops import WIDTH
 
 
 def draw(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> np.ndarray:
@@ -75,12 +75,12 @@ def test_the_scale_does_not_matter(scale: float) -> None:
 
 @compiled()
 def emitted_cost(points, t, tries, c, mass, old, into):
-    return _row_loops.cost_of_tile(points, t, tries, c, mass, old, into)
+    return row_loops.cost_of_tile(points, t, tries, c, mass, old, into)
 
 
 @pytest.mark.parametrize(
     ("width", "weigh"),
-    [(_row_loops.WIDTH, emitted_cost), (plain_kernels.WIDTH, plain_kernels.cost_of_tile)],
+    [(row_loops.WIDTH, emitted_cost), (plain_kernels.WIDTH, plain_kernels.cost_of_tile)],
 )
 def test_a_tile_is_weighed_and_lowered(width, weigh) -> None:
     rng = np.random.default_rng(3)

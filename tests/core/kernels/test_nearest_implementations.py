@@ -19,7 +19,7 @@ from numba import njit
 from oracles import plain_kernels
 
 import daskclust
-from daskclust.core.kernels.nearest import _row_loops, _tiles
+from daskclust.core.kernels.nearest import row_loops, _tiles
 from daskclust.core.kernels.nearest.assign import (
     accumulate,
     direct_distances,
@@ -249,7 +249,7 @@ def test_moments_equal_the_plain_ones_to_the_last_bit(p, dtype):
     facts = np.zeros((2, 5 * 24))
     facts[:, 72:96], facts[:, 96:] = np.inf, -np.inf
     found = [facts.copy(), facts.copy()]
-    for own, module in zip(found, (plain_kernels, _row_loops), strict=True):
+    for own, module in zip(found, (plain_kernels, row_loops), strict=True):
         _moments_of(module.add_moments)(x, order, own)
     parts = [own.reshape(2, 5, 24)[..., :p] for own in found]
     np.testing.assert_array_equal(*parts)
@@ -258,4 +258,4 @@ def test_moments_equal_the_plain_ones_to_the_last_bit(p, dtype):
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
     for name in plain_kernels.__all__:
-        assert any(hasattr(m, name) for m in (_row_loops, _tiles)), name
+        assert any(hasattr(m, name) for m in (row_loops, _tiles)), name

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import flush
 from daskclust.core.kernels.compiling import compiled, inner, read_only
-from daskclust.core.kernels.nearest._row_loops import (
+from daskclust.core.kernels.nearest.row_loops import (
     LINE_BYTES,
     pack_row,
     prefetch,

@@ -2,8 +2,8 @@
 
 The distance work runs in the input's precision on rows shifted near the origin, by
 ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  A row
-whose two smallest scores lie within a rigorous bound on the rounding error is decided again by direct
-differences in float64.  Hence labels are those of exact float64 distances, and ties go to the
+whose two smallest scores lie within a rigorous bound on the rounding error is decided again by
+direct differences in float64.  Hence labels are those of exact float64 distances, and ties go to the
 lowest cluster.  Distances that are summed or returned are direct differences throughout.
 
 Where values are missing, the distance is ``sum_j w_j (x_j - c_j)^2`` over the features that the
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import add_pairs
 from daskclust.core.kernels.compiling import compiled, read_only
-from daskclust.core.kernels.nearest._row_loops import OBSERVED, row_distance
+from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 from daskclust.core.kernels.nearest._tiles import sweeper
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are

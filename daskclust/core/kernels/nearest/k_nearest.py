@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compiling import compiled
-from daskclust.core.kernels.nearest._row_loops import row_distance
+from daskclust.core.kernels.nearest.row_loops import row_distance
 from daskclust.core.kernels.nearest.assign import nearest
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
