@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compiling import compiled, inner
-from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_distance
 from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_distance
 
 #: Rows that are copied at a time.
 _ROWS = 8192

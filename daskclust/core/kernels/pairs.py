@@ -30,8 +30,8 @@ import numpy as np
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, inner
-from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 from daskclust.core.kernels.nearest.assign import check_rows
+from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 
 Penalty = Literal["distance", "constant", "scaled"]
 

@@ -19,7 +19,7 @@ from numba import njit
 from oracles import plain_kernels
 
 import daskclust
-from daskclust.core.kernels.nearest import row_loops, _tiles
+from daskclust.core.kernels.nearest import _tiles, row_loops
 from daskclust.core.kernels.nearest.assign import (
     accumulate,
     direct_distances,

@@ -25,12 +25,6 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import flush
 from daskclust.core.kernels.compiling import compiled, inner, read_only
-from daskclust.core.kernels.nearest.row_loops import (
-    LINE_BYTES,
-    pack_row,
-    prefetch,
-    row_distance,
-)
 from daskclust.core.kernels.nearest._scores import (
     LONG_ROWS,
     NARROW_BYTES,
@@ -45,6 +39,12 @@ from daskclust.core.kernels.nearest._scores import (
     score_wide,
 )
 from daskclust.core.kernels.nearest._simd import LANE_BYTES, SUM_LANES
+from daskclust.core.kernels.nearest.row_loops import (
+    LINE_BYTES,
+    pack_row,
+    prefetch,
+    row_distance,
+)
 
 #: How centers are laid out: one half-width vector, one vector, two, panels of one, panels of two.
 NARROW, WIDE, TWO, PANELS, PAIRS = range(5)

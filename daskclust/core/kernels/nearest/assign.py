@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import add_pairs
 from daskclust.core.kernels.compiling import compiled, read_only
-from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 from daskclust.core.kernels.nearest._tiles import sweeper
+from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
 #: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.compensated import flush
 from daskclust.core.kernels.compiling import compiled, inner, read_only
-from daskclust.core.kernels.nearest.row_loops import pack_row, row_distance
 from daskclust.core.kernels.nearest._scores import ROWS, next_in_rows
 from daskclust.core.kernels.nearest._simd import SUM_LANES
 from daskclust.core.kernels.nearest._tiles import (
@@ -40,6 +39,7 @@ from daskclust.core.kernels.nearest._tiles import (
     with_weights,
 )
 from daskclust.core.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
+from daskclust.core.kernels.nearest.row_loops import pack_row, row_distance
 
 #: Bytes of what is kept.
 BYTES_A_ROW = 20

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compiling import compiled
-from daskclust.core.kernels.nearest.row_loops import row_distance
 from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.kernels.nearest.row_loops import row_distance
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
 _SCORED, _SLAB = 64, 512
