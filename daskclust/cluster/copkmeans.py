@@ -51,8 +51,11 @@ class COPKMeans(ConstrainedClusterer):
         Means of the clusters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row; no constraint is violated.  Lazy for Dask input.
+    contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
+        Explicit pairs that contradict the clusters, the largest cost first, as in
+        :class:`PCKMeans`.  No pair is violated, but a wrong pair has a large cost.
     constraint_violations_ : record array of (i, j, kind)
-        Empty.
+        Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float

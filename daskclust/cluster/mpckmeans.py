@@ -79,8 +79,11 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     metric_weights_ : ndarray of shape (p,), float64
         Weights a of the metric, by which ``predict`` assigns.  A feature that does not vary within
         the clusters, and adds to no violation, keeps the weight it had.
+    contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
+        Explicit pairs that contradict the clusters, the largest cost first, as in
+        :class:`PCKMeans`.  Distances are those of the metric.
     constraint_violations_ : record array of (i, j, kind)
-        Explicit pairs that ``labels_`` violate.
+        Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float

@@ -74,8 +74,14 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Constrained rows have the labels of the last ordered
         pass.  Lazy for Dask input.
+    contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
+        Explicit pairs that contradict the clusters, the largest cost first: a list to check.
+        ``i`` and ``j`` are row numbers; ``X.index[pairs.i]`` gives labels of a DataFrame.
+        ``cost`` is the least increase of the squared distances to the centers, times the weights of
+        the rows, for which the pair holds.  Without the pair, both rows are in their nearest
+        clusters.  ``violated`` tells whether ``labels_`` violate the pair.
     constraint_violations_ : record array of (i, j, kind)
-        Explicit pairs that ``labels_`` violate.
+        Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float

@@ -144,8 +144,11 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         Weights of the distances by which ``labels_`` were made and by which ``predict`` assigns:
         those of the round before the last, hence within ``tol`` of ``feature_weights_`` on
         convergence; ones after a single round.
+    contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
+        Explicit pairs that contradict the clusters, the largest cost first, as in
+        :class:`PCKMeans`.  Distances have the weights ``assignment_weights_``.
     constraint_violations_ : record array of (i, j, kind)
-        Explicit pairs that ``labels_`` violate.
+        Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
@@ -225,7 +228,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     >>> y = np.full(100, -1)
     >>> y[[0, 1, 99]] = [0, 0, 1]
     >>> model = model.fit(X, y)
-    >>> int(model.feature_weights_.argmax()), len(model.constraint_violations_)
+    >>> int(model.feature_weights_.argmax()), len(model.contradicting_pairs_)
     (0, 0)
     """
 

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.estimator.partial_labels import NO_LABELS, PartialLabels, read_labels
 from daskclust.core.estimator.validation import as_labels, fetched
-from daskclust.core.kernels.pairs import violated_pairs
+from daskclust.core.kernels.pairs import pair_contradictions, violated_pairs
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
@@ -366,8 +366,15 @@ class _PairPool:
         return pairs
 
 
-#: Fields of :meth:`PairwiseConstraints.violations`.
-VIOLATION_DTYPE = np.dtype([("i", np.int64), ("j", np.int64), ("kind", "U11")])
+#: Fields of :meth:`PairwiseConstraints.contradicting`.
+_CONTRADICTING_DTYPE = [
+    ("i", np.int64),
+    ("j", np.int64),
+    ("kind", "U11"),
+    ("weight", np.float64),
+    ("cost", np.float64),
+    ("violated", np.bool_),
+]
 
 
 def pairs_by_row(left: Ints, right: Ints, must: Bools, n_rows: int) -> dict[str, Any]:
@@ -614,22 +621,22 @@ class PairwiseConstraints:
             hasher.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
         return hasher.hexdigest()
 
-    def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
-        """List the explicit pairs that a labeling violates, in the order given, must-links first.
+    def contradicting(self, labels: Ints, distances: Floats) -> np.recarray[Any, Any]:
+        """List the explicit pairs that contradict the clusters, the largest cost first.
 
-        `labels` (m,) are clusters in the order of :attr:`rows`, -1 for none.
+        `labels` (m,) are clusters in the order of :attr:`rows`, and `distances` (m, k) those to the
+        centers.  Listed are pairs that the labels violate, and pairs that have a cost
+        (:func:`pair_contradictions`).  Equal costs keep the order given, must-links first.
         """
-        given = np.asarray(labels)
-        if given.shape != self.rows.shape:
-            raise ValueError(
-                f"labels has shape {given.shape}; expected {self.rows.shape}, one label for each "
-                "constrained row. Pass labels[constraints.rows]."
-            )
-        broken = np.flatnonzero(
-            violated_pairs(given, self.pair_left, self.pair_right, self.pair_is_must_link)
-        )
-        records = np.empty(broken.size, dtype=VIOLATION_DTYPE)
-        records["i"] = self.rows[self.pair_left[broken]]
-        records["j"] = self.rows[self.pair_right[broken]]
-        records["kind"] = np.where(self.pair_is_must_link[broken], "must-link", "cannot-link")
+        ends = self.pair_left, self.pair_right
+        costs = pair_contradictions(distances, *ends, self.pair_is_must_link)
+        broken = violated_pairs(labels, *ends, self.pair_is_must_link)
+        listed = np.flatnonzero(broken | (costs > 0))
+        listed = listed[np.argsort(-costs[listed], kind="stable")]
+        records = np.empty(listed.size, dtype=_CONTRADICTING_DTYPE)
+        records["i"], records["j"] = (self.rows[end[listed]] for end in ends)
+        records["kind"] = np.where(self.pair_is_must_link[listed], "must-link", "cannot-link")
+        records["weight"] = self.pair_weight[listed]
+        records["cost"] = costs[listed]
+        records["violated"] = broken[listed]
         return records.view(np.recarray)

@@ -80,7 +80,7 @@ def test_counts_are_clustered_as_by_ten_restarts_of_scikit_learn() -> None:
 def test_every_estimator_with_centers_finds_them(estimator) -> None:
     X, truth = gaussians(4000, 300, 8, 6.0)
     given: dict[str, object] = {}
-    if hasattr(estimator, "constraint_violations_") or "must_link" in estimator.fit.__doc__:
+    if hasattr(estimator, "contradicting_pairs_") or "must_link" in estimator.fit.__doc__:
         given["must_link"] = [np.flatnonzero(truth == 0)[:2]]
     if isinstance(estimator, daskclust.SemiSupervisedKMeans):
         first = [np.flatnonzero(truth == c)[0] for c in range(3)]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 from oracles.constrained import list_pairs, violated
 from oracles.interruption import Interruption
-from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
+from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem, violations
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
@@ -59,7 +59,7 @@ def test_a_violation_costs_one_mean_squared_distance() -> None:
         assert model.objective_ == pytest.approx(1 + price)
     # Dear enough to be obeyed.
     quiet_fit(model.set_params(penalty=1e4), X, cannot_link=[[0, 1]])
-    assert len(model.constraint_violations_) == 0
+    assert not violations(model)
 
 
 @each
@@ -237,7 +237,7 @@ def test_contradicting_pairs_are_named() -> None:
     free = np.setdiff1d(np.arange(300), np.concatenate(list(links.values())))
     wrong = np.stack([free[y[free] == c][:20] for c in (0, 1)], axis=1)
     with pytest.warns(ConstraintWarning, match=r"20 of 60 pairs are violated \(33%\)") as caught:
-        PCKMeans(2, random_state=0).fit(
+        model = PCKMeans(2, random_state=0).fit(
             X,
             must_link=np.concatenate([links["must_link"], wrong]),
             cannot_link=links["cannot_link"],
@@ -245,6 +245,23 @@ def test_contradicting_pairs_are_named() -> None:
     (message,) = (str(w.message) for w in caught if "violated" in str(w.message))
     assert message.count("must-link") == 10
     assert sum(f"{i}-{j} (must-link)" in message for i, j in wrong) == 10
+    assert violations(model) == sorted((i, j, "must-link") for i, j in wrong.tolist())
+
+
+def test_a_wrong_pair_is_the_first_to_check() -> None:
+    """Soft and hard constraints; rows of a DataFrame have names."""
+    X, y = make_blobs(300, centers=[[0, 0], [20, 0]], random_state=0)
+    frame = pd.DataFrame(X, index=[f"row {i}" for i in range(300)])
+    links = random_pairs(y, 40, 0.0, 0)
+    free = np.setdiff1d(np.arange(300), np.concatenate(list(links.values())))
+    wrong = [free[y[free] == c][0] for c in (0, 1)]
+    links["must_link"] = np.vstack([links["must_link"], wrong])
+    for kind in (*SOFT, COPKMeans):
+        pairs = kind(2, random_state=0).fit(frame, **links).contradicting_pairs_
+        assert [frame.index[pairs.i][0], frame.index[pairs.j][0]] == [f"row {i}" for i in wrong]
+        assert (np.diff(pairs.cost) <= 0).all()
+        assert pairs.violated[0] == (kind is not COPKMeans)
+        assert pairs.weight[0] == 1
 
 
 def test_costly_constraints_are_announced() -> None:
@@ -282,3 +299,12 @@ def test_without_pairs_the_counterparts_are_the_same() -> None:
     for kind, free in ((PCSKMeans, SparseKMeans), (PCKMeans, COPKMeans)):
         models = [each(3, random_state=1).fit(problem.X) for each in (kind, free)]
         assert_same_model(*models, 0)
+
+
+def test_violated_pairs_are_those_of_the_list() -> None:
+    x = np.array([[0.0], [0.1], [9.0], [9.1]])
+    model = PCKMeans(2, penalty=0.01, random_state=0).fit(x, must_link=[[0, 2], [0, 1]])
+    violated = model.constraint_violations_
+    assert violated.dtype.names == ("i", "j", "kind")
+    assert violated.tolist() == [(0, 2, "must-link")]
+    assert violated.i.tolist() == [0]

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracles.constrained import list_pairs, violated
 from oracles.pcskm_reference import pck_run
-from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
+from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem, violations
 
 from daskclust import KMeans, PCKMeans, pairs_from_labels
 
@@ -34,7 +34,7 @@ def test_by_hand() -> None:
     model = PCKMeans(2, init=start, penalty="distance").fit(X, must_link=[[0, 2], [1, 2]])
     assert model.labels_.tolist() == [0, 0, 0, 1, 1]
     assert model.cluster_centers_.tolist() == [[5 / 3], [6.5]]
-    assert len(model.constraint_violations_) == 0
+    assert not model.contradicting_pairs_.violated.any()
     model = PCKMeans(2, init=start, penalty="distance").fit(X, cannot_link=[[0, 1]])
     assert model.labels_.tolist() == [0, 1, 1, 1, 1]
     assert model.objective_ == pytest.approx(21.0)
@@ -43,7 +43,9 @@ def test_by_hand() -> None:
         X, cannot_link=[[0, 1]], cannot_link_weight=0.1
     )
     assert model.labels_.tolist() == [0, 0, 1, 1, 1]
-    assert model.constraint_violations_.tolist() == [(0, 1, "cannot-link")]
+    # Centers 0.5 and 7: row 1 is in (1 - 7)^2 - (1 - 0.5)^2 away from the other cluster.
+    (pair,) = model.contradicting_pairs_
+    assert pair[["i", "j", "kind", "weight", "violated"]].item() == (0, 1, "cannot-link", 0.1, True)
     assert model.objective_ == pytest.approx(0.5 + 14 / 3 + 4.8)
 
 
@@ -79,11 +81,11 @@ def test_violations_and_objective(seed: int, penalty: str, weigh: bool) -> None:
         sample_weight=sample_weight,
     )
     broken = violated(model.labels_, list_pairs(*problem[3:], *weights.values(), y=y))
-    assert model.constraint_violations_.tolist() == [
+    assert violations(model) == sorted(
         (pair.i, pair.j, "must-link" if pair.is_must else "cannot-link")
         for pair in broken
         if not pair.implied
-    ]
+    )
     assume(model.history_[-1]["converged"])
     box = float((np.ptp(problem.X, axis=0) ** 2).sum())
     lengths = ((problem.X - model.cluster_centers_[model.labels_]) ** 2).sum(axis=1)

@@ -126,9 +126,7 @@ def test_interrupted_and_resumed(tmp_path: Path, what: str) -> None:
                 quiet_fit(model, blocks(), **arguments)
             resumed = quiet_fit(clone(model), blocks(), **arguments)
             assert_same_model(resumed, want, 0)
-            assert [v.tolist() for v in resumed.constraint_violations_] == [
-                v.tolist() for v in want.constraint_violations_
-            ]
+            assert resumed.contradicting_pairs_.tolist() == want.contradicting_pairs_.tolist()
             for got, record in zip(resumed.history_, want.history_, strict=True):
                 assert {**got, "seconds": 0} == {**record, "seconds": 0}
 
@@ -430,7 +428,7 @@ def test_pickle(lazy: bool) -> None:
     assert len(text) < 20_000
     np.testing.assert_array_equal(back.predict(X), model.predict(X))
     np.testing.assert_array_equal(back.transform(X), model.transform(X))
-    assert back.constraint_violations_.tolist() == model.constraint_violations_.tolist()
+    assert back.contradicting_pairs_.tolist() == model.contradicting_pairs_.tolist()
     assert back.history_ == model.history_
 
 
@@ -438,8 +436,9 @@ def test_fitted_twice() -> None:
     """Nothing is left of the first fit."""
     model = quiet_fit(PROBLEM.model(), X, **LINKS)
     assert_same_model(quiet_fit(model, X), quiet_fit(PROBLEM.model(), X), 0)
-    assert len(model.constraint_violations_) == 0
-    assert model.constraint_violations_.dtype.names == ("i", "j", "kind")
+    assert len(model.contradicting_pairs_) == 0
+    names = ("i", "j", "kind", "weight", "cost", "violated")
+    assert model.contradicting_pairs_.dtype.names == names
 
 
 def test_random_states() -> None:

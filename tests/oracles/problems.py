@@ -83,6 +83,12 @@ def quiet_fit(model: Any, *arguments: Any, **keywords: Any) -> Any:
         return model.fit(*arguments, **keywords)
 
 
+def violations(model: Any) -> list[tuple[int, int, str]]:
+    """Return the explicit pairs that the labels of a model violate, sorted."""
+    pairs = model.contradicting_pairs_
+    return sorted(pairs[pairs.violated][["i", "j", "kind"]].tolist())
+
+
 def assert_same_model(a: Any, b: Any, tolerance: float = 1e-9) -> None:
     """Same labels and rounds; all else they have within a relative tolerance."""
     np.testing.assert_array_equal(np.asarray(a.labels_), np.asarray(b.labels_))

@@ -408,9 +408,9 @@ def numbers_of(model: Any) -> dict[str, Any]:
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
         found["features_used"] = int((weights > 0).sum())
-    violations = getattr(model, "constraint_violations_", None)
-    if violations is not None:
-        found["violations"] = len(violations)
+    pairs = getattr(model, "contradicting_pairs_", None)
+    if pairs is not None:
+        found["violations"] = int(pairs.violated.sum())
     return found
 
 

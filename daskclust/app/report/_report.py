@@ -17,10 +17,10 @@ from daskclust import plotting
 from daskclust.app.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
 from daskclust.app.report.sections import (
     add_agreement,
+    add_contradicting_pairs,
     add_errors,
     add_held_out,
     add_profiles,
-    add_violations,
     mostly_of,
 )
 from daskclust.app.report.summary import (
@@ -508,7 +508,7 @@ def _add_rest(
     for key, why in (not_compared or {}).items():
         page.section(f"Agreement with {key}", f"<p>Not compared: {escape(why)}.</p>")
     if not predicted:
-        add_violations(page, model)
+        add_contradicting_pairs(page, model)
 
 
 def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -578,9 +578,9 @@ def _facts_of_fit(model: Any) -> list[tuple[str, str]]:
         found.append((f"{getattr(model, 'n_iter_', len(history))}", "iterations"))
         found.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
         found.append((f"{seconds:.1f} s", "in iterations"))
-    violations = getattr(model, "constraint_violations_", None)
-    if violations is not None:
-        found.append((f"{len(violations)}", "pairs violated"))
+    pairs = getattr(model, "contradicting_pairs_", None)
+    if pairs is not None:
+        found.append((f"{pairs.violated.sum()}", "pairs violated"))
     return found
 
 

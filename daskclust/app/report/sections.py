@@ -1,4 +1,4 @@
-"""Sections of reports: agreement, errors, violated constraints, profiles; and what changed."""
+"""Sections of reports: agreement, errors, contradicting pairs, profiles; and what changed."""
 
 from __future__ import annotations
 
@@ -244,18 +244,19 @@ def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, st
     }
 
 
-def add_violations(page: Page, model: Any) -> None:
-    violations = getattr(model, "constraint_violations_", None)
-    if violations is None or not len(violations):
+def add_contradicting_pairs(page: Page, model: Any) -> None:
+    pairs = getattr(model, "contradicting_pairs_", None)
+    if pairs is None or not len(pairs):
         return
     rows = "".join(
-        f"<tr>{_numbers((v['i'], v['j']))}<td>{escape(v['kind'])}</td></tr>"
-        for v in violations[:_LISTED]
+        f"<tr>{_numbers((pair.i, pair.j))}<td>{escape(pair.kind)}</td>"
+        f"<td>{'violated' if pair.violated else ''}</td></tr>"
+        for pair in pairs[:_LISTED]
     )
     page.section(
-        "Violated constraints",
-        '<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th></tr>'
-        f"{rows}</table>{_more(len(violations) - _LISTED)}",
+        "Pairs that contradict the clusters",
+        '<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th><th></th></tr>'
+        f"{rows}</table>{_more(len(pairs) - _LISTED)}",
     )
 
 

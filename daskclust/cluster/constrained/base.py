@@ -56,8 +56,8 @@ from daskclust.core.kernels.nearest.assign import (
     label_sums,
     observed_label_sums,
 )
-from daskclust.core.kernels.pairs import Penalty, pair_lengths, violated_pairs
-from daskclust.core.persistence.schema import VIOLATIONS, Classes, Entry, Number
+from daskclust.core.kernels.pairs import Penalty, pair_lengths
+from daskclust.core.persistence.schema import CONTRADICTING_PAIRS, Classes, Entry, Number
 from daskclust.core.reduction import RowLabels, Survey
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
@@ -81,7 +81,7 @@ _OF_NEIGHBORHOODS = 2**33 + 3
 FREE_ITERATIONS = 10
 #: The constraints in a saved model.
 CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
-    "constraint_violations_": VIOLATIONS,
+    "contradicting_pairs_": CONTRADICTING_PAIRS,
     "classes_": Classes(),
 }
 
@@ -111,8 +111,14 @@ class ConstrainedClusterer(BaseClusterer):
     max_iter: int
     tol: float
     random_state: Any
-    constraint_violations_: Any
+    contradicting_pairs_: Any
     classes_: Any
+
+    @property
+    def constraint_violations_(self) -> Any:
+        """Violated explicit pairs, a record array of (i, j, kind)."""
+        pairs = self.contradicting_pairs_
+        return pairs[pairs.violated][["i", "j", "kind"]].copy().view(np.recarray)
 
     def _check_parameters(self) -> None:
         check_integer(self.n_clusters, "n_clusters", 1)
@@ -308,6 +314,7 @@ class ConstrainedClusterer(BaseClusterer):
         best = problem.best(restarts)
         kept, constraints = restarts[best], problem.constrained.constraints
         if history and "restarts" in history[0]:
+            passes = history[-1]["passes"]
             # Of the one that is kept, as far as it went.
             history = [
                 {key: value for key, value in record.items() if key != "restarts"}
@@ -315,20 +322,22 @@ class ConstrainedClusterer(BaseClusterer):
                 for record in history
                 if record["restarts"][best] is not None
             ]
+            # The fit made the passes of the other restarts, too.
+            history[-1]["passes"] = passes
         self.history_ = history
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = kept.centers
         self.n_iter_ = len(self.history_)
         self.inertia_ = float(self.history_[-1]["inertia"])
         if not isinstance(problem.assignment, NoConstraints):
-            self.constraint_violations_ = constraints.violations(kept.labels)
+            self.contradicting_pairs_ = _contradicting_pairs(problem.constrained, kept)
             self.classes_ = constraints.class_values
         for name, value in problem.rule.attributes(kept).items():
             setattr(self, name, value)
         problem.rule.warn(kept, self.history_[-1])
         _warn_of_costly_pairs(kept, data.survey)
         if isinstance(problem.assignment, SoftConstraints):
-            _warn_of_violations(problem.constrained, kept)
+            _warn_of_violations(self.contradicting_pairs_, constraints.n_pairs)
         warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
         note_observed(self, None if kept.masses is None else kept.masses > 0)
         function = self._row_function(data.rows.dtype)
@@ -350,44 +359,32 @@ def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
     if after > _COSTLY * before > 0:
         warn(
             f"The constraints raise the within-cluster sum of squares to {after / before:.2g} "
-            "times its value without them. Check the constraints, or use PCKMeans with "
-            'penalty="scaled" and weights of 1: it violates constraints that cost too much.',
+            "times its value without them. Check the pairs in contradicting_pairs_, or use "
+            'PCKMeans with penalty="scaled" and weights of 1: it violates constraints that cost '
+            "too much.",
             ConstraintWarning,
         )
 
 
-def _warn_of_violations(constrained: ConstrainedRows, kept: RestartState) -> None:
-    """Warn if many pairs are violated, and name those that contradict the clusters most."""
-    c, labels = constrained.constraints, kept.labels
-    ends = c.pair_left, c.pair_right
-    broken = np.flatnonzero(violated_pairs(labels, *ends, c.pair_is_must_link))
-    if len(broken) < max(_NAMED_PAIRS, _MANY_VIOLATED * c.n_pairs):
-        return
+def _contradicting_pairs(constrained: ConstrainedRows, kept: RestartState) -> Any:
+    """List the pairs that contradict the clusters."""
     distances = direct_distances(
         constrained.x, kept.assignment_centers, kept.assignment_weights, missing=True
     )
-    rows = np.arange(len(labels))
-    own = distances[rows, labels]
-    others = distances.copy()
-    others[rows, labels] = np.inf
-    # What it costs at least to satisfy a pair: one of its rows moves to another cluster.
-    left, right = (end[broken] for end in ends)
-    apart = others.min(axis=1) - own
-    join = np.minimum(
-        distances[left, labels[right]] - own[left], distances[right, labels[left]] - own[right]
-    )
-    must = c.pair_is_must_link[broken]
-    cost = np.where(must, join, np.minimum(apart[left], apart[right]))
-    worst = broken[np.argsort(-cost, kind="stable")[:_NAMED_PAIRS]]
-    names = (
-        f"{c.rows[ends[0][e]]}-{c.rows[ends[1][e]]} "
-        f"({'must-link' if c.pair_is_must_link[e] else 'cannot-link'})"
-        for e in worst
-    )
+    distances *= constrained.weight[:, None]
+    return constrained.constraints.contradicting(kept.labels, distances)
+
+
+def _warn_of_violations(contradicting: Any, n_pairs: int) -> None:
+    """Warn if many pairs are violated, and name those that contradict the clusters most."""
+    violated = contradicting[contradicting.violated]
+    if len(violated) < max(_NAMED_PAIRS, _MANY_VIOLATED * n_pairs):
+        return
+    names = (f"{pair.i}-{pair.j} ({pair.kind})" for pair in violated[:_NAMED_PAIRS])
     warn(
-        f"{len(broken)} of {c.n_pairs} pairs are violated ({len(broken) / c.n_pairs:.0%}). These "
-        f"contradict the clusters most: {', '.join(names)}. Check them; all violated pairs are in "
-        "constraint_violations_.",
+        f"{len(violated)} of {n_pairs} pairs are violated ({len(violated) / n_pairs:.0%}). These "
+        f"contradict the clusters most: {', '.join(names)}. Check them; contradicting_pairs_ lists "
+        "all pairs that contradict the clusters.",
         ConstraintWarning,
     )
 

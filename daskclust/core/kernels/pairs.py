@@ -118,6 +118,34 @@ def violated_pairs(labels: Ints, left: Ints, right: Ints, is_must_link: Bools) -
     return violated
 
 
+#: Number of distances that are added at a time.
+_ADDED = 2**20
+
+
+def pair_contradictions(distances: Floats, left: Ints, right: Ints, is_must_link: Bools) -> Floats:
+    """Return the cost of each pair: the least increase of the distances for which it holds.
+
+    `distances` (m, k) are those of the rows to the centers.  Without the pair, both of its rows
+    are in their nearest clusters.  A cannot-link costs infinity if there is one cluster.
+    """
+    nearest = distances.argmin(axis=1)
+    least = distances[np.arange(len(distances)), nearest]
+    costs = np.zeros(len(left))
+    apart = nearest[left] != nearest[right]
+    must = np.flatnonzero(is_must_link & apart)
+    step = max(1, _ADDED // distances.shape[1])
+    for some in (must[at : at + step] for at in range(0, len(must), step)):
+        a, b = left[some], right[some]
+        costs[some] = (distances[a] + distances[b]).min(axis=1) - (least[a] + least[b])
+    cannot = ~(is_must_link | apart)
+    if cannot.any():
+        others = distances.copy()
+        others[np.arange(len(distances)), nearest] = np.inf
+        away = others.min(axis=1) - least
+        costs[cannot] = np.minimum(away[left[cannot]], away[right[cannot]])
+    return costs
+
+
 @compiled()
 def _explicit_sums(x, left, right, is_must_link, pair_weights, violated, box2, must, cannot):
     for e in range(left.size):

@@ -330,8 +330,17 @@ class OneOf(Entry):
         )
 
 
-#: ``constraint_violations_`` of the constrained estimators.
-VIOLATIONS = Records((("i", "<i8"), ("j", "<i8"), ("kind", "<U11")))
+#: ``contradicting_pairs_`` of the constrained estimators.
+CONTRADICTING_PAIRS = Records(
+    (
+        ("i", "<i8"),
+        ("j", "<i8"),
+        ("kind", "<U11"),
+        ("weight", "<f8"),
+        ("cost", "<f8"),
+        ("violated", "|b1"),
+    )
+)
 
 
 def saved_entries(estimator: type) -> dict[str, Entry]:

@@ -136,14 +136,14 @@ def test_what_is_told(page: tuple[Path, Any]) -> None:
         "Objective of each step",
         "Time of each step",
         "Agreement with truth",
-        "Violated constraints",
+        "Pairs that contradict the clusters",
         "Configuration",
         "Versions",
         "wavelength (nm)",
         "nested.key",
     ):
         assert heading in text, heading
-    assert f"{len(model.constraint_violations_)}pairs violated" in text
+    assert f"{model.contradicting_pairs_.violated.sum()}pairs violated" in text
     pictures = re.findall('<svg role="img" aria-label="([^"]+)"', path.read_text())
     assert len(pictures) == len(re.findall("<svg", path.read_text())) == 3
     assert "bands have weight" in pictures[0]

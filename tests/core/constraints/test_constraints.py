@@ -55,18 +55,15 @@ def test_no_constraints(empty: Any) -> None:
     assert (c.n_pairs, len(c.rows), c.n_classes) == (0, 0, 0)
     assert c.indptr.tolist() == [0]
     assert c.component.shape == (0,)
-    assert c.violations([]).shape == (0,)
+    assert c.contradicting(np.empty(0, np.int64), np.empty((0, 2))).shape == (0,)
 
 
 def test_repeats_are_kept() -> None:
     c = make(3, [[0, 1], [1, 0], [0, 1]])
     assert c.n_pairs == 3
     assert c.indptr.tolist() == [0, 3, 6]
-    assert c.violations([0, 1]).tolist() == [
-        (0, 1, "must-link"),
-        (1, 0, "must-link"),
-        (0, 1, "must-link"),
-    ]
+    found = c.contradicting(np.array([0, 1]), np.array([[0.0, 5.0], [2.0, 0.0]]))
+    assert found[["i", "j", "cost"]].tolist() == [(0, 1, 2.0), (1, 0, 2.0), (0, 1, 2.0)]
 
 
 def test_inputs_are_not_changed_or_aliased() -> None:
@@ -208,7 +205,7 @@ def test_many_repeats_of_a_pair_are_still_an_edge() -> None:
     assert make(9, [[0, 1]] * 256).component.tolist() == [0, 0]
 
 
-# --- components, violations, digest --------------------------------------------------------
+# --- components, contradicting pairs, digest -------------------------------------------------
 
 
 def test_components_by_hand() -> None:
@@ -222,16 +219,19 @@ def test_components_are_numbered_by_their_smallest_row() -> None:
     assert c.component.tolist() == [0, 1, 2, 1, 2, 1, 0]
 
 
-def test_violations_by_hand() -> None:
-    c = make(100, [[10, 20], [20, 30]], [[10, 40], [40, 20]])
-    got = c.violations([0, 1, 1, 1])
-    assert got.tolist() == [(10, 20, "must-link"), (40, 20, "cannot-link")]
-    assert got.i.tolist() == [10, 40]
-    assert got.kind.tolist() == ["must-link", "cannot-link"]
+def test_contradicting_pairs_by_hand() -> None:
+    weights = {"must_link_weight": [1, 2], "cannot_link_weight": [3, 4, 5]}
+    c = make(100, [[10, 20], [20, 30]], [[10, 40], [40, 20], [30, 50]], **weights)
+    # Rows 10 to 50; row 40 is kept out of its nearest cluster.
+    distances = np.array([[0, 3, 9], [8, 0, 9], [5, 0, 9], [1, 0, 4], [0, 7, 9]], float)
+    got = c.contradicting(np.array([0, 1, 1, 0, 0]), distances)
+    assert got.tolist() == [
+        (10, 20, "must-link", 1.0, 3.0, True),
+        (40, 20, "cannot-link", 4.0, 1.0, False),
+        (10, 40, "cannot-link", 3.0, 0.0, True),
+    ]
+    assert got.i.tolist() == [10, 40, 10]
     assert got.dtype.fields["kind"][0] == np.dtype("U11")
-    assert c.violations([0, -1, 1, 1]).tolist() == []
-    with pytest.raises(ValueError, match=r"shape \(3,\).*labels\[constraints\.rows\]"):
-        c.violations([0, 1, 2])
 
 
 def test_digest() -> None:

@@ -49,6 +49,7 @@ ordered_pass = typed(kernels.ordered_pass)
 pair_costs = typed(kernels.pair_costs)
 pair_lengths = typed(kernels.pair_lengths)
 violated_pairs = typed(kernels.violated_pairs)
+pair_contradictions = typed(kernels.pair_contradictions)
 
 
 def run(
@@ -169,6 +170,29 @@ def test_violated_pairs_by_hand() -> None:
         False,
         False,
     ]
+
+
+def test_pair_contradictions_by_hand() -> None:
+    distances = np.array([[0.0, 3.0], [8.0, 1.0], [2.0, 2.5]])
+    left, right, kinds = [0, 0, 0, 1], [1, 2, 2, 0], [True, True, False, False]
+    assert_array_equal(pair_contradictions(distances, left, right, kinds), [3.0, 0.0, 0.5, 0.0])
+    # One cluster: rows cannot be apart.
+    assert_array_equal(
+        pair_contradictions(distances[:, :1], [0, 0], [1, 2], [True, False]), [0, np.inf]
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 5))
+def test_pair_contradictions_by_brute_force(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    distances = rng.integers(0, 6, (8, k)).astype(float)
+    ends, kinds = rng.integers(0, 8, (2, 30)), rng.random(30) < 0.5
+    for cost, a, b, must in zip(
+        pair_contradictions(distances, *ends, kinds), *ends, kinds, strict=True
+    ):
+        both = distances[a][:, None] + distances[b]
+        holds = np.eye(k, dtype=bool) == must
+        assert cost == min(both[holds], default=np.inf) - both.min()
 
 
 # --- ordered pass --------------------------------------------------------------------------

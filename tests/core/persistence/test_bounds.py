@@ -120,7 +120,7 @@ def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
     fitted("PCKMeans").save(tmp_path / "p.zarr")
     edit(
         tmp_path / "p.zarr",
-        lambda meta: meta["state"]["constraint_violations_"].update(kind=["x" * 99]),
+        lambda meta: meta["state"]["contradicting_pairs_"].update(kind=["x" * 99]),
     )
     refused(tmp_path / "p.zarr", "more than 11 characters")
 

@@ -334,8 +334,8 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
         (lambda m: m["state"].update(history_={}), "no list"),
         (lambda m: m["state"].update(_metric={"kind": "Popen", "fields": {}}), "Popen"),
         (lambda m: m["state"].update(_metric={"kind": "Whitened", "fields": {}}), "lacks fields"),
-        (lambda m: m["state"].update(constraint_violations_=None), "no columns"),
-        (lambda m: m["state"].update(constraint_violations_={"kind": ["x"]}), "lengths"),
+        (lambda m: m["state"].update(contradicting_pairs_=None), "no columns"),
+        (lambda m: m["state"].update(contradicting_pairs_={"kind": ["x"]}), "lengths"),
     ],
 )
 def test_forged_headers(folder: Path, change: Any, match: str) -> None:
@@ -353,8 +353,8 @@ def test_forged_headers(folder: Path, change: Any, match: str) -> None:
         ("cluster_centers_", np.zeros((3, 5)), r"expected \(k, p\)"),
         ("_centers", np.zeros((2, 4)), "k = 3"),
         ("_centers", np.zeros((3, 2)), "q differs"),
-        ("constraint_violations_.i", [0], "lengths"),
-        ("constraint_violations_.i", [0.0], "no column"),
+        ("contradicting_pairs_.i", [0], "lengths"),
+        ("contradicting_pairs_.i", [0.0], "no column"),
         ("stranger", [0.0], "unknown arrays"),
     ],
 )

@@ -3,8 +3,8 @@
 The distance work runs in the input's precision on rows shifted near the origin, by
 ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  A row
 whose two smallest scores lie within a rigorous bound on the rounding error is decided again by
-direct differences in float64.  Hence labels are those of exact float64 distances, and ties go to the
-lowest cluster.  Distances that are summed or returned are direct differences throughout.
+direct differences in float64.  Hence labels are those of exact float64 distances, and ties go to
+the lowest cluster.  Distances that are summed or returned are direct differences throughout.
 
 Where values are missing, the distance is ``sum_j w_j (x_j - c_j)^2`` over the features that the
 row has, and a mean is that of the values that are there: the two steps that never raise the
