@@ -115,7 +115,7 @@ def test_an_interrupted_fit_goes_on_to_the_identical_model(case, at, path, passe
 def test_a_fit_killed_by_the_system_goes_on_to_the_identical_model(path):
     script = f"""
 import os, signal, sys
-sys.path.insert(0, {str(ROOT / "tests" / "engine")!r})
+sys.path.insert(0, {str(ROOT / "tests" / "core" / "engine")!r})
 import daskclust
 import test_checkpoint as t
 

@@ -265,7 +265,7 @@ def main():
     from distributed import Client, LocalCluster
     import daskclust, sys
     assert da.Array.__module__.startswith("dask.array._array_expr"), da.Array.__module__
-    sys.path[:0] = [{str(ROOT / "tests" / "engine")!r}, {str(ROOT / "tests")!r}]
+    sys.path[:0] = [{str(ROOT / "tests" / "core" / "engine")!r}, {str(ROOT / "tests")!r}]
     import test_engine as t
     import zarr
     out = {{}}

@@ -38,7 +38,7 @@ NAMES = [
 def killed(name: str, n_kills: int, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / "scripts" / "killed_fits.py"), name, str(n_kills), str(folder)],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[2])},
         capture_output=True,
         timeout=900,
         check=False,

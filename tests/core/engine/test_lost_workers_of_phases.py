@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:EM did not converge"),
     pytest.mark.filterwarnings("ignore:The clusters had not converged"),
 ]
-ENGINE = Path(daskclust.__file__).parent / "engine"
+ENGINE = Path(daskclust.__file__).parent / "core" / "engine"
 #: Workers take long to come back, and to import the package, as from a busy shared file system.
 SLOW_START = """
 import importlib.abc, pathlib, sys, time

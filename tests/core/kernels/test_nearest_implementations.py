@@ -26,7 +26,7 @@ from daskclust.core.kernels.nearest.assign import (
     nearest,
 )
 
-ROOT = Path(daskclust.__file__).parents[2]
+ROOT = Path(daskclust.__file__).parents[1]
 #: What every x86 processor since 2013 has.
 HASWELL = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 _NO_WEIGHTS = np.empty(0)
