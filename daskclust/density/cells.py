@@ -1,8 +1,8 @@
-"""DBSCAN of rows in boxes that cut space, each exactly, on a grid of cells.
+"""DBSCAN of rows in boxes that cut space, each exactly.
 
-Cells are so small that any two rows of one are neighbors: the core rows of a cell belong to one
-cluster, and a cell with enough rows holds core rows only.  Neighbors lie at most two cells away.
-The grid is the same for all boxes, so that cells tell which clusters of two boxes are one.
+Rows of up to three features lie on a grid of cells.  Cells are so small that any two rows of one
+are neighbors: the core rows of a cell belong to one cluster, and a cell with enough rows holds core
+rows only.  Neighbors lie at most two cells away.  Rows of more features lie in the nodes of a tree.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ import numpy as np
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, inner
 from daskclust.core.kernels.linkage import find_root
+from daskclust.density.nodes import (
+    grow_nodes,
+    join_in_nodes,
+    name_in_nodes,
+    near,
+    weight_in_nodes,
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,15 @@ def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> in
     return n
 
 
-def grow_boxes(sample: Floats, rows_a_box: float, least: float) -> BoxTree:
-    """Cut space until no box holds more than so many rows of a sample, or sides are narrow."""
+#: Quantiles of a feature at which a box may be cut.
+_PLACES = np.linspace(0.25, 0.75, 21)
+
+
+def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
+    """Cut space until no box, with its margin, holds more than so many rows of a sample.
+
+    A box stays whole if each cut would put too many of its rows on both sides.
+    """
     axis: list[int] = []
     at: list[float] = []
     left: list[int] = []
@@ -97,7 +111,7 @@ def grow_boxes(sample: Floats, rows_a_box: float, least: float) -> BoxTree:
         node = len(axis)
         if parent >= 0:
             side[parent] = node
-        f, cut = _cut(sample[rows], least) if len(rows) > rows_a_box else (-1, 0.0)
+        f, cut = _cut(sample[rows], margin) if len(rows) > rows_a_box else (-1, 0.0)
         axis.append(f)
         at.append(cut)
         left.append(n_boxes)
@@ -105,24 +119,28 @@ def grow_boxes(sample: Floats, rows_a_box: float, least: float) -> BoxTree:
         if f < 0:
             n_boxes += 1
             continue
-        below = sample[rows, f] < cut
-        waiting.append((rows[below], node, left))
-        waiting.append((rows[~below], node, right))
+        values = sample[rows, f]
+        waiting.append((rows[values < cut + margin], node, left))
+        waiting.append((rows[values >= cut - margin], node, right))
     return BoxTree(np.array(axis), np.array(at), np.array(left), np.array(right))
 
 
-def _cut(x: Floats, least: float) -> tuple[int, float]:
-    """Return feature and place of a cut near the middle row; -1 where there is none."""
-    spread = x.max(axis=0) - x.min(axis=0)
-    for f in np.argsort(-spread, kind="stable"):
-        if not spread[f] > 0.0:
-            break
-        middle = float(np.median(x[:, f]))
-        edge = x[:, f].min(), x[:, f].max()
-        cut = min(max(middle, edge[0] + least), edge[1] - least) if least > 0.0 else middle
-        if edge[0] < cut <= edge[1] and min(cut - edge[0], edge[1] - cut) >= least:
-            return int(f), cut
-    return -1, 0.0
+def _cut(x: Floats, margin: float) -> tuple[int, float]:
+    """Return feature and place of the cut of least cost; -1 if none costs less than no cut.
+
+    The cost is the number of rows of the fuller side, and of the rows that are on both.
+    """
+    best, feature, place = float(len(x)), -1, 0.0
+    for f in np.argsort(-np.ptp(x, axis=0), kind="stable"):
+        values = np.sort(x[:, f])
+        cuts = np.quantile(values, _PLACES)
+        below = np.searchsorted(values, cuts + margin)
+        above = len(x) - np.searchsorted(values, cuts - margin)
+        costs = np.maximum(below, above) + (below + above - len(x))
+        least = int(np.argmin(costs))
+        if costs[least] < best:
+            best, feature, place = float(costs[least]), int(f), float(cuts[least])
+    return feature, place
 
 
 #: Cells along one feature, at most: rounding of quotients stays far below the slack of a cell.
@@ -137,14 +155,14 @@ class BoxClusters:
 
     ``rows`` (m,) are places of rows inside the box: a border row once for each cluster it borders
     on, noise not at all.  ``founders`` (k,) are the least numbers of the core rows of each cluster;
-    ``cells`` (c, p) lie near the faces of the box and hold core rows of ``owners``.
+    ``shared`` (s,) are places of core rows that another box sees, too, which belong to ``owners``.
     """
 
     rows: Ints
     clusters: Ints
     core: Bools
     founders: Ints
-    cells: Ints
+    shared: Ints
     owners: Ints
 
 
@@ -159,15 +177,6 @@ class _Grid(NamedTuple):
     first: Ints
     beside: Array
     limit: float
-
-
-@inner()
-def _near(x: Array, i: int, j: int, limit: float) -> bool:
-    total = 0.0
-    for f in range(x.shape[1]):
-        d = x[i, f] - x[j, f]
-        total += d * d
-    return total <= limit
 
 
 @inner()
@@ -222,7 +231,7 @@ def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Ar
                 d = beside[c, s]
                 if d >= 0:
                     for j in range(first[d], first[d + 1]):
-                        if _near(x, i, j, limit):
+                        if near(x, i, j, limit):
                             found += weight[j]
                             if found >= least:
                                 break
@@ -232,7 +241,7 @@ def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Ar
 
 @compiled()
 def _join_cells(grid: _Grid, core: Array) -> Array:
-    """Return the cluster of each cell as the number of one of its cells; -1 without core rows."""
+    """Return the cluster of each core row as the number of one of its cells; -1 for other rows."""
     x, first, beside, limit = grid
     n, p = len(first) - 1, x.shape[1]
     parent = np.arange(n)
@@ -266,49 +275,53 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
                 if apart > limit:
                     continue
                 for j in range(first[d], first[d + 1]):
-                    if core[j] and _near(x, i, j, limit):
+                    if core[j] and near(x, i, j, limit):
                         joined = True
                         break
                 if joined:
                     break
             if joined:
                 parent[max(a, b)] = min(a, b)
-    out = np.empty(n, np.int64)
+    out = np.full(len(x), -1)
     for c in range(n):
-        out[c] = find_root(parent, c) if filled[c] else -1
+        for i in range(first[c], first[c + 1]):
+            if core[i]:
+                out[i] = find_root(parent, c)
     return out
 
 
 @compiled()
-def _name_rows(
-    grid: _Grid, core: Array, own: Array, owner: Array, rows: Array, clusters: Array
-) -> int:
+def _name_rows(grid: _Grid, own: Array, owner: Array, rows: Array, clusters: Array) -> int:
     """Fill in (row, cluster) of the rows in the box, or only count them."""
     x, first, beside, limit = grid
+    of_cell = np.full(len(first) - 1, -1)
+    for c in range(len(of_cell)):
+        for i in range(first[c], first[c + 1]):
+            of_cell[c] = max(of_cell[c], owner[i])
     seen = np.empty(beside.shape[1] + 1, np.int64)
     n = 0
-    for c in range(len(first) - 1):
+    for c in range(len(of_cell)):
         for i in range(first[c], first[c + 1]):
             if not own[i]:
                 continue
             size = 0
-            if owner[c] >= 0:
+            if of_cell[c] >= 0:
                 # A core row of its own cell is a neighbor of each of its rows.
-                seen[0] = owner[c]
+                seen[0] = of_cell[c]
                 size = 1
-            if not core[i]:
+            if owner[i] < 0:
                 for s in range(beside.shape[1]):
                     d = beside[c, s]
-                    if d < 0 or owner[d] < 0:
+                    if d < 0 or of_cell[d] < 0:
                         continue
                     known = False
                     for k in range(size):
-                        known |= seen[k] == owner[d]
+                        known |= seen[k] == of_cell[d]
                     if known:
                         continue
                     for j in range(first[d], first[d + 1]):
-                        if core[j] and _near(x, i, j, limit):
-                            seen[size] = owner[d]
+                        if owner[j] >= 0 and near(x, i, j, limit):
+                            seen[size] = of_cell[d]
                             size += 1
                             break
             for k in range(size):
@@ -319,6 +332,13 @@ def _name_rows(
     return n
 
 
+#: What searches rows on a grid, and in nodes of a tree: weights, clusters of core rows, and names.
+_ON_GRID = _weight_around, _join_cells, _name_rows
+_IN_NODES = weight_in_nodes, join_in_nodes, name_in_nodes
+#: Features of a grid, at most: a cell has 124 neighbors among three.
+MOST_ON_GRID = 3
+
+
 def _shifts(p: int) -> Ints:
     """Return the steps to all cells that may hold neighbors, the nearest first."""
     steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * p, indexing="ij"), axis=-1).reshape(-1, p)
@@ -327,8 +347,8 @@ def _shifts(p: int) -> Ints:
     return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
 
 
-def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints, Ints]:
-    """Sort rows into cells; return these, the order of the rows, and the cell of each (n, p)."""
+def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints]:
+    """Sort rows into cells; return these, and the order of the rows."""
     n, p = x.shape
     x = np.ascontiguousarray(x, np.float64)
     side = eps / np.sqrt(p) * (1.0 - _SLACK)
@@ -354,7 +374,7 @@ def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints, 
             there[there] = found[at[there]] == found[there] + step
             steps[f, step + 2, : len(found)][there] = at[there]
     beside = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
-    return _Grid(x[order], first, beside, eps * eps), order, cells
+    return _Grid(x[order], first, beside, eps * eps), order
 
 
 def cluster_box(
@@ -372,40 +392,40 @@ def cluster_box(
     ``numbers`` are those of the rows in the data.  Rows at the lower faces of the box belong to it,
     rows at the upper ones do not.  ``origin`` is that of the grid, the same for all boxes.
     """
-    n, p = x.shape
-    if not n:
+    if not len(x):
         none = np.empty(0, np.int64)
-        return BoxClusters(none, none, none.astype(bool), none, np.empty((0, p), np.int64), none)
-    grid, order, cells = _sorted_by_cell(x, origin, eps)
-    x, first, _, _ = grid
-    heads, numbers = order[first[:-1]], numbers[order]
-    mass = np.ones(n) if weight is None else weight[order]
+        return BoxClusters(none, none, none.astype(bool), none, none, none)
+    on_grid = x.shape[1] <= MOST_ON_GRID
+    grid, order = _sorted_by_cell(x, origin, eps) if on_grid else grow_nodes(x, eps)
+    x, numbers = grid.x, numbers[order]
+    mass = np.ones(len(x)) if weight is None else weight[order]
     margin = _margin(eps, low, high)
     own = ((x >= low) & (x < high)).all(axis=1)
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
     known &= mass > 0.0  # A row of weight 0 is none: it joins nothing.
-    core = _weight_around(grid, mass, known, min_samples) >= min_samples
-    owner = _join_cells(grid, core)
+    weigh, join, name = _ON_GRID if on_grid else _IN_NODES
+    # Sums of weights are rounded by their order.
+    least = min_samples if weight is None else min_samples * (1.0 - 1e-12)
+    core = weigh(grid, mass, known, least) >= least
+    owner = join(grid, core)
     rows, clusters = np.empty((2, 0), np.int64)
-    rows, clusters = np.empty((2, _name_rows(grid, core, own, owner, rows, clusters)), np.int64)
-    _name_rows(grid, core, own, owner, rows, clusters)
-    filled = np.flatnonzero(owner >= 0)
-    roots, local = np.unique(owner[filled], return_inverse=True)
-    of_cell = np.full(len(owner), -1)
-    of_cell[filled] = local
-    founders = np.full(len(roots), np.iinfo(np.int64).max)
-    cell_of_row = np.repeat(np.arange(len(owner)), np.diff(first))
-    np.minimum.at(founders, of_cell[cell_of_row[core]], numbers[core])
+    rows, clusters = np.empty((2, name(grid, own, owner, rows, clusters)), np.int64)
+    name(grid, own, owner, rows, clusters)
+    numbered = np.zeros(len(x), np.int64)
+    numbered[owner[core]] = 1
+    founders = np.full(int(numbered.sum()), np.iinfo(np.int64).max)
+    numbered = numbered.cumsum() - 1
+    np.minimum.at(founders, numbered[owner[core]], numbers[core])
     # Core rows that another box sees, too: outside this one, or just inside.
     inside = ((x >= low + margin) & (x < high - margin)).all(axis=1)
-    faces = np.unique(cell_of_row[core & ~inside])
+    shared = np.flatnonzero(core & ~inside)
     return BoxClusters(
         order[rows],
-        of_cell[owner[clusters]] if len(filled) else clusters,
+        numbered[clusters],
         core[rows],
         founders,
-        cells[heads[faces]],
-        of_cell[faces],
+        order[shared],
+        numbered[owner[shared]],
     )
 
 
@@ -415,9 +435,11 @@ def count_neighbors(
     """Return places of the rows in a box, and how many of all rows are within `eps` of each."""
     if not len(x):
         return np.empty(0, np.int64), np.empty(0)
-    grid, order, _ = _sorted_by_cell(x, origin, eps)
+    on_grid = x.shape[1] <= MOST_ON_GRID
+    grid, order = _sorted_by_cell(x, origin, eps) if on_grid else grow_nodes(x, eps)
+    weigh, _, _ = _ON_GRID if on_grid else _IN_NODES
     own = ((grid.x >= low) & (grid.x < high)).all(axis=1)
-    return order[own], _weight_around(grid, np.ones(len(x)), own, np.inf)[own]
+    return order[own], weigh(grid, np.ones(len(x)), own, np.inf)[own]
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:

@@ -1,4 +1,4 @@
-"""DBSCAN of data of any size, exactly, for up to three features.
+"""DBSCAN, exactly: of any size for few features, else of rows that fit into the memory of a task.
 
 Rows are sorted into boxes of space, clusters of each box are found, and joined across boxes.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -39,6 +39,7 @@ from daskclust.core.storage.shuffle_files import GroupedRows, TemporaryFolder
 from daskclust.core.warn import warn
 from daskclust.density.cells import (
     MOST_CELLS,
+    MOST_ON_GRID,
     BoxTree,
     cluster_box,
     count_neighbors,
@@ -47,12 +48,21 @@ from daskclust.density.cells import (
 from daskclust.density.leaves import advice_on_metric
 from daskclust.exceptions import StoreError
 
-#: Rows of one box, at most, its margin included: some 2.5 GB in one task.
-_MOST_ROWS = 2**24
+#: Maximum number of bytes of one box, its margin included, in one task.
+_MOST_BYTES = 2.5e9
+#: Bytes of a box, about; of a sparse one on a grid, in which each row has a cell of its own.
+_BOX_BYTES = 8e7
 #: Cluster of a row within its box, and whether it is a core row.
 _NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
+#: Core row of a box that another box sees, too, and its cluster within the box.
+_SHARED = np.dtype([("row", np.int64), ("cluster", np.int32)])
 #: Number of rows near a row.
 _COUNTED = np.dtype([("row", np.int64), ("count", np.float64)])
+
+
+def _row_bytes(p: int) -> int:
+    """Return the bytes of a row of p features in the task of its box, about."""
+    return 86 + 32 * p
 
 
 # Sorting
@@ -104,21 +114,15 @@ class _BoxTask:
     tree: BoxTree
     rows: GroupedRows
     named: GroupedRows
+    shared: GroupedRows
     starts: Ints
     origin: Floats
     eps: float
     min_samples: float
 
 
-class _BoxResult(NamedTuple):
-    """The part of a box's clusters that the client joins."""
-
-    founders: Ints
-    cells: Ints
-    owners: Ints
-
-
-def _cluster(task: _BoxTask, box: int) -> _BoxResult:
+def _cluster(task: _BoxTask, box: int) -> Ints:
+    """Find the clusters of a box; return the least core row of each."""
     found = task.rows.read(task.starts.tolist(), box)
     p = found["x"].shape[1]
     low, high = (faces[box] for faces in task.tree.faces(p))
@@ -131,7 +135,28 @@ def _cluster(task: _BoxTask, box: int) -> _BoxResult:
     records["cluster"], records["core"] = clusters.clusters, clusters.core
     parts = np.searchsorted(task.starts, records["row"], side="right") - 1
     task.named.write(box, task.starts[parts], records)
-    return _BoxResult(clusters.founders, clusters.cells, clusters.owners)
+    # For the boxes that the rows are in.
+    _, owners = task.tree.share(found["x"][clusters.shared], 0.0)
+    records = np.empty(len(owners), _SHARED)
+    records["row"], records["cluster"] = found["row"][clusters.shared], clusters.owners
+    task.shared.write(box, owners, records)
+    return clusters.founders
+
+
+def _meet(task: _BoxTask, box: int) -> Ints:
+    """Return the pairs of clusters (box, cluster, box, cluster) that share core rows of a box."""
+    found = [task.shared.read([other], box) for other in range(len(task.tree))]
+    own = found[box]
+    own = own[np.argsort(own["row"])]
+    pairs = []
+    for other, seen in enumerate(found):
+        if other != box and len(seen) and len(own):
+            at = np.minimum(np.searchsorted(own["row"], seen["row"]), len(own) - 1)
+            same = own["row"][at] == seen["row"]  # but for the rounding of margins
+            met = np.stack([own["cluster"][at[same]], seen["cluster"][same]], axis=1)
+            both = np.unique(met, axis=0)
+            pairs += [(box, int(a), other, int(b)) for a, b in both]
+    return np.array(pairs, np.int64).reshape(-1, 4)
 
 
 def _count(task: _BoxTask, box: int) -> None:
@@ -144,24 +169,18 @@ def _count(task: _BoxTask, box: int) -> None:
     task.named.write(box, task.starts[parts], records)
 
 
-def _joined(results: list[_BoxResult]) -> Ints:
+def _joined(founders: list[Ints], pairs: Ints) -> Ints:
     """Return the number of each box's clusters, by the first core row of what they are part of."""
-    sizes = [len(result.founders) for result in results]
-    first = np.cumsum([0, *sizes])
+    first = np.cumsum([0, *map(len, founders)])
     n = int(first[-1])
-    if not n:
-        return np.empty(0, np.int64)
-    cells = np.concatenate([result.cells for result in results])
-    nodes = np.concatenate([r.owners + at for r, at in zip(results, first, strict=False)])
-    found, cell = np.unique(cells, axis=0, return_inverse=True)
-    size = n + len(found)
-    edges = coo_array((np.ones(len(nodes)), (nodes, n + cell.ravel())), shape=(size, size))
-    _, parts = connected_components(edges, directed=False)
-    least = np.full(size, np.iinfo(np.int64).max)
-    np.minimum.at(least, parts[:n], np.concatenate([result.founders for result in results]))
-    rank = np.empty(size, np.int64)
-    rank[np.argsort(least, kind="stable")] = np.arange(size)
-    return np.asarray(rank[parts[:n]])
+    a, b = (first[pairs[:, at]] + pairs[:, at + 1] for at in (0, 2))
+    edges = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
+    _, parts = connected_components(edges, directed=False) if n else (0, np.empty(0, np.int64))
+    least = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(least, parts, np.concatenate(founders))
+    rank = np.empty(n, np.int64)
+    rank[np.argsort(least, kind="stable")] = np.arange(n)
+    return np.asarray(rank[parts])
 
 
 @dataclass(frozen=True)
@@ -212,8 +231,13 @@ class BoxesProblem(DataAlone):
 
     def begin(self) -> BoxesState:
         """Cut space."""
-        tree = grow_boxes(self.sample, self.rows_a_box, 4.0 * self.eps)
+        tree = grow_boxes(self.sample, self.rows_a_box, self._margin)
         return BoxesState(tree.axis, tree.at, tree.left, tree.right)
+
+    @property
+    def _margin(self) -> float:
+        """A little more than twice eps: rows near a box, and their neighbors."""
+        return 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
 
     @property
     def _sorted(self) -> GroupedRows:
@@ -231,22 +255,25 @@ class BoxesProblem(DataAlone):
         return Step(state, objective=float(n_clusters), center_shift=0.0, finished=True)
 
     def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
-        margin = 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
-        drawn = np.bincount(state.tree.share(self.sample, margin)[1]).max()
+        drawn = np.bincount(state.tree.share(self.sample, self._margin)[1]).max()
         # Before the rows are written: far more than a draw could miss.
         self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
         self.folder.drop("rows")
-        counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, margin, self._sorted))
+        counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, self._margin, self._sorted))
         fullest = int(counts.max())
         self._check_fullest(fullest)
         return replace(state, starts=np.array(self._sorted.parts())), fullest
 
     def _check_fullest(self, fullest: float) -> None:
-        if fullest > _MOST_ROWS:
+        p = self.sample.shape[1]
+        most = int(_MOST_BYTES / _row_bytes(p))
+        if fullest > most:
             raise ValueError(
-                f"{fullest:.0f} of {self.rows.n_rows} rows lie in one box of some "
-                f"eps={self.eps:g}; expected at most {_MOST_ROWS}, which one task can hold. Lower "
-                "eps: most rows would be one cluster. Or cluster a sample of the rows."
+                f"{fullest:.0f} of {self.rows.n_rows} rows lie in one box of space, margins of "
+                f"twice eps={self.eps:g} included; expected at most {most} rows of {p} features, "
+                "which one task can hold. Lower eps: the boxes have to be some times as wide. "
+                f"Or cluster a sample of at most {most} rows, which takes one box of any width, or "
+                "fewer features. HDBSCAN takes any number of rows."
             )
 
     def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
@@ -256,6 +283,7 @@ class BoxesProblem(DataAlone):
             state.tree,
             self._sorted,
             GroupedRows(self.folder.make("named"), self.record_of_boxes),
+            GroupedRows(self.folder.make("shared"), _SHARED),
             state.starts,
             self.origin,
             self.eps,
@@ -264,11 +292,12 @@ class BoxesProblem(DataAlone):
         return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
 
     def _cluster(self, state: BoxesState) -> BoxesState:
-        results = self._of_boxes(state, _cluster)
-        sizes = [len(result.founders) for result in results]
-        first = np.cumsum([0, *sizes[:-1]])
-        self.folder.drop("rows")
-        return replace(state, first=first, numbers=_joined(results))
+        founders = self._of_boxes(state, _cluster)
+        pairs = np.concatenate(self._of_boxes(state, _meet))
+        for part in ("rows", "shared"):
+            self.folder.drop(part)
+        first = np.cumsum([0, *map(len, founders[:-1])])
+        return replace(state, first=first, numbers=_joined(founders, pairs))
 
     def clusters(self, state: BoxesState) -> RowClusters:
         """Return the clusters of the rows of a finished fit."""
@@ -363,8 +392,6 @@ def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
 
 Metric = Literal["euclidean", "haversine"]
 
-#: Rows of a box, about: what a task holds at once, with some 150 bytes for each and its margin.
-_ROWS_A_BOX = {1: 2**19, 2: 2**19, 3: 2**17}
 #: Rows that are drawn to cut space into boxes.
 _SAMPLE = 2**16
 
@@ -522,11 +549,6 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             raise ValueError(
                 f"X has {n_features} features; metric='haversine' takes 2, latitude and longitude."
             )
-        if n_features > 3:
-            raise ValueError(
-                f"X has {n_features} features; DBSCAN takes at most 3, where boxes of space have "
-                "few neighbors. Use HDBSCAN, or fewer features."
-            )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
@@ -583,7 +605,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         record: list[Any] = [("row", "i8"), ("x", x_type.str, (p,))]
         if read:
             record.append(("weight", "f8"))
-        share = _ROWS_A_BOX[p] * len(sample) / data.rows.n_rows
+        in_a_cell = 4 * 5**p if p <= MOST_ON_GRID else 0
+        share = _BOX_BYTES / (_row_bytes(p) + in_a_cell) * len(sample) / data.rows.n_rows
         return BoxesProblem(
             X=data.X,
             rows=data.rows,

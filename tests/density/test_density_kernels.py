@@ -28,6 +28,12 @@ from daskclust.density.condensed_tree import (
     spanning_edges,
     stabilities,
 )
+from daskclust.density.nodes import (
+    grow_nodes,
+    join_in_nodes,
+    name_in_nodes,
+    weight_in_nodes,
+)
 
 
 def rows(X):
@@ -267,6 +273,68 @@ def test_a_box_by_hand():
     # 0.4 has both neighbors; they border on it.
     assert_array_equal(np.sort(found.rows), [0, 1, 2])
     assert_array_equal(found.founders, [11])
+    assert not len(found.shared)
+    # A box that ends at 0.6 shares its core row with the next box.
+    part = cluster_box(X, np.arange(5) + 10, None, *everywhere[:1], np.full(1, 0.6), X[0], 0.5, 3)
+    assert_array_equal(np.sort(part.rows), [0, 1])
+    assert_array_equal(part.shared, [1])
     assert_array_equal(found.rows[found.core], [1])
     nothing = cluster_box(X[:0], np.arange(0), None, *everywhere, X[0], 0.5, 3)
     assert not len(nothing.rows)
+
+
+def test_boxes_are_cut_in_gaps_by_hand():
+    X = np.repeat([[0.0, 0.0], [10.0, 0.1]], 50, axis=0)
+    tree = grow_boxes(X, 60, 2.0)
+    assert_array_equal(tree.axis, [0, -1, -1])
+    assert 2.0 <= tree.at[0] <= 8.0
+    # A margin that holds all rows on both sides: no cut.
+    assert_array_equal(grow_boxes(X, 60, 11.0).axis, [-1])
+
+
+@pytest.mark.parametrize("p", [1, 5, 17])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nodes_are_pairs_of_rows(p, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 200))
+    X = rng.integers(0, 4, (n, p)) * 0.1 if seed % 2 else rng.normal(size=(n, p))
+    eps = 0.1 * np.sqrt(p) if seed % 2 else np.sqrt(p)
+    nodes, order = grow_nodes(X, eps)
+    X, weight, wanted = X[order], rng.integers(0, 4, n) * 1.0, rng.random(n) < 0.7
+    squared = np.zeros((n, n))
+    for f in range(p):  # in the order of the kernel, whose ties are those of these sums
+        squared += (X[:, None, f] - X[None, :, f]) ** 2
+    near = squared <= eps * eps
+    assert_array_equal(nodes.x, X)
+    full = weight_in_nodes(nodes, weight, wanted, np.inf)
+    assert_array_equal(full, np.where(wanted, near @ weight, 0.0))
+    some = weight_in_nodes(nodes, weight, wanted, 3.0)
+    assert_array_equal(some >= 3.0, full >= 3.0)
+    core = rng.random(n) < 0.5
+    owner = join_in_nodes(nodes, core)
+    assert_array_equal(owner >= 0, core)
+    _, parts = connected_components(near & core & core[:, None])
+    if core.any():
+        assert adjusted_rand_score(parts[core], owner[core]) == 1.0
+    none = np.empty(0, np.int64)
+    size = name_in_nodes(nodes, wanted, owner, none, none)
+    rows, clusters = np.empty((2, size), np.int64)
+    name_in_nodes(nodes, wanted, owner, rows, clusters)
+    expected = {
+        (i, c)
+        for i in np.flatnonzero(wanted)
+        for c in ([owner[i]] if core[i] else owner[near[i] & core])
+    }
+    assert set(zip(rows, clusters, strict=True)) == expected
+    assert size == len(expected)
+
+
+def test_nodes_by_hand():
+    X = np.array([[0.0], [0.4], [0.8], [1.5], [9.0]])
+    nodes, order = grow_nodes(X, 0.5)
+    every = np.ones(5, bool)
+    counts = weight_in_nodes(nodes, np.ones(5), every, np.inf)
+    assert_array_equal(counts[np.argsort(order)], [2, 3, 2, 1, 1])
+    owner = join_in_nodes(nodes, np.isin(order, [0, 1, 3]))[np.argsort(order)]
+    assert owner[0] == owner[1] != owner[3]
+    assert_array_equal(owner[[2, 4]], [-1, -1])

@@ -654,13 +654,13 @@ def test_bad_parameters_of_a_number_of_density_clusters(params, match):
 
 @pytest.fixture
 def small_boxes(monkeypatch):
-    monkeypatch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+    monkeypatch.setattr(dbscan, "_BOX_BYTES", 12_000)
 
 
 def check_small_boxes(model, X, weight, expected, core, chunk):
     """Compare fits of many boxes, of an array and of a lazy one, with labels and core rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        patch.setattr(dbscan, "_BOX_BYTES", 60 * (86 + 32 * X.shape[1]))
         for data in (X, da.from_array(X, chunks=(chunk, X.shape[1]))):
             model.fit(data, sample_weight=weight)
             labels, mask = dask.compute(model.labels_, model.core_mask_)
@@ -689,6 +689,47 @@ def test_boxes_give_scikit_learns_labels(seed):
     core[expected.core_sample_indices_] = True
     model = DBSCAN(eps, min_samples=least)
     check_small_boxes(model, X, weight, expected.labels_, core, int(rng.integers(20, 300)))
+
+
+def many_features(seed):
+    """Return rows of 4 to 20 features with an eps, min_samples and weights."""
+    rng = np.random.default_rng(seed)
+    n, p, kind = int(rng.integers(1, 500)), int(rng.integers(4, 21)), int(rng.integers(4))
+    X = [
+        rng.normal(size=(n, p)),
+        rng.integers(0, 4, (n, p)).astype(float),  # ties, and duplicates
+        rng.normal(size=(n, p)) + 8 * rng.integers(0, 3, (n, 1)),
+        np.concatenate([rng.normal(size=(n, p)) * 2, rng.normal(scale=0.1, size=(n, p)) + 5]),
+    ][kind]
+    eps = [0.9 * np.sqrt(p), float(rng.choice([1.0, 2.0])), 0.9 * np.sqrt(p), 0.3 * np.sqrt(p)]
+    weight = [None, rng.integers(1, 4, len(X)).astype(float), rng.random(len(X))][seed % 3]
+    return X, eps[kind], int(rng.integers(1, 9)), weight
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:All rows are noise")
+def test_rows_of_many_features_get_scikit_learns_labels(seed):
+    X, eps, least, weight = many_features(seed)
+    expected = peers.DBSCAN(eps=eps, min_samples=least).fit(X, sample_weight=weight)
+    core = np.zeros(len(X), bool)
+    core[expected.core_sample_indices_] = True
+    model = DBSCAN(eps, min_samples=least)
+    for chunk in (7 + seed % 50, 1000):
+        check_small_boxes(model, X, weight, expected.labels_, core, chunk)
+    model.fit(X, sample_weight=weight)  # in one box
+    assert_array_equal(model.labels_, expected.labels_)
+    apart = ((X[:, None] - X) ** 2).sum(axis=2)
+    assert_array_equal(model.score_samples(X), (apart <= eps * eps).sum(axis=1))
+
+
+def test_many_features_on_a_cluster(client, small_boxes):
+    X = np.concatenate([blobs(500, p=6, seed=0)[0], blobs(500, p=6, seed=1)[0] + 60.0])
+    expected = peers.DBSCAN(eps=2.5).fit(X).labels_
+    assert expected.max() > 0
+    model = DBSCAN(2.5).fit(chunked(X, (300, 300, 400)))
+    assert model.history_[0]["objective"] < len(X)  # rows of the fullest of several boxes
+    assert_array_equal(model.labels_.compute(), expected)
 
 
 @settings(max_examples=40)
@@ -749,7 +790,7 @@ def test_scores_are_numbers_of_neighbors(seed):
     apart = ((X[:, None] - X) ** 2).sum(axis=2)
     expected = (apart <= eps * eps).sum(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        patch.setattr(dbscan, "_BOX_BYTES", 60 * (86 + 32 * X.shape[1]))
         model = DBSCAN(eps, min_samples=4).fit(X)
         assert_array_equal(model.score_samples(X), expected)
         assert_array_equal(model.core_mask_, expected >= 4)
@@ -857,7 +898,6 @@ def test_two_fits_do_not_share_a_folder(tmp_path):
     [
         (0.0, np.zeros((9, 2)), "eps"),
         (1e-300, np.arange(18.0).reshape(9, 2), "too small beside the range"),
-        (1.0, np.zeros((9, 4)), "at most 3"),
         (1.0, np.full((9, 2), np.nan), "NaN"),
     ],
 )
@@ -876,12 +916,12 @@ def test_longitude_before_latitude():
 
 def test_one_box_that_no_task_holds(monkeypatch):
     X = blobs(500, p=2)[0]
-    monkeypatch.setattr(dbscan, "_MOST_ROWS", 400)
-    with pytest.raises(ValueError, match=r"500 of 500 rows .* Lower eps"):
+    monkeypatch.setattr(dbscan, "_MOST_BYTES", 400 * 150)
+    with pytest.raises(ValueError, match=r"500 of 500 rows .* at most 400 rows of 2.* Lower eps"):
         DBSCAN(100.0).fit(X)
     # Too many by any draw: said before rows are written.
     monkeypatch.setattr(dbscan, "SHARE_OUT", None)
-    monkeypatch.setattr(dbscan, "_MOST_ROWS", 300)
+    monkeypatch.setattr(dbscan, "_MOST_BYTES", 300 * 150)
     with pytest.raises(ValueError, match=r"388 of 500 rows .* Lower eps"):
         DBSCAN(100.0).fit(X)
 

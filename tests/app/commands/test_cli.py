@@ -246,7 +246,7 @@ def test_ctrl_c_that_a_library_makes_another_error_of(
 def test_the_version_is_said_without_loading_what_commands_need() -> None:
     code = (
         "import sys\n"
-        "from daskclust import cli\n"
+        "from daskclust.app import cli\n"
         "assert cli.main(['--version']) == 0\n"
         "assert not {'numba', 'scipy', 'zarr', 'distributed', 'dask.array'} & set(sys.modules)\n"
     )
@@ -256,7 +256,7 @@ def test_the_version_is_said_without_loading_what_commands_need() -> None:
 def test_names_that_a_terminal_cannot_show_are_no_failure() -> None:
     code = (
         "import sys\n"
-        "from daskclust import cli\n"
+        "from daskclust.app import cli\n"
         "cli._run = lambda *_: print('class \\u0142') or 0\n"
         "sys.exit(cli.main())\n"
     )
@@ -302,7 +302,8 @@ def test_failures_are_one_line(
 
 #: Says a line of progress and a result as commands do, and loads a tenth of what they load.
 SAYS = (
-    "import sys; from daskclust import cli; from daskclust.app.commands.console import Progress\n"
+    "import sys; from daskclust.app import cli\n"
+    "from daskclust.app.commands.console import Progress\n"
     "cli._run = lambda *_: Progress().say('working') or print('found') or 0\n"
     "sys.exit(cli.main())"
 )

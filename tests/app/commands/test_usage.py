@@ -112,7 +112,7 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
 )
 def test_contradictions_are_told_before_anything_is_imported(words: str, message: str) -> None:
     program = (
-        "import sys; from daskclust import cli; code = cli.main(sys.argv[1:]); "
+        "import sys; from daskclust.app import cli; code = cli.main(sys.argv[1:]); "
         "assert not {'numba', 'zarr', 'distributed'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run(

@@ -127,7 +127,7 @@ def test_no_phase_is_forgotten():
     assert not [
         path.name
         for path in ENGINE.glob("*.py")
-        if ".gather(list" in path.read_text() and path.name != "tasks.py"
+        if ".gather(list" in path.read_text() and path.name != "resilient_tasks.py"
     ]
 
 

@@ -85,19 +85,7 @@ EXPECTED_FAILURES: dict[type, dict[str, str]] = {
     ),
     DBSCAN: {
         "check_methods_subset_invariance": "score_samples counts among the rows that it is given"
-    }
-    | dict.fromkeys(
-        (
-            "check_all_zero_sample_weights_error",
-            "check_dtype_object",
-            "check_estimators_dtypes",
-            "check_fit2d_1sample",
-            "check_n_features_in_after_fitting",
-            "check_positive_only_tag_during_fit",
-            "check_sample_weight_equivalence_on_dense_data",
-        ),
-        "makes data of more than three features",
-    ),
+    },
     DPMeans: {
         "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"
     },
