@@ -40,7 +40,6 @@ _COMMANDS = {
     "compare": "say what changed from one label map to another",
     "inspect": "describe a cube, a table, a label map or a model",
     "doctor": "check versions, threads, memory, and who sees a cube",
-    "bench": "measure how a cluster scales, or how fast a cube is read",
     "suggest": "say which pixels to label next",
     "label": "answer questions in a browser, get the map",
 }

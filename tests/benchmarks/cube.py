@@ -1,7 +1,7 @@
 """``daskclust fit`` on a cube ten times larger than its workers: memory, speed, the report.
 
 ``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes`` in a ``--format``, reads it
-bare and for clustering (``daskclust bench``), and runs ``daskclust fit`` from the file to label
+bare and for clustering (``bench.py``), and runs ``daskclust fit`` from the file to label
 map, model and report, all on two workers of 1 GB each, whose memory is watched from outside.
 """
 
@@ -113,12 +113,17 @@ FORMATS: dict[str, Callable[[Path, int, int], None]] = {
 }
 
 
-def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
-    """Run a command; return its results, the largest worker and the client, in bytes."""
+_COMMAND = ("-m", "daskclust")
+
+
+def _run(
+    *arguments: str, folder: Path, program: tuple[str, ...] = _COMMAND
+) -> tuple[dict[str, Any], float, float]:
+    """Run a program; return its results, the largest worker and the client, in bytes."""
     log = folder / "progress.txt"
     with log.open("a") as progress:
         process = subprocess.Popen(
-            [sys.executable, "-m", "daskclust", *arguments, "--json"],
+            [sys.executable, *program, *arguments, "--json"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=progress,
@@ -152,9 +157,10 @@ def measure(
         FORMATS[scene](folder / scene, side, block)
         cluster = ("--local", "2", "--memory-limit", str(LIMIT))
         speed, _, _ = _run(
-            *("bench", scene, "--n-clusters", str(k), "--passes", str(iterations)),
+            *(scene, "--n-clusters", str(k), "--passes", str(iterations)),
             *cluster,
             folder=folder,
+            program=(str(Path(__file__).with_name("bench.py")),),
         )
         found, worker, client = _run(
             *("fit", scene, "--n-clusters", str(k), "--set", f"max_iter={iterations}"),

@@ -1,6 +1,6 @@
 """How far one scheduler carries: a model of its costs, and hundreds of simulated workers.
 
-``python tests/benchmarks/scaling.py`` fits the model of ``daskclust bench`` to passes on few
+``python tests/benchmarks/scaling.py`` fits the model of ``bench.py`` to passes on few
 workers, and compares what it says of more with what they take.  Simulated workers share the cores
 with scheduler and client, which those of a cluster do not; their processor time is told apart.
 """
@@ -11,16 +11,15 @@ import argparse
 from dataclasses import replace
 
 from _timing import middle, print_table
-from distributed import Client, LocalCluster
-from simulated import simulated
-
-from daskclust.app.commands.bench import (
+from bench import (
     CostModel,
     Sample,
     measure_overhead,
     measure_scaling,
     rows_for,
 )
+from distributed import Client, LocalCluster
+from simulated import simulated
 
 #: By how much a prediction may be wrong.
 TARGET = 0.3

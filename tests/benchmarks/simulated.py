@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import bench  # noqa: F401 - what the workers run, once for all processes
 import dask
 from distributed import Client, Worker
-
-import daskclust.app.commands.bench  # noqa: F401 - what the workers run, once for all processes
 
 #: Workers of a process.
 EACH = 16

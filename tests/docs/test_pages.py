@@ -87,7 +87,7 @@ def run_command(words: list[str], address: str) -> None:
     assert words[0] == "daskclust", f"only daskclust is run here, not {words[0]}"
     arguments = words[1:]
     if (
-        arguments[0] in ("fit", "predict", "bench", "suggest", "compare", "explain")
+        arguments[0] in ("fit", "predict", "suggest", "compare", "explain")
         and "--help" not in arguments
     ):
         arguments += ["--scheduler", address]

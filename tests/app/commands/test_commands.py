@@ -256,7 +256,6 @@ def test_labels_in_a_folder_that_is_closed(
         ("label c.npy --dims y,x,band --no-browser --output m.zarr", "m_margin.zarr"),
         ("compare a.zarr a.zarr --output d.zarr", "d.zarr"),
         ("explain k.zarr t.csv --columns a,b --output e.json", "e.json"),
-        ("bench --picture p.png", "p.png"),
         ("demo --output d", "d"),
     ],
 )
@@ -705,7 +704,7 @@ def test_live_progress_on_a_terminal_and_lines_elsewhere() -> None:
         assert re.search(r"KMeans: [\d.]+ s\n$", text)
 
 
-# Inspect, doctor, bench
+# Inspect, doctor
 
 
 def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:

@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bench
 import pytest
+from bench import CostModel, MadeRows, Sample, _as_text, centers_of, n_tasks, steps_to
 from distributed import Client, LocalCluster
 
-from daskclust.app import cli
-from daskclust.app.commands.bench import CostModel, Sample, _as_text, centers_of, n_tasks, steps_to
-from daskclust.core.engine.synthetic_rows import MadeRows
 from daskclust.core.reduction import ASSIGN
 from daskclust.core.storage.atomic_write import host
 
@@ -106,7 +105,7 @@ def test_scaling_is_measured_told_and_drawn(
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
     ) as cluster:
-        words = ["bench", "--scheduler", cluster.scheduler_address, "--passes", "1"]
+        words = ["--scheduler", cluster.scheduler_address, "--passes", "1"]
         words += ["--features", "3", "--n-clusters", "2", "--seconds", "0.001"]
         picture = tmp_path / "scaling.svg"
         # What a writer that was killed has left goes with the next one.
@@ -114,13 +113,14 @@ def test_scaling_is_measured_told_and_drawn(
         ended.wait()
         left = tmp_path / f".scaling.svg.{host()}-{ended.pid}-0123abcd.partial"
         left.touch()
-        assert cli.main([*words, "--rows", "1e11", "--json", "--picture", str(picture)]) == 0
+        assert bench.main([*words, "--rows", "1e11", "--json", "--picture", str(picture)]) == 0
         found = json.loads(capsys.readouterr().out)
         assert not left.exists()
         assert picture.read_text().lstrip().startswith("<?xml")
-        assert cli.main([*words, "--picture", str(picture)]) == 1
-        assert "exists already" in capsys.readouterr().err
-        assert cli.main([*words, "--picture", str(tmp_path / "x.txt")]) == 1
+        with pytest.raises(FileExistsError, match="exists already"):
+            bench.main([*words, "--picture", str(picture)])
+        with pytest.raises(ValueError, match="must end in"):
+            bench.main([*words, "--picture", str(tmp_path / "x.txt")])
     text = "\n".join(_as_text(found))
     kinds = [(line["kind"], line["workers"]) for line in found["scaling"]]
     assert kinds == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]

@@ -1,4 +1,9 @@
-"""``daskclust bench``: how a cluster scales, or how fast a cube is read for clustering."""
+"""How a cluster scales, or how fast a cube is read for clustering.
+
+``python tests/benchmarks/bench.py --scheduler-file scheduler.json --rows 1e11`` measures passes
+over synthetic rows on 1, 2, 4, ... workers and forecasts them for more; with a CUBE it compares a
+plain Dask sum with passes of KMeans. ``--help`` lists the options.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,7 @@ from scipy.optimize import nnls
 
 from daskclust.app.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.app.commands.console import (
+    Parser,
     Progress,
     add_cluster_arguments,
     counted,
@@ -30,14 +36,53 @@ from daskclust.app.commands.console import (
     tell,
 )
 from daskclust.core.array_types import Floats
+from daskclust.core.engine.blocks import Block, Group, Prepare, fold
 from daskclust.core.engine.private_api import worker_infos
-from daskclust.core.engine.synthetic_rows import MadeRows
-from daskclust.core.reduction import ASSIGN, CenterSets
+from daskclust.core.engine.resilient_tasks import Slot, Task, WorkerSlots
+from daskclust.core.engine.rows import ClusterExecutor, OpenRows
+from daskclust.core.engine.wait_for_workers import workers_of
+from daskclust.core.reduction import ASSIGN, CenterSets, Reduction
 from daskclust.core.storage.atomic_write import new_place, remove_stale
 from daskclust.core.storage.outputs import keeping
 
 #: Partials that a task merges.
 _SPLIT_EVERY = 8
+
+
+def _make(start: int, size: int, n_features: int) -> Group:
+    rng = np.random.default_rng(start)
+    return Group([Block(start, size, rng.random((size, n_features), dtype=np.float32))])
+
+
+def _fold_again(
+    group: Group, prepare: Prepare, reduction: Reduction, state: Any, repeats: int
+) -> list[float]:
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        fold(group, prepare, reduction, state)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+class MadeRows(OpenRows):
+    """Noise in float32: at each of `places`, addresses of workers, a group of one block."""
+
+    def __init__(self, client: Any, places: Sequence[str], size: int, n_features: int) -> None:
+        slots = [Slot(size, place) for place in places]
+        groups, ranges = [], []
+        for i, slot in enumerate(slots):
+            arguments = (i * size, size, n_features)
+            groups.append(Task("make", _make, arguments, slot).submit(client))
+            ranges.append([(i * size, (i + 1) * size)])
+        executor = ClusterExecutor(WorkerSlots(client, slots, workers_of(client)), groups, ranges)
+        super().__init__(executor, np.dtype(np.float32), (size,) * len(slots), n_features)
+
+    def alone(self, reduction: Reduction, state: Any, repeats: int) -> list[list[float]]:
+        """Return seconds of passes over each group by one task: without scheduler and client."""
+        return self._executor.map(
+            "alone", _fold_again, self._prepare, reduction, state, int(repeats)
+        )
 
 
 @dataclass(frozen=True)
@@ -405,15 +450,14 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
     return [*lines, "", f"Up to {most} cores a pass keeps an efficiency of 0.9."]
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "bench",
+def _parser() -> Parser:
+    parser = Parser(
         usage="%(prog)s [options] [CUBE]",
-        description="With CUBE: measure a bare Dask sum over the stored cube and passes of KMeans "
-        "over its pixels, on the same workers, and tell both in bytes a second. Without: measure "
-        "passes over made-up rows on 1, 2, 4, ... workers, with rows that grow with them (weak "
-        "scaling) and that do not (strong), and what tasks cost scheduler and client; and say how "
-        "far one scheduler carries.",
+        description="With CUBE: measure a plain Dask sum over the stored cube and passes of KMeans "
+        "over its pixels, on the same workers, and print both in bytes per second. Without: measure "
+        "passes over synthetic rows on 1, 2, 4, ... workers, with rows that grow with them (weak "
+        "scaling) and that do not (strong), and what tasks cost scheduler and client; and forecast "
+        "how many cores one scheduler serves.",
     )
     add_cube_arguments(parser)
     parser.add_argument(
@@ -444,13 +488,17 @@ def add_command(commands: Any) -> None:
     group.add_argument("--picture", metavar="FILE", help="draw the scaling: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
+    return parser
 
 
 def _import() -> None:
     import daskclust.scenes  # noqa: F401
 
 
-def _run(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    options.parser = parser
     if options.cube is None:
         return run_scaling(options)
     if options.picture is not None:
@@ -511,3 +559,7 @@ def _speeds_as_text(found: dict[str, Any]) -> list[str]:
         f"{format_bytes(int(found['pass_bytes_a_second']))}/s, "
         f"{found['share_of_bare_speed']:.2f} times a bare sum's speed",
     ]
+
+
+if __name__ == "__main__":
+    main()
