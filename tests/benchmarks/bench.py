@@ -454,7 +454,7 @@ def _parser() -> Parser:
     parser = Parser(
         usage="%(prog)s [options] [CUBE]",
         description="With CUBE: measure a plain Dask sum over the stored cube and passes of KMeans "
-        "over its pixels, on the same workers, and print both in bytes per second. Without: measure "
+        "over its pixels, on the same workers, and print both in bytes a second. Without: measure "
         "passes over synthetic rows on 1, 2, 4, ... workers, with rows that grow with them (weak "
         "scaling) and that do not (strong), and what tasks cost scheduler and client; and forecast "
         "how many cores one scheduler serves.",
