@@ -1,4 +1,4 @@
-"""DBSCAN, exactly: of any size for few features, else of rows that fit into the memory of a task.
+"""DBSCAN, exactly: data of any size with few features, else rows that fit into one task.
 
 Rows are sorted into boxes of space, clusters of each box are found, and joined across boxes.
 """
@@ -426,7 +426,7 @@ class _Sphere:
 
 
 class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
-    """DBSCAN of data of any size, exactly, for up to three features.
+    """DBSCAN, exactly: data of any size with few features, else rows that fit into one task.
 
     Rows are sorted into boxes of space, each with the rows around it, in a temporary folder;
     boxes are clustered one by one, and clusters that share a core row are joined.
@@ -462,9 +462,9 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), more than three features, and parameters
-        out of range; where ``eps`` is so small beside the range of the data that float64 hardly
-        tells neighbors, or so large that one box holds more rows than a task can.
+        For NaN or infinity in X (naming the first), and parameters out of range; if ``eps`` is so
+        small compared with the range of the data that float64 hardly tells neighbors; if a box
+        with its margin holds more rows than a task can (see Notes).
     StoreError
         If a worker does not see the temporary folder.
     FileExistsError
@@ -479,7 +479,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
     See Also
     --------
-    HDBSCAN : Clusters of different density, for any number of features.
+    HDBSCAN : Clusters of different density, for any number of rows.
 
     Notes
     -----
@@ -493,10 +493,21 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
     a folder that all of them see.  It is removed at the end; of Dask input, with the last of
     the model, its lazy labels, and what is persisted of these on a cluster.
-    *Memory* of a worker thread: some 150 bytes for each of 524 288 rows (131 072 of three
-    features), in a denser box more.  *To the client*: cells along the faces of boxes.  Time is
-    linear in the number of rows, unless most lie within ``eps`` of many others in several sparse
-    cells.
+    *Memory* of a worker thread: some 80 MB, in a denser box more.  *To the client*: pairs of
+    clusters of different boxes.
+
+    A box holds the rows within ``2 eps`` of it, too.  Space is cut where few rows lie on both sides;
+    a box stays whole if a cut saves no rows.  A box has at most ``2.5e9 / (86 + 32 p)`` rows,
+    16 million of two features, 6 million of ten, and 1 million of 64; a fit with a fuller box is
+    refused before the rows are written, or when they are counted.  So this many rows are always
+    clustered.  More rows are clustered if parts of them lie some times ``eps`` apart in single
+    features.  This is usual for up to about six features; with ten features the clusters have to
+    lie apart.
+
+    *Time* is linear in the number of rows of up to three features, unless most lie within ``eps``
+    of many others in several sparse cells.  Rows of more features are searched in a k-d tree: the
+    time is between ``O(n log n)`` and ``O(n^2)``, and tends to the latter with more than ten
+    features.
 
     References
     ----------
@@ -556,7 +567,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
-            Rows to cluster, p at most 3.
+            Rows to cluster.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows, as neighbors.  A row of weight 0 counts as absent: it is no

@@ -172,7 +172,7 @@ class HDBSCAN(TreeEstimator):
 
     See Also
     --------
-    DBSCAN : One density for all clusters; exact for up to three features.
+    DBSCAN : One density for all clusters; exact.
     KMeans : Where clusters are round, and there is no noise.
 
     Notes

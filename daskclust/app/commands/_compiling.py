@@ -47,7 +47,8 @@ def _fit_all(x: Any, k: int) -> None:
     fit(d.SpectralClustering(2, n_prototypes=50, random_state=0), x)
     fit(d.AgglomerativeClustering(2, random_state=0), x)
     fit(d.HDBSCAN(random_state=0), x)
-    d.DBSCAN().fit(x[:, :3]).score_samples(x[:, :3])
+    for p in (3, 4):  # on a grid, and in a tree
+        d.DBSCAN().fit(x[:, :p]).score_samples(x[:, :p])
     d.deduplicate(x, threshold=0.9, random_state=0)
     ensemble = d.PCKID(2, n_initializations=2, max_components=3, n_init=2, random_state=0)
     fit(ensemble, missing)

@@ -133,7 +133,7 @@ def test_wrong_inputs_are_one_line(
             "no fewer than 2",
         ),
         ("two.npy --estimator dbscan --set metric=haversine", 1, "A latitude of X is"),
-        ("bands.npy --estimator dbscan", 1, "X has 4 features; DBSCAN takes at most 3"),
+        ("bands.npy --estimator dbscan", 0, " noise"),
         (
             "bands.npy --estimator hdbscan --set min_samples=97",
             1,
