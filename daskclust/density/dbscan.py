@@ -498,8 +498,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
     A box holds the rows within ``2 eps`` of it, too.  Space is cut where few rows lie on both
     sides; a box stays whole if a cut saves no rows.  A box has at most ``2.5e9 / (86 + 32 p)``
-    rows, 16 million of two features, 6 million of ten, and 1 million of 64; a fit with a fuller box is
-    refused before the rows are written, or when they are counted.  So this many rows are always
+    rows, 16 million of two features, 6 million of ten, and 1 million of 64; a fit with a fuller box
+    is refused before the rows are written, or when they are counted.  So this many rows are always
     clustered.  More rows are clustered if parts of them lie some times ``eps`` apart in single
     features.  This is usual for up to about six features; with ten features the clusters have to
     lie apart.
