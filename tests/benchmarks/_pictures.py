@@ -20,7 +20,8 @@ COLORS = {
 }
 
 
-def _pyplot() -> Any:
+def pyplot_of_files() -> Any:
+    """Return matplotlib.pyplot, which draws into files."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -62,7 +63,7 @@ def draw_bars(
     pale : collection of (group, series)
         Bars that do not count; ``pale_label`` says why.
     """
-    pyplot = _pyplot()
+    pyplot = pyplot_of_files()
     names = list(dict.fromkeys(name for cell in cells.values() for name in cell))
     width = 0.8 / len(names)
     figure, axes = pyplot.subplots(figsize=(max(6.0, 1.9 * len(cells) + 1.0), 3.6))
@@ -132,7 +133,7 @@ class Line:
 
 def draw_growth(panels: Mapping[str, Sequence[Line]], path: Path, label: str) -> None:
     """Draw times over sizes, a panel for each size, with the fitted powers."""
-    pyplot = _pyplot()
+    pyplot = pyplot_of_files()
     figure, found = pyplot.subplots(
         1, len(panels), figsize=(3.6 * len(panels), 4.2), sharey=True, squeeze=False
     )

@@ -266,10 +266,18 @@ def iterations() -> str:
     return table_of(FOLDER / "suite" / "iterations.json")
 
 
+def suite_of_sets() -> str:
+    """Return the index of each estimator on each set of the suite."""
+    from comparison import table
+
+    return table(results("comparison"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "asked labels": asked,
     "expected changes": changes,
     "clouds": clouds,
+    "suite": suite_of_sets,
     "levels": embeddings_levels,
     "many clusters": embeddings_many,
     "other libraries": embeddings_peers,
