@@ -116,7 +116,8 @@ def test_missing_values_are_told():
     X[:50, 1] = np.nan
     X[100:150, 0] = np.nan
     X[100:150, 1] = 9.0
-    model = daskclust.KMeans(2, missing="partial", random_state=0).fit(X)
+    start = np.array([[0.0, 9.0], [2.5, 0.0]])
+    model = daskclust.KMeans(2, init=start, missing="partial").fit(X)
     found = rules(model, X)
     given = found.tree.predict(X.astype(np.float32))
     assert found.fidelity == np.mean(given == np.asarray(model.labels_))
