@@ -12,8 +12,10 @@ from pathlib import Path
 #: Frames between a user's line and ours: the package's, and scikit-learn's mixins and pipelines.
 #: It is found, not imported: workers have no use for it, and a third of their start would be it.
 _SKLEARN = find_spec("sklearn")
-_FILES = (__file__, (_SKLEARN and _SKLEARN.origin) or __file__)
-_INSIDE = tuple(str(Path(file).parent) + os.sep for file in _FILES)
+_FOLDERS = [Path(__file__).parents[1]]
+if _SKLEARN is not None and _SKLEARN.origin is not None:
+    _FOLDERS.append(Path(_SKLEARN.origin).parent)
+_INSIDE = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 
 def warn(message: str, category: type[Warning]) -> None:

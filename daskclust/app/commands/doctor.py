@@ -87,7 +87,7 @@ def look_around_worker(dask_worker: Any) -> dict[str, Any]:
 @cache
 def code_digest() -> str:
     """Digest of the package's modules: working copies of one version number may differ."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
