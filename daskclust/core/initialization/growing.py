@@ -191,7 +191,7 @@ def draw_tries(
     origin = (weight / weight.sum()) @ rows
     z = rows - origin
     extent = float(max(z.max(initial=0.0), -z.min(initial=0.0))) or 1.0
-    z = np.divide(z, extent, dtype=np.float32, casting="same_kind")
+    z = (z / extent).astype(np.float32)
     directions = _principal(z, weight, n_directions, seed) if narrow else None
     points = z
     if directions is not None:
