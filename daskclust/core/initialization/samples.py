@@ -136,13 +136,16 @@ class Sample:
 
 
 def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Find the first of equal rows, ordered by their bytes, and the weights of all equal ones.
+    """Find the first of equal rows, in the order of their values, and the weights of all equal ones.
 
-    The order depends on nothing but the values: an integer weight then equals repetition.
+    The order depends on nothing but the values: an integer weight then equals repetition.  Rounding
+    hardly changes it.
     """
-    # In double precision, whatever the dtype.  The two zeros are equal, but their bytes are not.
-    wide = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64))
-    whole = wide.view(f"V{wide.shape[1] * wide.itemsize}").ravel()
+    # In double precision, whatever the dtype.  The two zeros are equal, but their bits are not.
+    bits = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64)).view(np.int64)
+    # Big-endian bytes that are ordered as the numbers are.
+    keys = (bits ^ ((bits >> 63) | np.int64(-(2**63)))).astype(">i8")
+    whole = keys.view(f"V{keys.shape[1] * keys.itemsize}").ravel()
     used = np.flatnonzero(weight > 0)
     order = used[np.argsort(whole[used], kind="stable")]
     new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
