@@ -180,7 +180,7 @@ class AgglomerativeClustering(TreeEstimator):
         distance_threshold: float | None = None,
         n_prototypes: int = 2000,
         views: View = "auto",
-        connectivity: Any = None,
+        connectivity: Literal["adjacent"] | Any = None,
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:

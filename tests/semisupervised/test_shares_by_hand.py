@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_allclose
 
+from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.semisupervised.active_learning import first_pairs, squared_to_nearest
 from daskclust.semisupervised.classifiers import squared_distances
 from daskclust.semisupervised.predict import sharpened
@@ -22,7 +23,8 @@ def test_a_rare_class_counts_for_less() -> None:
 
 
 def test_a_label_left_out_is_told_by_the_others() -> None:
-    pair = GraphCounts(1 - np.eye(2), None, np.empty((0, 0)))
+    near = PairCounts(np.array([1]), np.array([1.0]))
+    pair = GraphCounts(near, None, np.empty((0, 0)), 2)
     found = _travel(pair, [(pair.classes, np.eye(2))], 0, 0.5)
     # Each node has two thirds of its own label; alone it would be the other's.
     assert_allclose(found.shares[0], [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])

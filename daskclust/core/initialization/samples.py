@@ -136,7 +136,7 @@ class Sample:
 
 
 def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Find the first of equal rows, in the order of their values, and the weights of all equal ones.
+    """Find the first of equal rows, in the order of their values, and the weight of all of them.
 
     The order depends on nothing but the values: an integer weight then equals repetition.  Rounding
     hardly changes it.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
-from zipfile import BadZipFile
 
 import dask
 from dask.utils import parse_timedelta
@@ -96,7 +95,6 @@ _LASTING = (
     SyntaxError,
     TypeError,
     ValueError,
-    BadZipFile,
     DaskclustError,
 )
 #: Those of them that say what a worker does not reach.

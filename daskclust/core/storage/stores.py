@@ -143,8 +143,18 @@ def _open(target: Any, mode: Any) -> zarr.Group | zarr.Array:
 
 
 def _read(call: Callable[[], T], name: str) -> T:
-    """Read metadata persistently."""
-    return persistently(call, lambda: f"The metadata of {name}", Retries.configured())
+    """Read metadata persistently; a damaged archive is not read again."""
+
+    def attempt() -> T | BadZipFile:
+        try:
+            return call()
+        except BadZipFile as error:
+            return error
+
+    found = persistently(attempt, lambda: f"The metadata of {name}", Retries.configured())
+    if isinstance(found, BadZipFile):
+        raise found
+    return found
 
 
 def at_url(url: str, *, read_only: bool = False) -> FsspecStore:

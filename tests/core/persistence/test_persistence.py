@@ -180,10 +180,11 @@ def test_feature_names_and_odd_parameters(tmp_path: Path) -> None:
         loaded.predict(X.rename(columns={"a": "z"}))
 
 
-def test_parameters_that_are_code_are_left_out(tmp_path: Path) -> None:
-    def first_rows(X: Any, n_clusters: int, random_state: Any) -> Any:
-        return X[:n_clusters]
+def first_rows(X: Any, n_clusters: int, random_state: Any) -> Any:
+    return X[:n_clusters]
 
+
+def test_parameters_that_are_code_are_left_out(tmp_path: Path) -> None:
     model = daskclust.KMeans(3, init=first_rows, random_state=np.random.default_rng(0))
     model.set_params(checkpoint=tmp_path / "fit.npz").fit(toy()[0])
     model.save(tmp_path / "m.zarr")
