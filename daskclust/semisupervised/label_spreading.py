@@ -90,7 +90,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     ----------
     n_prototypes : int, default=400
         Prototypes in each set: at most a tenth of the rows, or 50 (no more than a fourth of the
-        rows) of fewer than 500 rows.  Each view has six sets up to 400 prototypes, as many as have
+        rows) of 100 to 500 rows.  Each view has six sets up to 400 prototypes, as many as have
         2400 together beyond that, and at least one.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"

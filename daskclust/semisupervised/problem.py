@@ -43,14 +43,14 @@ _TOLERANCE = 1e-4
 
 
 def count_prototypes(wanted: int, n_rows: int) -> int:
-    """Return the number of prototypes: a tenth of the rows at most, or 50 of fewer than 500 rows.
+    """Return the number of prototypes: a tenth of the rows at most, or 50 of 100 to 500 rows.
 
     There is at most one prototype for four rows.
 
     >>> count_prototypes(400, 200), count_prototypes(400, 100), count_prototypes(400, 1000)
     (50, 25, 100)
     """
-    few = min(n_rows // _FEWEST_ROWS, _FEW_PROTOTYPES)
+    few = min(n_rows // _FEWEST_ROWS, _FEW_PROTOTYPES) if n_rows >= 100 else 0
     return min(wanted, max(n_rows // _LEAST_ROWS, few, 2), n_rows)
 
 

@@ -162,7 +162,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
         count = next((name for name in _COUNTS if name in params), None)
         if count is None:
             options.parser.error(f"{kind.__name__} has no number of clusters: omit --n-clusters")
-        given[count] = options.n_clusters
+        given[str(count)] = options.n_clusters
     if "random_state" in params:
         given["random_state"] = options.seed
     model = kind(**given)

@@ -149,7 +149,7 @@ def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
     used = np.flatnonzero(weight > 0)
     order = used[np.argsort(whole[used], kind="stable")]
     new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
-    firsts = order[new]
+    firsts: NDArray[np.intp] = order[new]
     return firsts, np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
 
 

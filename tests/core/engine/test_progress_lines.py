@@ -112,8 +112,8 @@ def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
         import dask.array as da, numpy as np
         from distributed import Client
         import daskclust
-        from daskclust import _progress
-        _progress._DELAY = 0.01
+        from daskclust.core import progress
+        progress._DELAY = 0.01
         with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
             X = da.from_array(np.random.default_rng(0).normal(size=(4000, 3)), chunks=(500, 3))
             daskclust.KMeans(5, init="random", n_init=1, tol=0.0, random_state=0).fit(X)
