@@ -150,7 +150,8 @@ def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
     order = used[np.argsort(whole[used], kind="stable")]
     new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
     firsts: NDArray[np.intp] = order[new]
-    return firsts, np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
+    merged = np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
+    return firsts, merged.astype(np.float64)
 
 
 def draw_sample(
