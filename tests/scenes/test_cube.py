@@ -608,14 +608,14 @@ def test_target_that_appears_meanwhile_is_kept(example, tmp_path):
 @pytest.mark.parametrize("local", [True, False])
 def test_store_that_changed_is_noticed(local, tmp_path):
     values = np.zeros((4, 4, 2), np.int16)
-    # One in memory does not tell when its chunks were written: other pixels are valid.
+    # Times of chunks are not compared: other pixels are valid.
     store = tmp_path / "c.zarr" if local else zarr.storage.MemoryStore()
     group = make_array(values, (2, 2, 2), store=store, _FillValue=-9)
     group["cube"][0, 0] = -9
     cube = open_cube(group)
     labels = np.zeros(cube.n_valid, int)
     group["cube"][0, 1] = -9
-    with pytest.raises(StoreError if local else ValueError, match=r"[oO]pen it again"):
+    with pytest.raises((StoreError, ValueError), match=r"[oO]pen it again"):
         cube.to_map(labels).compute()
 
 
