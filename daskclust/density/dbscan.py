@@ -119,6 +119,7 @@ class _BoxTask:
     origin: Floats
     eps: float
     min_samples: float
+    margin: float
 
 
 def _cluster(task: _BoxTask, box: int) -> Ints:
@@ -145,11 +146,15 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
 
 def _meet(task: _BoxTask, box: int) -> Ints:
     """Return the pairs of clusters (box, cluster, box, cluster) that share core rows of a box."""
-    found = [task.shared.read([other], box) for other in range(len(task.tree))]
-    own = found[box]
+    own = task.shared.read([box], box)
     own = own[np.argsort(own["row"])]
+    low, high = task.tree.faces(len(task.origin))
+    # Only boxes whose margins reach this one may see its rows.
+    reach = 2.0 * task.margin  # twice: rounding
+    beside = ((low <= high[box] + reach) & (high >= low[box] - reach)).all(axis=1)
     pairs = []
-    for other, seen in enumerate(found):
+    for other in np.flatnonzero(beside).tolist():
+        seen = task.shared.read([other], box)
         if other != box and len(seen) and len(own):
             at = np.minimum(np.searchsorted(own["row"], seen["row"]), len(own) - 1)
             same = own["row"][at] == seen["row"]  # but for the rounding of margins
@@ -288,6 +293,7 @@ class BoxesProblem(DataAlone):
             self.origin,
             self.eps,
             self.min_samples,
+            self._margin,
         )
         return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
 

@@ -87,7 +87,9 @@ def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
         links = _shortest_links(nodes, component, count)
         squares = ((nodes[links[:, 0]] - nodes[links[:, 1]]) ** 2).sum(axis=1)
         scale = np.sqrt(reach[links[:, 0]] * reach[links[:, 1]])
-        weights = np.append(weights, _LINK * np.maximum(scale / squares, _LEAST))
+        length = np.divide(scale, squares, out=np.full(len(links), np.inf), where=squares > 0)
+        # Nodes in one place are connected as neighbors are.
+        weights = np.append(weights, np.clip(_LINK * length, _LINK * _LEAST, 0.5))
         left, right = np.append(left, links[:, 0]), np.append(right, links[:, 1])
 
 

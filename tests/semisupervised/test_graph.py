@@ -522,3 +522,14 @@ def test_a_space_of_several_sets_is_worked_out_once() -> None:
         expected = np.zeros((5, 5))
         np.add.at(expected, (nearest[:, 0], nearest[:, 1]), 1)
         assert_array_equal(found.near[v].matrix(5), expected + expected.T)
+
+
+def test_many_nodes_in_one_place_are_connected() -> None:
+    nodes = np.repeat([[0.0], [1.0], [9.0]], 40, axis=0)
+    graph = neighbor_graph(nodes, 3)
+    assert np.isfinite(graph.data).all()
+    assert connected_components(graph, directed=False)[0] == 1
+    # Links between places weigh less than those inside one.
+    rows, columns = graph.nonzero()
+    inside = nodes[rows, 0] == nodes[columns, 0]
+    assert graph.data[~inside].max() < graph.data[inside].min()

@@ -45,8 +45,10 @@ def _fit_all(x: Any, k: int) -> None:
         fit(d.KMeans(k, init=init, **common), x)
     fit(d.HierarchicalKMeans((2, 2), random_state=0), x)
     fit(d.SpectralClustering(2, n_prototypes=50, random_state=0), x)
-    fit(d.AgglomerativeClustering(2, random_state=0), x)
-    fit(d.HDBSCAN(random_state=0), x)
+    for linkage in ("ward", "genie"):
+        fit(d.AgglomerativeClustering(2, linkage=linkage, random_state=0), x)
+    for n_clusters in (None, 2):
+        fit(d.HDBSCAN(n_clusters=n_clusters, random_state=0), x)
     for p in (3, 4):  # on a grid, and in a tree
         d.DBSCAN().fit(x[:, :p]).score_samples(x[:, :p])
     d.deduplicate(x, threshold=0.9, random_state=0)
@@ -55,13 +57,14 @@ def _fit_all(x: Any, k: int) -> None:
 
 
 def _kernels() -> dict[str, Any]:
-    """Compiled functions of the package, by name."""
+    """Return the compiled functions of the package, by name."""
     return {
         f"{name}.{key}": value
         for name, module in list(sys.modules.items())
-        if name.startswith("daskclust.core.kernels")
-        for key, value in vars(module).items()
-        if hasattr(value, "py_func") and hasattr(value, "stats")
+        if name.startswith("daskclust.")
+        for key, value in list(vars(module).items())
+        # Where it is defined, not where it is imported.
+        if getattr(getattr(value, "py_func", None), "__module__", None) == name
     }
 
 

@@ -148,13 +148,10 @@ def make_estimator(options: argparse.Namespace) -> Any:
             other for other, found in registry().items() if name in found().get_params(deep=False)
         ]
         names = sorted(params.keys() - _FLAGS.keys())
+        of_others = f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
         options.parser.error(
             f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."
-            + (
-                f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
-                * bool(owners)
-            )
-            + did_you_mean(name, names)
+            f"{of_others if owners else ''}{did_you_mean(name, names)}"
         )
     if not isinstance(given.get("init", ""), str):
         options.parser.error(f"init must be the name of an initialization, got {given['init']!r}")
