@@ -76,7 +76,7 @@ _LATE = {
 }
 __all__ = sorted([*_LATE, "__version__", "datasets", "explain", "metrics", "selection"])
 
-#: Folders and modules of the package that are attributes without an import of their own.
+#: Folders and modules that are attributes of the package and are imported when they are used.
 _PACKAGES = (
     *("app", "cluster", "colors", "config", "core", "datasets", "density", "exceptions", "explain"),
     *("metrics", "mixture", "plotting", "reduction", "scenes", "selection", "semisupervised"),

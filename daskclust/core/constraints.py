@@ -622,11 +622,12 @@ class PairwiseConstraints:
         return hasher.hexdigest()
 
     def contradicting(self, labels: Ints, distances: Floats) -> np.recarray[Any, Any]:
-        """List the explicit pairs that contradict the clusters, the largest cost first.
+        """Return the explicit pairs that contradict the clusters, sorted by decreasing cost.
 
-        `labels` (m,) are clusters in the order of :attr:`rows`, and `distances` (m, k) those to the
-        centers.  Listed are pairs that the labels violate, and pairs that have a cost
-        (:func:`pair_contradictions`).  Equal costs keep the order given, must-links first.
+        `labels` (m,) are the clusters of :attr:`rows`, and `distances` (m, k) the distances of
+        these rows to the centers.  The result contains the pairs that the labels violate, and the
+        pairs with a positive cost (:func:`pair_contradictions`).  Pairs of equal cost keep their
+        order, must-links first.
         """
         ends = self.pair_left, self.pair_right
         costs = pair_contradictions(distances, *ends, self.pair_is_must_link)

@@ -1,4 +1,4 @@
-"""Progress of long work: listeners of iterations, a bar by tqdm, and lines in logs."""
+"""Progress of long computations: listeners of iterations, a bar by tqdm, and lines in logs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _in_notebook() -> bool:
 
 
 class Progress:
-    """Shows the piece of work under way: a bar on terminals and in notebooks, lines in logs.
+    """Display of the running task: a bar on terminals and in notebooks, lines in logs.
 
-    `stream`: default standard error.
+    `stream` is standard error by default.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -51,12 +51,12 @@ class Progress:
     def task(
         self, name: str, *, rows: int | None = None, after: float = 0.0, **options: Any
     ) -> Iterator[None]:
-        """Announce a piece of work, and at its end how long it took.
+        """Show a task while it runs, and its duration at the end.
 
-        With the number of rows that a pass reads, iterations show the rows per second.
-        Nothing is shown for `after` seconds.  Options: ``total``, the maximum number of
-        iterations; ``passes()``, which counts those so far; ``link()``, which returns the
-        address of the dashboard or None.
+        `rows` is the number of rows that a pass reads; with it, iterations show the rows per
+        second.  The display starts after `after` seconds.  Options: ``total``, the maximum number
+        of iterations; ``passes()``, which returns the number of passes so far; ``link()``, which
+        returns the address of the dashboard or None.
         """
         self._name, self._rows, self._options = name, rows, options
         self._record, self._speed = {}, ""
@@ -90,8 +90,8 @@ class Progress:
 
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Show a record of a fit's history."""
-        # Passes before the first iteration took time that its record does not hold, and some
-        # iterations make none: over a graph of a sample.
+        # The time of a record does not include passes before the first iteration.  Some
+        # iterations, such as those on a graph of a sample, do not make a pass.
         passes = record["passes"] - self._record.get("passes", record["passes"])
         self._record, self._speed = record, ""
         if self._rows is not None and record["seconds"] > 0 and passes > 0:
@@ -99,7 +99,7 @@ class Progress:
         self._show_if(_QUIET, f"{self._name}: {self._said()}")
 
     def begin_pass(self, name: str, number: int) -> None:
-        """Show the beginning of a pass; in logs rarely, if iterations are shown."""
+        """Show the start of a pass; in logs less often if iterations are shown."""
         said = self._said() if self._bar is not None else f"pass {number} ({name})"
         self._show_if(_SELDOM if self._record else _QUIET, f"{self._name}: {said}")
 
@@ -109,7 +109,7 @@ class Progress:
         if self._bar is not None:
             link = self._options.get("link")
             if link is not None and now - self._last >= _DELAY and (found := link()) is not None:
-                # The place of the passes is known when the data are open.
+                # The address is known only after the data are opened.
                 del self._options["link"]
                 self.say(f"Dashboard: {found}")
             self._bar.set_description_str(f"{redact(text)},", refresh=False)
@@ -130,10 +130,10 @@ class Progress:
         return ", ".join(filter(None, [*parts, f"pass {count}" if count else "", self._speed]))
 
     def say(self, text: str) -> None:
-        """Write a line that stays."""
-        # The log of a job has to show the time of its last line.
+        """Write a permanent line."""
+        # Lines of a log need a time stamp.
         stamp = "" if self._is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
-        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
+        # A closed terminal must not end a fit.
         with contextlib.suppress(OSError, ValueError):
             if self._is_live:
                 from tqdm.auto import tqdm
@@ -144,7 +144,7 @@ class Progress:
             self._stream.flush()
 
     def show(self, text: str) -> None:
-        """Write a line, which the next one replaces on terminals and in notebooks."""
+        """Write a line; on terminals and in notebooks the next line replaces it."""
         if self._bar is not None:
             self._bar.set_description_str(redact(text))
         else:
@@ -153,9 +153,9 @@ class Progress:
 
 Listener = Callable[[Mapping[str, Any]], None]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
-#: Fits that share their passes run side by side: the first one shows itself.
+#: Held by the fit that is shown: of fits that share passes, only one is shown.
 _one = threading.Lock()
-#: The innermost piece of work.
+#: Display of the innermost running task.
 _current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=None)
 
 
@@ -214,7 +214,7 @@ def announce(name: str, record: Mapping[str, Any]) -> None:
 
 
 def begin_pass(name: str, record: Any) -> None:
-    """Count a pass over the data, and tell whatever is shown that it begins."""
+    """Count a pass over the data, and show that it begins."""
     record.passes += 1
     progress = _current.get()
     if progress is not None:
@@ -223,7 +223,7 @@ def begin_pass(name: str, record: Any) -> None:
 
 @contextmanager
 def without_passes() -> Iterator[None]:
-    """Show no passes over rows that are only a part of the data."""
+    """Hide passes over rows that are only a part of the data."""
     token = _current.set(None)
     try:
         yield
@@ -233,15 +233,16 @@ def without_passes() -> Iterator[None]:
 
 @contextmanager
 def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
-    """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
+    """Show the progress of a fit that takes more than two seconds; see :meth:`Progress.task`.
 
-    `rows` gives the rows, which know the passes so far and the dashboard, or None before they are
-    open.  Nothing is shown where there are listeners, as inside of another fit that is shown;
-    where no line can move; and in continuous integration (the variable ``CI``).
+    `rows()` returns the rows, which count the passes and know the dashboard, or None before the
+    data are opened.  A fit is not shown if there are listeners, for example inside another fit that
+    is shown; if the output is not a terminal or a notebook; and in continuous integration (the
+    environment variable ``CI``).
     """
     is_shown = False
     if setting("progress") and not os.environ.get("CI") and not _listeners.get():
-        # There may be no stream, or a closed one.
+        # The stream may be missing or closed.
         with contextlib.suppress(AttributeError, ValueError):
             is_shown = _in_notebook() or sys.stderr.isatty()
     if not is_shown or not _one.acquire(blocking=False):

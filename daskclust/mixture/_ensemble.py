@@ -78,7 +78,7 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
 
 @dataclass(frozen=True)
 class _Trained:
-    """Parameters of some members, one after another."""
+    """Parameters of some members, concatenated."""
 
     weights: Annotated[Floats, "f d"]
     means: Annotated[Floats, "f d p"]
@@ -86,9 +86,10 @@ class _Trained:
 
 
 def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
-    """Train all members, a task each, where the passes over X run; return them as one stack.
+    """Train each member in a task, where the passes over X run; return them as one stack.
 
-    A checkpoint saves the members in a few batches; a later process trains the missing batches.
+    With a checkpoint, members are trained and saved in a few batches, and an interrupted fit trains
+    only the missing batches.
     """
     size = len(members)
     if saves_stages():

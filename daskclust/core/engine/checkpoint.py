@@ -1,9 +1,9 @@
 """The small state of a fit on disk: written atomically, checked before it is used.
 
-A file holds the identity of the fit (:class:`Fingerprint`) and the parts of a fit: those that have
-ended, and the newest.  The newest part is the state of a loop, or the complete stages of its
-initialization.  The identity is the version, the estimator, its parameters, a digest of the data,
-and labels, constraints, weights and views.
+A file contains the identity of the fit (:class:`Fingerprint`) and its parts: the finished parts,
+and the newest one.  The newest part is the state of a loop, or the complete stages of its
+initialization.  The identity consists of the version, the estimator, its parameters, a digest of
+the data, and labels, constraints, weights and views.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from daskclust.exceptions import CheckpointError, DaskclustWarning
 
 
 def identify(value: Any) -> Any:
-    """Return a JSON value that is equal for equal parameters only, in any process.
+    """Return a JSON value that identifies a parameter in any process.
 
     A function is identified by its name.  Raise a TypeError for other objects with code or hidden
     content, such as lambdas, closures and open files.
@@ -135,7 +135,7 @@ def unpack_state(
     return kind(**values)
 
 
-#: 3: complete stages of the initialization are stored, not its passes.
+#: Version of the file format.
 _FORMAT = 3
 _FILE = "daskclust-checkpoint.npz"
 _REMEDY = "Delete the file to start afresh, or give another checkpoint path."
@@ -147,8 +147,8 @@ _COUNTS = ("n_clusters", "n_components")
 class Fingerprint:
     """Identity of a fit: its estimator, the `params` that change the result, and the data's hash.
 
-    A random generator is compared by its state after the fit has drawn its seed, which determines
-    the one before.  The code of functions is not compared.
+    A random generator is compared by its state after the fit has drawn its seed; that state
+    determines the state before.  The code of functions is not compared.
     """
 
     estimator: str
@@ -277,7 +277,7 @@ class Checkpoint:
             return None
         part, own = parts[at], _under(arrays, f"{at}.")
         if "stages" in part:
-            # Without a seed, a later process draws others, which must not be mixed with these.
+            # With random_state=None, a later process draws other numbers: do not mix its stages.
             if self._meta["params"].get("random_state", 0) is not None:
                 self._stages = {
                     str(stage["name"]): (stage, _under(own, f"{i}."))
@@ -294,7 +294,7 @@ class Checkpoint:
 
     @contextmanager
     def saving_stages(self, rows: Any) -> Iterator[None]:
-        """Let :func:`saved_stage` load and save; `rows` count the passes."""
+        """Save the stages of :func:`saved_stage` in this file; `rows` counts the passes."""
         token = _STAGES.set(_Stages(self, rows))
         try:
             yield
@@ -333,7 +333,7 @@ class Checkpoint:
 
 @dataclass
 class _Stages:
-    """The initialization under way, whose stages a checkpoint saves."""
+    """The stages of a running initialization, which a checkpoint saves."""
 
     checkpoint: Checkpoint
     rows: Any
@@ -354,7 +354,7 @@ class _Stages:
 
 @dataclass
 class LoopStage:
-    """Saves the newest state of a loop inside an initialization, as a checkpoint does."""
+    """Checkpoint of a loop that is one stage of an initialization."""
 
     name: str
     stages: _Stages
@@ -371,15 +371,16 @@ _STAGES: ContextVar[_Stages | None] = ContextVar("daskclust-stages", default=Non
 
 
 def saves_stages() -> bool:
-    """Return True if a checkpoint saves the stages of the initialization under way."""
+    """Return True if a checkpoint saves the stages of the running initialization."""
     return _STAGES.get() is not None
 
 
 def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -> S:
-    """Return ``make()``, or the result of an interrupted fit with the same checkpoint.
+    """Return ``make()``, or its result from an interrupted fit with the same checkpoint.
 
-    Data, parameters and `name`, which is unique in an initialization, determine the result.
-    `kind`: its class, annotated as in :func:`pack_state`.  `sizes`: known lengths of named axes.
+    `name` is unique in an initialization; the result depends only on `name`, the data and the
+    parameters.  `kind` is the class of the result, annotated as in :func:`pack_state`.  `sizes`
+    are known lengths of named axes.
     """
     stages = _STAGES.get()
     if stages is None:
@@ -396,7 +397,7 @@ def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -
         return state
     before = set(stages.used)
     state = make()
-    # Stages inside a complete one are not needed any more.
+    # A complete stage makes the stages inside it unnecessary.
     for inner in stages.used - before:
         keeper._stages.pop(inner, None)
     arrays, missing = pack_state(state)
@@ -405,7 +406,7 @@ def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -
 
 
 def loop_stage(name: str) -> LoopStage | None:
-    """Return what saves a loop inside the initialization under way, if a checkpoint does."""
+    """Return the checkpoint of a loop inside the running initialization, or None without one."""
     stages = _STAGES.get()
     return None if stages is None else LoopStage(name, stages)
 

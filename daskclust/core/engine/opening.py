@@ -349,7 +349,7 @@ def _bind_cluster(
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:
-    """Wait until a cluster holds some chunks; chunks of the user that failed are retried."""
+    """Wait until a cluster has some chunks in memory; retry chunks whose tasks failed."""
     failed: list[Any] = []
 
     def wait() -> None:
@@ -359,7 +359,7 @@ def _arrived(client: Any, futures: list[Any]) -> None:
         if failed:
             failed[0].result()
 
-    # The limit of the time is one for each request, not for all of the data.
+    # The timeout is for single requests, not for reading all the data.
     retries = replace(Retries.configured(), timeout=None)
     retries.attempts()(wait)
 

@@ -1,6 +1,6 @@
 """Every use of Dask and ``distributed`` that their documentation does not promise.
 
-One function for each reach, and one test of it in ``tests/core/engine/test_dask_surface.py``.
+Each use is one function, with a test in ``tests/core/engine/test_dask_surface.py``.
 """
 
 from __future__ import annotations

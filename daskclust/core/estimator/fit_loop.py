@@ -1,8 +1,8 @@
-"""How every estimator is fitted: check, open, read, look, start, iterate, finish.
+"""The sequence of every fit: check, open, survey, initialize, iterate, finish.
 
-An estimator fills in the hooks of :class:`Fittable`; what is iterated is a :class:`Problem`, which
-knows no estimator.  All of it happens to a draft, whose attributes the estimator takes in the end:
-a fit that fails, whatever the reason, leaves it as it was.
+An estimator implements the hooks of :class:`Fittable`.  A :class:`Problem` is iterated, and does
+not know the estimator.  The fit works on a draft of the estimator.  The estimator takes the
+attributes of the draft at the end, so a fit that fails leaves the estimator unchanged.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Problem(Protocol):
 def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -> Fitted[Any]:
     """Iterate a problem until it is finished or ``max_iter`` is reached.
 
-    The checkpoint is read before anything is computed, and written after every stage of the
-    initialization (:func:`~daskclust.core.engine.checkpoint.saved_stage`) and every iteration.  An
-    error that ends a fit names it.
+    The checkpoint is read before the first computation.  It is written after every stage of the
+    initialization (:func:`~daskclust.core.engine.checkpoint.saved_stage`) and after every
+    iteration.  An error that ends a fit names the checkpoint.
     """
     rows = problem.rows
-    # A loop inside the initialization of another is one of its stages.
+    # Without a checkpoint of its own, a loop may be a stage of another fit's initialization.
     keeper = loop_stage(name) if checkpoint is None else checkpoint
     history: list[dict[str, Any]] = []
     finished = False

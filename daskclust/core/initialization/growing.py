@@ -147,9 +147,9 @@ def draw_tries(
 ) -> list[Floats]:
     """Find sets of centers for one restart on the first part of the sample.
 
-    Centers are drawn by greedy k-means++, iterated, and improved by swaps, in the space of
-    ``2 k + 8`` principal directions if that is much narrower.  Of many centers one set is drawn, in
-    the time of at most three passes over all rows.
+    Centers are drawn by greedy k-means++, iterated, and improved by swaps.  If rows have many more
+    features than ``2 k + 8``, this is done in the space of that many principal directions.  For
+    many centers, only one set is drawn, in the time of at most three passes over all rows.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def draw_tries(
     directions = _principal(z, weight, n_directions, seed) if narrow else None
     points = z
     if directions is not None:
-        # In double precision: equal rows stay equal when they are rounded.
+        # Computed in double precision, so that equal rows stay equal after rounding.
         points = (z @ directions.astype(np.float64)).astype(np.float32)
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
     drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))

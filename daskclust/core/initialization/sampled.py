@@ -78,7 +78,7 @@ class _Centers:
 
 
 def _stage_of_centers(find: Callable[..., Floats]) -> Callable[..., Floats]:
-    """Let a checkpoint save the centers that a function finds."""
+    """Wrap a function so that a checkpoint saves the centers that it returns."""
 
     @wraps(find)
     def found(
@@ -290,7 +290,7 @@ class Candidates:
 
         def draw() -> _Drawn:
             left = True
-            # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
+            # There are more than `n_rounds` rounds only if a restart has too few candidates.
             while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
                 left = self.draw(per_round)
             sizes = np.array([len(c) for c in self.points])

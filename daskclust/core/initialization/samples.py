@@ -136,14 +136,13 @@ class Sample:
 
 
 def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Find the first of equal rows, in the order of their values, and the weight of all of them.
+    """Return the first of each set of equal rows, sorted by values, and the weights of the sets.
 
-    The order depends on nothing but the values: an integer weight then equals repetition.  Rounding
-    hardly changes it.
+    The order depends only on the values, so an integer weight gives the same result as repetition.
     """
-    # In double precision, whatever the dtype.  The two zeros are equal, but their bits are not.
+    # float64 for any dtype.  Adding 0 turns -0 into 0, which has other bits.
     bits = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64)).view(np.int64)
-    # Big-endian bytes that are ordered as the numbers are.
+    # Big-endian bytes have the same order as the numbers.
     keys = (bits ^ ((bits >> 63) | np.int64(-(2**63)))).astype(">i8")
     whole = keys.view(f"V{keys.shape[1] * keys.itemsize}").ravel()
     used = np.flatnonzero(weight > 0)

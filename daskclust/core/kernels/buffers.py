@@ -1,4 +1,4 @@
-"""Arrays whose memory is used again for each tile of rows, and rows in another type."""
+"""Buffers that are reused for each tile of rows, and conversion of rows to another dtype."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scratch:
 
 #: From the exponent of half precision to that of single precision.
 _REBIASED = np.float32(2.0**112)
-#: Numbers that are converted while they are in the first-level cache.
+#: Number of values that are converted at a time, so that they stay in the first-level cache.
 _NEAR = 2048
 
 
@@ -52,14 +52,14 @@ def _from_half(halves, out, bits):
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a C-contiguous copy in another type.
+    """Return a C-contiguous copy with another dtype.
 
     >>> converted(np.array([0.1, np.inf], np.float16), np.dtype(np.float32)).tolist()
     [0.0999755859375, inf]
     """
     out = np.empty(x.shape, dtype)
     if x.dtype == np.float16 and dtype == np.float32 and x.flags.c_contiguous:
-        # NumPy's own conversion takes as long as a hundred centers.
+        # NumPy's conversion takes as long as the comparison with a hundred centers.
         flat = out.reshape(-1)
         _from_half(x.reshape(-1).view(np.uint16), flat, flat.view(np.uint32))
     else:

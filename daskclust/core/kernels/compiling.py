@@ -1,4 +1,4 @@
-"""How kernels are compiled."""
+"""Decorators that compile kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two halves of a cluster: two-means, begun along the first principal direction."""
+"""Split a cluster in two by two-means, initialized along the first principal direction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from daskclust.core.kernels.compiling import compiled
 
-#: Power iterations for the principal direction, and iterations of two-means.
+#: Number of power iterations for the principal direction, and maximum iterations of two-means.
 _POWER, _ITERATIONS = 4, 5
 
 _SUMS = {"reassoc", "nsz", "contract"}
@@ -16,11 +16,11 @@ _SUMS = {"reassoc", "nsz", "contract"}
 
 @compiled(fastmath=_SUMS)
 def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
-    """Split the rows `members` of x (m, p), weighted, in two; return by how much the cost falls.
+    """Split the weighted rows `members` of x (m, p) in two, and return the decrease of the cost.
 
-    `halves` (2, p), float64, receives the means of the halves.  The cost falls by
-    ``a b / (a + b) |u - v|^2`` for halves of weights a and b and means u and v.  It falls by 0 if
-    the rows are equal or have no weight; then `halves` means nothing.  Cost ``O(m p)``.
+    The means of the halves are written to `halves` (2, p), float64.  For halves of weights a and b
+    and means u and v, the cost decreases by ``a b / (a + b) |u - v|^2``.  If the rows are equal or
+    have no weight, the function returns 0, and `halves` is undefined.  The time is ``O(m p)``.
     """
     p = x.shape[1]
     middle, direction, sums = np.zeros(p), np.zeros(p), np.zeros(p)
@@ -56,7 +56,7 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
         direction[:] = sums / length
     gain = 0.0
     for _ in range(_ITERATIONS):
-        # Rows of one half lie on one side of the plane amid the means.
+        # The plane midway between the means separates the halves.
         means = np.zeros((2, p))
         weights = np.zeros(2)
         for i in members:

@@ -232,9 +232,10 @@ def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
 
 @compiled()
 def _spanning_tree(points: Array, weights: Array, with_edges: bool, merges: Array) -> None:
-    """Prim's algorithm: single linkage, whose distances are never kept.
+    """Compute the minimum spanning tree by Prim's algorithm, without storing distances.
 
-    A point is merged with the one that was reached before, as SciPy does, or by its edge.
+    `with_edges`: a merge contains the two ends of an edge.  Otherwise it contains the new point and
+    the point that was added before, as in SciPy's single linkage.
     """
     n = len(weights)
     row = np.empty(n)
@@ -288,10 +289,10 @@ def _spread(sizes: Array) -> float:
 
 @inner()
 def _spread_after(spread: float, sizes: Array, a: float, b: float) -> float:
-    """Return the sum of the differences once clusters of sizes a and b, among these, are one."""
+    """Return the sum of the differences after clusters of sizes a and b, both in `sizes`, merge."""
     for size in sizes:
         spread += abs(size - a - b) - abs(size - a) - abs(size - b)
-    # The two themselves are among the sizes: take their terms out.
+    # Remove the terms of the two clusters themselves, which are in `sizes`.
     return spread - b - a + abs(a - b)
 
 
@@ -300,9 +301,9 @@ def _genie(edges: Array, weights: Array, threshold: float, merges: Array) -> Non
     """Merge along edges of the minimum spanning tree, sorted by length."""
     n = len(weights)
     parent = np.arange(n)
-    # Sizes of the clusters that are left, which cluster each is of, and where that of each is.
+    # Sizes of the remaining clusters, the cluster of each size, the index of each cluster's size.
     sizes, owner, place = weights.copy(), np.arange(n), np.arange(n)
-    following, before = np.arange(1, n + 1), np.arange(-1, n - 1)  # edges that are left
+    following, before = np.arange(1, n + 1), np.arange(-1, n - 1)  # remaining edges
     first = resume = 0
     spread, total, smallest, highest = _spread(sizes), weights.sum(), -1.0, 0.0
     for done in range(n - 1):
@@ -310,7 +311,7 @@ def _genie(edges: Array, weights: Array, threshold: float, merges: Array) -> Non
         e = first
         if spread > threshold * (left - 1) * total:
             least = sizes[:left].min()
-            # Of an unchanged least size, edges that were passed over have no cluster since.
+            # While the least size is unchanged, skipped edges still have no cluster of that size.
             e = resume if least == smallest else first
             smallest = least
             while (
@@ -360,11 +361,11 @@ def link(
 ) -> Floats:
     """Return the tree of weighted points, as SciPy's linkage matrix (m - 1, 4).
 
-    ``"average"`` is the mean over all pairs of rows, each at its point.  ``"genie"`` merges the
-    nearest two clusters; when the Gini index of the weights of the clusters is above
-    `gini_threshold`, the nearest two of which one has the least weight.  Its heights never fall:
-    each is the largest so far.  No cluster holds both points of a pair in `cannot_link`: merges
-    that are forbidden come last, at infinity.
+    ``"average"`` is the mean over all pairs of rows, each at its point.  ``"genie"`` merges the two
+    nearest clusters.  If the Gini index of the weights of the clusters is above `gini_threshold`,
+    one of the two must have the least weight.  The height of a ``"genie"`` merge is the largest
+    length so far, so heights do not decrease.  Merges that join both points of a pair in
+    `cannot_link` come last and have infinite height.
     """
     n = len(points)
     if n < 2:
@@ -426,9 +427,10 @@ def _greedy(
     threshold: float,
     merges: Array,
 ) -> int:
-    """Merge the nearest two adjacent clusters, again and again.
+    """Merge the two nearest adjacent clusters until no adjacent clusters are left.
 
-    Where sizes have a Gini index above the threshold (below 1: genie), one of the two is smallest.
+    If the Gini index of the sizes is above `threshold`, one of the two must have the least size.
+    A `threshold` of 1 turns this off; genie uses less.
     """
     size = leaves[1].copy()
     n = width = len(size)
@@ -547,7 +549,7 @@ def cut_tree(tree: Floats, weights: Floats, n_clusters: int) -> Ints:
 
 
 def number_by_weight(clusters: Ints, weights: Floats) -> Ints:
-    """Return the clusters of points by new numbers: the heaviest first, then the first point's."""
+    """Return the clusters numbered by decreasing weight; ties by the number of the first point."""
     _, first, codes = np.unique(clusters, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.lexsort([first, -np.bincount(codes, weights)])] = np.arange(len(first))

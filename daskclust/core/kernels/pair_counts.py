@@ -31,7 +31,7 @@ class PairCounts(NamedTuple):
         return full + full.T
 
     def sparse(self, k: int) -> csr_matrix:
-        """Return the :meth:`matrix` as a sparse one."""
+        """Return the :meth:`matrix` as a sparse matrix."""
         half = csr_matrix((self.counts, (self.keys // k, self.keys % k)), shape=(k, k))
         return (half + half.T).tocsr()
 

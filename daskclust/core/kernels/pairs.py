@@ -118,15 +118,16 @@ def violated_pairs(labels: Ints, left: Ints, right: Ints, is_must_link: Bools) -
     return violated
 
 
-#: Number of distances that are added at a time.
+#: Maximum number of distances that are added at a time.
 _ADDED = 2**20
 
 
 def pair_contradictions(distances: Floats, left: Ints, right: Ints, is_must_link: Bools) -> Floats:
-    """Return the cost of each pair: the least increase of the distances for which it holds.
+    """Return the cost of each pair: the least increase of the distances that satisfies the pair.
 
-    `distances` (m, k) are those of the rows to the centers.  Without the pair, both of its rows
-    are in their nearest clusters.  A cannot-link costs infinity if there is one cluster.
+    `distances` (m, k) are the distances of the rows to the centers.  The increase is relative to
+    the assignment of both rows to their nearest centers.  If there is one cluster, a cannot-link
+    has infinite cost.
     """
     nearest = distances.argmin(axis=1)
     least = distances[np.arange(len(distances)), nearest]

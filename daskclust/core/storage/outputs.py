@@ -201,8 +201,8 @@ class Group(Output):
             )
 
     def check_content(self) -> None:
-        """Check what lies there; an incomplete group may always be replaced."""
-        # A group of version 2 has two files: one of them alone is where a crash was.
+        """Check the existing content; an incomplete group may always be replaced."""
+        # A group of Zarr version 2 has two files: a single one was left by a crash.
         is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
         if not is_part and INCOMPLETE not in self._attributes():
             super().check_content()
@@ -262,13 +262,14 @@ def new_group(
     consolidated: bool = False,
     zarr_format: Literal[2, 3] = 3,
 ) -> Iterator[zarr.Group]:
-    """Create a Zarr group that is whole or absent.
+    """Create a Zarr group that is complete or absent.
 
     A local group is a :func:`new_place`. Other stores cannot rename. There an attribute marks the
     group as incomplete until the end, and :func:`~daskclust.core.storage.stores.open_store` refuses
-    such a group. An exception removes it. After a crash the next writer replaces it, without
-    `overwrite`. Two writers of one place at the same time are not supported: their chunks may mix.
-    A store that can hold only version 3 of Zarr gets version 3, and keeps metadata in its own way.
+    such a group. After an exception the group is removed. After a crash the next writer replaces
+    the group without `overwrite`. Two writers of one group at the same time are not supported:
+    their chunks may mix. A store that supports only Zarr version 3 gets version 3, without
+    consolidated metadata.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
@@ -309,10 +310,10 @@ def _marked_group(
 
 
 def _remove_all(store: Store, inner: str) -> None:
-    """Remove a group; what a crash leaves of it is marked as incomplete."""
+    """Remove a group; mark it as incomplete first, in case of a crash."""
     names = sync(_names(store, inner))
     if ".zmetadata" in names:
-        # This copy of the attributes would hide the mark.
+        # Consolidated metadata contain the old attributes, without the mark.
         sync(store.delete(f"{inner}/.zmetadata".lstrip("/")))
     if not {"zarr.json", ".zgroup"}.isdisjoint(names):
         group = zarr.open_group(store, path=inner, mode="r+", use_consolidated=False)

@@ -1,7 +1,7 @@
 """Every use of xarray and fsspec that their documentation does not promise.
 
-One function for each reach, and one test for each in ``tests/core/storage/test_surface.py``, as
-``core/engine/private_api.py`` has them for Dask.
+Each use is one function, with a test in ``tests/core/storage/test_surface.py``.  The uses of Dask
+are in ``core/engine/private_api.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Retries of reads of blocks and writes of chunks, and errors that name what failed."""
+"""Retries of reads of blocks and writes of chunks, and errors that name the block or chunk."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ _LASTING_NUMBERS = {
 }
 #: Answers of HTTP that ask for another try, among those that say the request is wrong.
 _TRY_AGAIN = (408, 425, 429)
-#: Longest pause between two attempts, in seconds.
+#: Maximum pause between two attempts, in seconds.
 _LONGEST = 30.0
-#: Retries of a request by GDAL itself, and seconds between them.
+#: Number of retries that GDAL makes of a request, and seconds between them.
 _GDAL_RETRIES, _GDAL_DELAY = 2, 1
 
 
@@ -131,10 +131,10 @@ def is_passing(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Retries:
-    """Number of retries of a read or write, and the seconds before the first of them.
+    """Number of retries of a read or write, and the seconds before the first retry.
 
-    The pause doubles from one retry to the next, up to 30 seconds. A store that has not answered
-    for twice the `timeout` is given up.
+    The pause doubles from one retry to the next, up to 30 seconds. A read or write is not retried
+    after twice the `timeout`.
     """
 
     count: int = 0
@@ -152,7 +152,10 @@ class Retries:
         return cls(count, backoff, timeout)
 
     def attempts(self, give_up: Callable[[RetryCallState], Any] | None = None) -> Retrying:
-        """Return a caller of functions; after the last attempt it calls `give_up`, or raises."""
+        """Return an object that calls a function with retries.
+
+        After the last attempt it calls `give_up`, or raises the error.
+        """
         stop: Any = stop_after_attempt(self.count + 1)
         return Retrying(
             retry=retry_if_exception(is_passing),
@@ -235,7 +238,7 @@ def persistently(
     failed: Callable[[str, Exception], Exception] = ReadError,
     done: str = "read",
 ) -> T:
-    """Call a function, and again after an error that may pass; raise ``failed(message, cause)``."""
+    """Call a function with retries after temporary errors; raise ``failed(message, cause)``."""
 
     def give_up(state: RetryCallState) -> T:
         error = cast("Exception", cast("Any", state.outcome).exception())
@@ -259,7 +262,7 @@ def unwritten(message: str, cause: Exception) -> StoreError:
 
 
 def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
-    """Let GDAL, if it is imported, retry requests, and give up servers that send nothing."""
+    """Let GDAL, if it is imported, retry requests, and fail if a server does not send data."""
     rasterio = sys.modules.get("rasterio")
     if rasterio is None or timeout is None:
         return nullcontext()

@@ -1,10 +1,11 @@
 """Zarr arrays and files in tasks: every process must see what the client opened.
 
-Zarr returns fill values for chunks without a file, and creates folders when it writes.  So each
-process compares every Zarr array once with what the client saw, before it reads: the metadata, and
-for a local folder which chunks have a file, and bytes of some of them.  Local files are compared by
-size and sampled bytes.  A process also compares the metadata again before each write, and if a
-read returns only fill values.
+Zarr returns fill values for chunks without a file, and creates folders when it writes.  So a wrong
+path would not be noticed.  Each process therefore compares every Zarr array once, before the first
+read, with what the client opened.  It compares the metadata.  In a local folder it also compares
+which chunks have a file, and sampled bytes of some of these files.  Other local files are compared
+by size and sampled bytes.  The metadata are compared again before each write, and if a read returns
+only fill values.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from daskclust.core.storage.redact import redact
 from daskclust.core.storage.retry import Retries, persistently, unseen, unwritten
 from daskclust.exceptions import MemoryPlanError, StoreError
 
-#: Chunks of an array up to which the client takes down which of them there are.
+#: Maximum number of chunks of an array whose files the client lists.
 _MOST_LISTED = 2**20
-#: Bytes of the header of a chunk in Blosc, which ends with the length of the chunk.
+#: Bytes of the header of a Blosc chunk.  The header ends with the length of the chunk.
 _BLOSC_HEADER = 16
 
 
@@ -61,14 +62,14 @@ def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | N
 
 
 def _check_not_cut(array: zarr.Array, name: str) -> None:
-    """Raise where a chunk in Blosc is shorter than it says.
+    """Raise an error if a Blosc chunk is shorter than the length in its header.
 
-    Its decoder trusts that length, reads behind the end, and answers what lies there.
+    The decoder does not check the length. It would read memory behind the end of the chunk.
     """
     try:
         with open(name, "rb", buffering=0) as file:
             head, size = file.read(_BLOSC_HEADER), os.fstat(file.fileno()).st_size
-    except OSError:  # Zarr knows what that means, or says it.
+    except OSError:  # Zarr returns fill values, or raises an error.
         return
     wanted = int.from_bytes(head[12:16], "little") if len(head) == _BLOSC_HEADER else _BLOSC_HEADER
     if size < wanted:
@@ -124,7 +125,7 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
 
 
 def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
-    """Return local files of some chunks (or shards) of these numbers, with the first and last."""
+    """Return local files of some of these chunks or shards, including the first and the last."""
     grid = _grid(array)
     if grid is None:
         return []
@@ -187,8 +188,8 @@ def _unpacked(listed: bytes) -> NDArray[np.uint8]:
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
-    Sizes and sampled bytes are compared, but not times: copies have their own.  A process reads
-    the bytes again only if the size or time of a file has changed.
+    Sizes and sampled bytes are compared, but not times, because copies have other times.  A process
+    reads the bytes again only if the size or time of a file has changed.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -217,7 +218,7 @@ class SeenFiles:
                 )
 
     def having_read(self, block: Any) -> Any:
-        """Return a block that was read of the files, after :meth:`check`."""
+        """Return a block that was read from the files, after :meth:`check`."""
         self.check()
         return block
 
@@ -239,11 +240,11 @@ def _content(path: str, size: int, changed: int) -> str:
 
 
 class StoredArray:
-    """A Zarr array in tasks, its own or those of others: another store is an error.
+    """Zarr array in tasks, which raises an error if a process sees another array.
 
-    Each process reads the metadata once, and again for each block that is written or holds only
-    fill values.  A process to which an array in a local folder travels also lists its files and
-    reads bytes of 16 of them, once.
+    Each process reads the metadata once, and again for each block that is written or has only
+    fill values.  If the array is in a local folder, a process that receives it also lists the files
+    once, and reads bytes of 16 of them.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
@@ -261,7 +262,7 @@ class StoredArray:
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
         self._pickled: bytes
-        #: In a process that it travelled to: which chunks the client saw, packed.
+        #: In a process that received the array: which chunks the client saw, packed.
         self._listed: bytes | None = None
         self._some: SeenFiles | None = None
         store = array.store
@@ -271,7 +272,7 @@ class StoredArray:
     def __getstate__(self) -> dict[str, Any]:
         own = {"array", "_list", "_sample"}
         state = {name: value for name, value in self.__dict__.items() if name not in own}
-        # Where the archive or a package is missing, a worker that was sent the array would end.
+        # Unpickled when it is used: else a worker without the archive or a package would end.
         state.setdefault("_pickled", cloudpickle.dumps(self.array))
         return {**state, "_listed": self._list, "_some": self._sample}
 
@@ -305,7 +306,7 @@ class StoredArray:
         return SeenFiles(_some_files(self.array, np.flatnonzero(_unpacked(self._list))))
 
     def compare(self) -> None:
-        """Raise if this process sees another array, or lacks chunks that the client has."""
+        """Raise an error if this process sees another array, or lacks chunks of the client."""
         self._archive.check()
         self._check_metadata()
         mine = None if self._listed is None else stored_chunks(self.array)
@@ -352,7 +353,7 @@ class StoredArray:
             raise unseen(repr(self.name), verb=verb)
 
     def check(self) -> None:
-        """Compare once in each process; an archive each time."""
+        """Compare the array once in each process, and a zip archive each time."""
         self._archive.check()
         if self._mark not in _seen:
             self.compare()
@@ -398,14 +399,14 @@ class StoredArray:
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
         is_fill = np.isnan if fill != fill else partial(eq, fill)
-        # The first value alone spares most reads a look at all.
+        # The first value decides for most reads, without a comparison of all values.
         if values.size and is_fill(values.flat[0]) and is_fill(values).all():
-            # The answer of a store that is gone since.
+            # Zarr returns fill values also if the store was removed.
             self._check_metadata()
         return values
 
     def _files_of(self, selection: Any) -> Iterator[str]:
-        """Yield the local files of the chunks of a selection; of all, if it is unusual."""
+        """Yield the local files of the chunks of a selection; all files if it is not by slices."""
         grid = _grid(self.array)
         if grid is None:
             return

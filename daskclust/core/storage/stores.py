@@ -1,4 +1,4 @@
-"""Zarr stores: opening them, and what attributes say about values."""
+"""Open Zarr stores, and read the attributes that describe values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _AT_HAND = (LocalStore, MemoryStore, ZipStore)
 
 
 def forget_listings(store: Store) -> None:
-    """Let a file system list again: other processes may have written since."""
+    """Forget cached listings of a file system, since other processes may have written."""
     if isinstance(store, FsspecStore):
         store.fs.invalidate_cache()
 
@@ -143,7 +143,7 @@ def _open(target: Any, mode: Any) -> zarr.Group | zarr.Array:
 
 
 def _read(call: Callable[[], T], name: str) -> T:
-    """Read metadata persistently; a damaged archive is not read again."""
+    """Read metadata with retries; a damaged archive is not read again."""
 
     def attempt() -> T | BadZipFile:
         try:
@@ -158,19 +158,19 @@ def _read(call: Callable[[], T], name: str) -> T:
 
 
 def at_url(url: str, *, read_only: bool = False) -> FsspecStore:
-    """Return the store at a URL; a web server that does not answer in time is an error."""
+    """Return the store at a URL; requests to a web server have a time limit."""
     return FsspecStore.from_url(url, storage_options=url_options(url), read_only=read_only)
 
 
 def url_options(place: str) -> dict[str, Any]:
-    """Return the options by which fsspec gives up HTTP servers that do not answer."""
+    """Return fsspec's options for a time limit of HTTP requests."""
     protocols = {"http", "https"}.intersection(re.split("::|://", place))
     if not protocols:
         return {}
     try:
         from aiohttp import ClientTimeout
     except ImportError:
-        # Told where the URL is opened.
+        # Opening the URL raises the error about the missing package.
         return {}
     limit = ClientTimeout(total=Retries.configured().timeout)
     return {protocol: {"client_kwargs": {"timeout": limit}} for protocol in protocols}
