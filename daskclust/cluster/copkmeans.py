@@ -52,7 +52,7 @@ class COPKMeans(ConstrainedClusterer):
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row; no constraint is violated.  Lazy for Dask input.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, the largest cost first, as in
+        Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
         :class:`PCKMeans`.  No pair is violated, but a wrong pair has a large cost.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.

@@ -94,10 +94,10 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.  The last two compare all
         rows up to ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.
 
-        A named initialization may choose rows that attract few others.  If clusters of few rows,
-        which are no outliers, are left at the end, the fit continues at the centers of
-        ``"k-means||"`` if their inertia is smaller, with a ``ConvergenceWarning``.  Centers of an
-        array, a model or a callable are not replaced; the fit only warns if one cluster holds
+        A named initialization may choose rows that attract few other rows.  If the fit converges to
+        clusters of few rows that are not outliers, it continues from the centers of
+        ``"k-means||"`` if their inertia is smaller, and emits a ``ConvergenceWarning``.  Centers of
+        an array, a model or a callable are not replaced; the fit only warns if one cluster contains
         nearly all rows.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
@@ -209,7 +209,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     cluster is empty, and 1 at the end unless the centers stood still.  The initialization takes
     ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample is all rows, 2 without rounds),
     ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.  ``"nested"``
-    with these takes 2 more.  Centers that are replaced take one pass, and those of ``"k-means||"``.
+    with these takes 2 more.  If collapsed centers are compared with those of ``"k-means||"``, this
+    takes the passes of ``"k-means||"`` and one more.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
     that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
@@ -407,7 +408,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         n_picks = n_survey_picks(init, self.n_clusters, data.X.shape[0])
         return FirstPass(
             draw_seeds(self.random_state, n_restarts),
-            # A row from which k-means|| begins, should the fit collapse.
+            # At least one row, with which k-means|| begins if the fit collapses.
             max(1, n_picks) if isinstance(init, str) else n_picks,
             transform=_ANGULAR.get(self.metric),
         )
@@ -439,7 +440,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
             problem = replace(problem, momentum=MOMENTUM)
         if isinstance(self.init, str) and self.init != "k-means||":
-            # A fixed seed: some initializations promise the same centers every time.
+            # A fixed seed, because some initializations are deterministic.
             again = partial(self._sampled, data, "k-means||", (0,), metric, shift, tolerance)
             problem = replace(problem, again=again)
         return problem

@@ -35,9 +35,10 @@ from daskclust.core.warn import warn
 #: by less than a share of the spread of a feature: otherwise scores cost no more.
 _KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
 KEPT_PRODUCTS, _CALM = 4096, 0.1
-#: Maximum share of rows outside the largest cluster of a collapsed fit, which is also the maximum
-#: size of a useless cluster as a share of the largest one; and maximum share of the variance that
-#: such rows explain, as a multiple of their share of the rows.
+#: Limits of a collapsed fit.  The first is the maximum fraction of rows outside the largest
+#: cluster, and the maximum size of a useless cluster relative to the largest one.  The second is
+#: the maximum fraction of the variance that such clusters explain, relative to their fraction of
+#: the rows.
 _COLLAPSED, _OWN_SHARE = 0.01, 3.0
 #: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
 _AGAIN, _PASSES = 2**27, 4
@@ -87,10 +88,10 @@ class ClassClusters(Protocol):
 
 
 def explain_little(centers: Floats, counts: Floats, inertia: float, few: Bools) -> bool:
-    """Return True if some clusters (k,), of few rows, explain little but these rows.
+    """Return True if the clusters `few` (k,) explain little variance for their number of rows.
 
-    A row by itself explains its squared distance from the mean, about its share of the variance.
-    Far outliers explain much more than their share of the rows.
+    A cluster of one row explains the squared distance of this row from the mean.  For a typical row
+    this is about its share of the variance; for a far outlier it is much more.
     """
     weight = np.where(few, counts, 0.0)
     if not weight.any():
@@ -112,7 +113,7 @@ class _LastPass:
     spread: float = 0.0
     #: Passes that may follow before a lost worker would have too many to make again.
     n_left: int = 0
-    #: Whether a collapsed restart was compared with another initialization.
+    #: True if a collapsed restart was compared with another initialization.
     compared: bool = False
 
 
@@ -125,8 +126,8 @@ class LloydProblem(DataAlone):
     to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
     labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
     distance. `momentum`: see
-    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: finds other
-    centers, (1, k, p), which replace those of a collapsed fit if their inertia is smaller.
+    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: function that finds other
+    centers, (1, k, p), which replace the centers of a collapsed fit if their inertia is smaller.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -232,9 +233,10 @@ class LloydProblem(DataAlone):
         )
 
     def _repaired(self, state: LloydState) -> LloydState:
-        """Replace the centers of the best restart if they collapsed and others are better.
+        """Replace the centers of the best restart if they collapsed and other centers are better.
 
-        One pass and those of the other initialization, once a fit, if the fit collapsed.
+        This happens at most once per fit, and only if the fit collapsed.  It takes one pass and
+        the passes of the other initialization.
         """
         best = best_restart(state.inertia)
         centers, counts = state.centers[best], state.counts[best]
@@ -250,8 +252,8 @@ class LloydProblem(DataAlone):
         if not inertia < state.inertia[best]:
             return state
         warn(
-            f"{few.sum()} of {len(few)} clusters held {counts[few].sum() / counts.sum():.2%} of "
-            "the rows, and these are no outliers. The fit continued at the centers of "
+            f"{few.sum()} of {len(few)} clusters contained {counts[few].sum() / counts.sum():.2%} "
+            "of the rows, and these rows are not outliers. The fit continued from the centers of "
             'init="k-means||".',
             ConvergenceWarning,
         )
@@ -332,8 +334,8 @@ class LloydClusterer(BaseClusterer):
         if few and explain_little(self._centers, counts, self.inertia_, others):
             warn(
                 f"One cluster holds {counts.max() / total:.2%} of the rows, and "
-                "the others are no outliers. The initial centers were not comparable, such as "
-                'single rows next to means of many rows. Use init="k-means||", which finds '
+                "the other rows are not outliers. The initial centers were not comparable, for "
+                'example single rows and means of many rows. Use init="k-means||", which finds '
                 "comparable centers.",
                 ConvergenceWarning,
             )

@@ -80,8 +80,8 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Weights a of the metric, by which ``predict`` assigns.  A feature that does not vary within
         the clusters, and adds to no violation, keeps the weight it had.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, the largest cost first, as in
-        :class:`PCKMeans`.  Distances are those of the metric.
+        Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
+        :class:`PCKMeans`.  Costs use the learned metric.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text

@@ -75,11 +75,11 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Cluster of each row.  Constrained rows have the labels of the last ordered
         pass.  Lazy for Dask input.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, the largest cost first: a list to check.
+        Explicit pairs that contradict the clusters, sorted by decreasing cost.
         ``i`` and ``j`` are row numbers; ``X.index[pairs.i]`` gives labels of a DataFrame.
-        ``cost`` is the least increase of the squared distances to the centers, times the weights of
-        the rows, for which the pair holds.  Without the pair, both rows are in their nearest
-        clusters.  ``violated`` tells whether ``labels_`` violate the pair.
+        ``cost`` is the least increase of the squared distances to the centers, weighted by
+        ``sample_weight``, that satisfies the pair.  The increase is relative to the assignment of
+        both rows to their nearest centers.  ``violated`` is True if ``labels_`` violate the pair.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text

@@ -145,8 +145,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         those of the round before the last, hence within ``tol`` of ``feature_weights_`` on
         convergence; ones after a single round.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, the largest cost first, as in
-        :class:`PCKMeans`.  Distances have the weights ``assignment_weights_``.
+        Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
+        :class:`PCKMeans`.  Features are weighted by ``assignment_weights_``.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text

@@ -35,7 +35,7 @@ from daskclust.density.leaves import (
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 View = Literal["auto", "raw", "standard", "angle"]
-#: Gini index of cluster weights above which Genie merges the smallest clusters (by its authors).
+#: Default Gini index of cluster weights above which Genie merges the smallest clusters.
 _GINI = 0.3
 
 
@@ -54,11 +54,11 @@ class AgglomerativeClustering(TreeEstimator):
         Height of a merge.  ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of weights u, v and
         means a, b, which is that of the rows, given the leaves [1]_.  ``"average"``: mean
         distance of all pairs of rows, each at its prototype.  ``"complete"``, ``"single"``:
-        largest and least distance of prototypes.  ``"genie"``: least distance, but when sizes of
-        clusters are too unequal, one of the two clusters must have the least weight [3]_.
+        largest and least distance of prototypes.  ``"genie"``: least distance, but if the weights
+        of clusters are too unequal, one of the two clusters must have the least weight [3]_.
     gini_threshold : float, default=0.3
-        Gini index of the weights of clusters above which ``"genie"`` merges the smallest
-        clusters, between 0 and 1.  With 1 it is single linkage.  Other linkages refuse it.
+        Gini index of the weights of clusters above which ``"genie"`` merges the smallest clusters,
+        between 0 and 1.  With 1, ``"genie"`` is single linkage.  Not supported with other linkages.
     distance_threshold : float, default=None
         Clusters are not merged at this height or above.  Give ``n_clusters=None`` with it.
     n_prototypes : int, default=2000
@@ -68,11 +68,13 @@ class AgglomerativeClustering(TreeEstimator):
         heights are SciPy's.  ``"standard"``: features by their standard deviation.
         ``"angle"``: rows of length 1.
     connectivity : {"adjacent"}, sparse matrix or array-like of shape (n, n), or None, default=None
-        Pairs of rows whose clusters may merge.  ``"adjacent"``: of a cube, only clusters merge
-        that lie side by side somewhere in the image.  A matrix, as of
-        :func:`sklearn.neighbors.kneighbors_graph`, names them by its nonzero elements; it
-        requires that rows are the leaves.  The matrix is made symmetric.  As in scikit-learn,
-        distances of clusters other than Ward's are over connected pairs of rows alone.
+        Pairs of rows whose clusters may merge.
+
+        - ``"adjacent"``: clusters of a cube merge only if some of their pixels are adjacent.
+        - matrix, for example from :func:`sklearn.neighbors.kneighbors_graph`: nonzero elements are
+          the pairs.  The rows must be the leaves.  The matrix is made symmetric.  As in
+          scikit-learn, distances of clusters (except for Ward's) use only connected pairs of rows.
+        - None: all pairs.
     random_state : int, RandomState, Generator or None, default=None
         Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
         Rows of a cube are numbered block by block, so that blocks of another width are other
@@ -84,8 +86,8 @@ class AgglomerativeClustering(TreeEstimator):
     ----------
     linkage_ : ndarray of shape (m - 1, 4), float64
         The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
-        Merges that ``cannot_link`` or the image forbids come last, at infinity.  With
-        ``connectivity`` and ``"genie"`` a height is the largest so far.
+        Merges that ``cannot_link`` or the image forbids come last and have infinite height.  With
+        ``connectivity`` or ``"genie"``, a height is the largest of all merges so far.
     children_ : ndarray of shape (m - 1, 2), int64
         The two clusters of each merge.  Numbers below m are leaves; m + i is the result of
         merge i.
@@ -122,7 +124,7 @@ class AgglomerativeClustering(TreeEstimator):
     -----
     ConstraintWarning
         If there are fewer leaves than clusters, or if a matrix ``connectivity`` has several
-        connected components.  The nearest rows of each two components are then connected.
+        connected components.  Then the nearest rows of each pair of components are connected.
     ConvergenceWarning
         If clusters have to part rows in one place.
 
@@ -202,14 +204,14 @@ class AgglomerativeClustering(TreeEstimator):
         if self.linkage != "genie" and self.gini_threshold != _GINI:
             raise ValueError(
                 f"gini_threshold={self.gini_threshold!r} requires linkage='genie', got "
-                f"linkage={self.linkage!r}. Leave gini_threshold out, or change linkage."
+                f"linkage={self.linkage!r}. Omit gini_threshold, or change linkage."
             )
         if isinstance(self.connectivity, str):
             check_choice(self.connectivity, "connectivity", ("adjacent",))
         elif callable(self.connectivity):
             raise ValueError(
                 f"connectivity={self.connectivity!r} must be a matrix, 'adjacent' or None. Call "
-                "the function, and give the matrix that it returns."
+                "the function, and pass the matrix that it returns."
             )
         _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
         if self.n_clusters is not None:
@@ -256,7 +258,7 @@ class AgglomerativeClustering(TreeEstimator):
                 raise ValueError(
                     f"connectivity is a matrix of {n} rows; expected at most n_prototypes="
                     f"{self.n_prototypes} rows, so that rows are the leaves of the tree. Raise "
-                    f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or give fewer rows."
+                    f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or use fewer rows."
                 )
         return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
 
@@ -487,7 +489,7 @@ def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
 
 
 def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
-    """Return the keys ``a n + b`` of connected rows, all of them in one component."""
+    """Return the keys ``a n + b`` of connected rows; connect all components first."""
     n = len(rows)
     graph = coo_array(coo_array(connectivity).tocsr()[rows][:, rows])
     a, b = graph.nonzero()
@@ -502,7 +504,7 @@ def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
         starts = np.searchsorted(parts[order], np.arange(count))
         more = [a * n + b]
         for part in range(count - 1):
-            # The nearest rows of this component and each one after it; all of them if they tie.
+            # Connect the nearest rows of this component and each later one, including ties.
             own, others = order[starts[part] : starts[part + 1]], order[starts[part + 1] :]
             apart = cdist(points[own], points[others])
             least = np.minimum.reduceat(apart.min(axis=0), starts[part + 1 :] - starts[part + 1])

@@ -1,8 +1,9 @@
-"""DBSCAN of rows in boxes that cut space, each exactly.
+"""Exact DBSCAN of the rows in each box of a partition of space.
 
-Rows of up to three features lie on a grid of cells.  Cells are so small that any two rows of one
-are neighbors: the core rows of a cell belong to one cluster, and a cell with enough rows holds core
-rows only.  Neighbors lie at most two cells away.  Rows of more features lie in the nodes of a tree.
+Rows of up to three features are sorted into a grid of cells.  Cells are so small that any two rows
+of a cell are neighbors.  So the core rows of a cell belong to one cluster, and all rows of a cell
+with enough rows are core rows.  Neighbors are at most two cells apart.  Rows of more features are
+sorted into the nodes of a tree.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> in
     return n
 
 
-#: Quantiles of a feature at which a box may be cut.
+#: Quantiles of a feature at which a box may be split.
 _PLACES = np.linspace(0.25, 0.75, 21)
 
 
 def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
-    """Cut space until no box, with its margin, holds more than so many rows of a sample.
+    """Split space until each box, with its margin, has at most `rows_a_box` rows of a sample.
 
-    A box stays whole if each cut would put too many of its rows on both sides.
+    A box is not split if each split would put too many of its rows on both sides.
     """
     axis: list[int] = []
     at: list[float] = []
@@ -126,9 +127,9 @@ def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
 
 
 def _cut(x: Floats, margin: float) -> tuple[int, float]:
-    """Return feature and place of the cut of least cost; -1 if none costs less than no cut.
+    """Return feature and value of the split of least cost; feature -1 if no split is better.
 
-    The cost is the number of rows of the fuller side, and of the rows that are on both.
+    The cost is the number of rows on the fuller side plus the number of rows on both sides.
     """
     best, feature, place = float(len(x)), -1, 0.0
     for f in np.argsort(-np.ptp(x, axis=0), kind="stable"):
@@ -155,7 +156,8 @@ class BoxClusters:
 
     ``rows`` (m,) are places of rows inside the box: a border row once for each cluster it borders
     on, noise not at all.  ``founders`` (k,) are the least numbers of the core rows of each cluster;
-    ``shared`` (s,) are places of core rows that another box sees, too, which belong to ``owners``.
+    ``shared`` (s,) are places of core rows that other boxes contain, too; ``owners`` are their
+    clusters.
     """
 
     rows: Ints
@@ -241,7 +243,7 @@ def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Ar
 
 @compiled()
 def _join_cells(grid: _Grid, core: Array) -> Array:
-    """Return the cluster of each core row as the number of one of its cells; -1 for other rows."""
+    """Return the cluster of each core row, numbered by one of its cells; -1 for other rows."""
     x, first, beside, limit = grid
     n, p = len(first) - 1, x.shape[1]
     parent = np.arange(n)
@@ -332,10 +334,11 @@ def _name_rows(grid: _Grid, own: Array, owner: Array, rows: Array, clusters: Arr
     return n
 
 
-#: What searches rows on a grid, and in nodes of a tree: weights, clusters of core rows, and names.
+#: Functions for rows on a grid, and in nodes of a tree: weights of neighbors, clusters of core
+#: rows, clusters of all rows.
 _ON_GRID = _weight_around, _join_cells, _name_rows
 _IN_NODES = weight_in_nodes, join_in_nodes, name_in_nodes
-#: Features of a grid, at most: a cell has 124 neighbors among three.
+#: Maximum number of features for a grid: with three features a cell has 124 neighbors.
 MOST_ON_GRID = 3
 
 
@@ -348,7 +351,7 @@ def _shifts(p: int) -> Ints:
 
 
 def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints]:
-    """Sort rows into cells; return these, and the order of the rows."""
+    """Sort rows into cells; return the cells and the order of the rows."""
     n, p = x.shape
     x = np.ascontiguousarray(x, np.float64)
     side = eps / np.sqrt(p) * (1.0 - _SLACK)
@@ -404,7 +407,7 @@ def cluster_box(
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
     known &= mass > 0.0  # A row of weight 0 is none: it joins nothing.
     weigh, join, name = _ON_GRID if on_grid else _IN_NODES
-    # Sums of weights are rounded by their order.
+    # The rounding of sums of weights depends on their order.
     least = min_samples if weight is None else min_samples * (1.0 - 1e-12)
     core = weigh(grid, mass, known, least) >= least
     owner = join(grid, core)

@@ -5,8 +5,8 @@ mean and extent R.  Rows within a bubble are taken to fill a ball evenly, so tha
 nearest of them is ``R (k / n)^(1 / p)`` away.  Points of weight 1 and extent 0 give the clusters
 of Campello, Moulavi and Sander (2013), and those of scikit-learn.
 
-A given number of clusters comes from the longest edges of the minimum spanning tree that leave
-enough weight on both sides, as in Lumbermark (Gagolewski 2026).
+For a given number of clusters, the longest edges of the minimum spanning tree that leave enough
+weight on both sides are cut, as in Lumbermark (Gagolewski 2026).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def spanning_edges(points: Bubbles, core: Floats) -> Floats:
 
 
 def density_tree(edges: Floats, weights: Floats) -> Floats:
-    """Return the single-linkage tree of spanning edges, as a linkage matrix of weights."""
+    """Return the single-linkage tree of spanning edges as a linkage matrix; weights are sizes."""
     tree = np.empty((len(edges), 4))
     number_merges(edges, weights, tree)
     return tree
@@ -183,12 +183,12 @@ def _cut_longest(
 ) -> None:
     m = len(weights)
     ends = edges[:, :2].astype(np.int64)
-    # The edges of each point, next to each other.
+    # Sort the edges by point.
     starts = np.zeros(m + 1, np.int64)
     for e in range(m - 1):
         starts[ends[e, 0] + 1] += 1
         starts[ends[e, 1] + 1] += 1
-    # Leaves of the tree count by what they weigh more than others.
+    # A leaf of the tree counts only by its weight above the mean weight of a point.
     counted = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
     starts = np.cumsum(starts)
     free, near = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
@@ -196,7 +196,7 @@ def _cut_longest(
         for x in ends[e]:
             near[free[x]] = e
             free[x] += 1
-    # Hung from point 0: each edge has a point below it, and the points below that.
+    # With point 0 as the root, each edge has a lower point and a subtree below it.
     parent, lower = np.full(m, -1), np.empty(m - 1, np.int64)
     walk = np.zeros(m, np.int64)
     tail = 1
@@ -216,7 +216,7 @@ def _cut_longest(
     labels[:] = 0
     n = 1
     while n < n_clusters:
-        # What is left on a side shrinks with each cut: an edge that may not be cut never may.
+        # Each cut reduces the weight on the sides of other edges, so rejected edges stay rejected.
         for e in range(m - 2, -1, -1):
             top, part = lower[e], below[lower[e]]
             label = labels[top]
@@ -241,20 +241,20 @@ def _cut_longest(
             n += 1
             if n == n_clusters:
                 break
-        # Too few: smaller clusters, and in the end single points, leaves of the tree too.
+        # Too few cuts: allow smaller clusters, and finally single points, also leaves of the tree.
         bound = bound / 2 if bound > least else 0.0
 
 
 def cut_longest(
     edges: Floats, weights: Floats, n_clusters: int, share: float, n_bound: int | None = None
 ) -> tuple[Ints, Floats]:
-    """Cut the longest edges of a spanning tree, as `spanning_edges` sorts them.
+    """Cut the longest edges of a spanning tree, which `spanning_edges` has sorted.
 
-    An edge is cut if it leaves at least `share` of the mean weight of `n_bound` clusters
-    (`n_clusters`, if omitted) on both sides of its cluster.  Leaves of the tree count by what
-    they weigh more than the mean point.  If such edges are too few, the bound is halved, again and
-    again.  Return the cluster of each point, numbered by the order of the cuts, and the length of
-    each cut.
+    An edge is cut if both sides of its cluster keep at least `share` of the mean weight of
+    `n_bound` clusters (default: `n_clusters`).  A leaf of the tree counts only by its weight above
+    the mean weight of a point.  If there are too few such edges, the bound is halved until there
+    are enough.  Return the cluster of each point, numbered by the order of the cuts, and the length
+    of each cut.
     """
     labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
     fraction = share / (n_bound or n_clusters)

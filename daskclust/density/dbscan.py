@@ -1,6 +1,6 @@
-"""DBSCAN, exactly: data of any size with few features, else rows that fit into one task.
+"""Exact DBSCAN: each box of space must fit into one task.
 
-Rows are sorted into boxes of space, clusters of each box are found, and joined across boxes.
+Rows are sorted into boxes of space.  The clusters of each box are found, and joined across boxes.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from daskclust.exceptions import StoreError
 
 #: Maximum number of bytes of one box, its margin included, in one task.
 _MOST_BYTES = 2.5e9
-#: Bytes of a box, about; of a sparse one on a grid, in which each row has a cell of its own.
+#: Target number of bytes of a box, if each row has a cell of its own on a grid.
 _BOX_BYTES = 8e7
 #: Cluster of a row within its box, and whether it is a core row.
 _NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
-#: Core row of a box that another box sees, too, and its cluster within the box.
+#: Core row that several boxes contain, and its cluster within a box.
 _SHARED = np.dtype([("row", np.int64), ("cluster", np.int32)])
 #: Number of rows near a row.
 _COUNTED = np.dtype([("row", np.int64), ("count", np.float64)])
 
 
 def _row_bytes(p: int) -> int:
-    """Return the bytes of a row of p features in the task of its box, about."""
+    """Return the approximate bytes per row of p features in the task of a box."""
     return 86 + 32 * p
 
 
@@ -123,7 +123,7 @@ class _BoxTask:
 
 
 def _cluster(task: _BoxTask, box: int) -> Ints:
-    """Find the clusters of a box; return the least core row of each."""
+    """Find the clusters of a box; return the first core row of each cluster."""
     found = task.rows.read(task.starts.tolist(), box)
     p = found["x"].shape[1]
     low, high = (faces[box] for faces in task.tree.faces(p))
@@ -241,7 +241,7 @@ class BoxesProblem(DataAlone):
 
     @property
     def _margin(self) -> float:
-        """A little more than twice eps: rows near a box, and their neighbors."""
+        """Slightly more than twice eps: it covers the neighbors of a box and their neighbors."""
         return 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
 
     @property
@@ -274,11 +274,11 @@ class BoxesProblem(DataAlone):
         most = int(_MOST_BYTES / _row_bytes(p))
         if fullest > most:
             raise ValueError(
-                f"{fullest:.0f} of {self.rows.n_rows} rows lie in one box of space, margins of "
-                f"twice eps={self.eps:g} included; expected at most {most} rows of {p} features, "
-                "which one task can hold. Lower eps: the boxes have to be some times as wide. "
-                f"Or cluster a sample of at most {most} rows, which takes one box of any width, or "
-                "fewer features. HDBSCAN takes any number of rows."
+                f"{fullest:.0f} of {self.rows.n_rows} rows are in one box of space, including "
+                f"margins of twice eps={self.eps:g}; expected at most {most} rows of {p} features "
+                "per task. Lower eps, so that space can be split into smaller boxes. Or use fewer "
+                f"features, or a sample of at most {most} rows, which always fits. "
+                "HDBSCAN accepts any number of rows."
             )
 
     def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
@@ -432,10 +432,10 @@ class _Sphere:
 
 
 class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
-    """DBSCAN, exactly: data of any size with few features, else rows that fit into one task.
+    """Exact DBSCAN for data larger than memory, if each box of space fits into one task.
 
-    Rows are sorted into boxes of space, each with the rows around it, in a temporary folder;
-    boxes are clustered one by one, and clusters that share a core row are joined.
+    Rows are sorted into boxes of space in a temporary folder.  A box also contains the rows around
+    it.  Each box is clustered in one task, and clusters that share a core row are joined.
 
     Parameters
     ----------
@@ -468,9 +468,9 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), and parameters out of range; if ``eps`` is so
-        small compared with the range of the data that float64 hardly tells neighbors; if a box
-        with its margin holds more rows than a task can (see Notes).
+        For NaN or infinity in X (naming the first), and parameters out of range; if ``eps`` is too
+        small, compared with the range of the data, for the precision of float64; if a box with its
+        margin has more rows than fit into a task (see Notes).
     StoreError
         If a worker does not see the temporary folder.
     FileExistsError
@@ -499,20 +499,20 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
     a folder that all of them see.  It is removed at the end; of Dask input, with the last of
     the model, its lazy labels, and what is persisted of these on a cluster.
-    *Memory* of a worker thread: some 80 MB, in a denser box more.  *To the client*: pairs of
-    clusters of different boxes.
+    *Memory* of a worker thread: about 80 MB, and up to 2.5 GB for a dense box.  *To the client*:
+    pairs of clusters of different boxes.
 
-    A box holds the rows within ``2 eps`` of it, too.  Space is cut where few rows lie on both
-    sides; a box stays whole if a cut saves no rows.  A box has at most ``2.5e9 / (86 + 32 p)``
-    rows, 16 million of two features, 6 million of ten, and 1 million of 64; a fit with a fuller box
-    is refused before the rows are written, or when they are counted.  So this many rows are always
-    clustered.  More rows are clustered if parts of them lie some times ``eps`` apart in single
-    features.  This is usual for up to about six features; with ten features the clusters have to
-    lie apart.
+    *Size of boxes.* A box also contains the rows within ``2 eps`` of it.  A box is split where few
+    rows are on both sides, and is not split if that does not save rows.  A box has at most
+    ``2.5e9 / (86 + 32 p)`` rows: 16 million rows of two features, 6 million of ten, or 1 million
+    of 64.  Up to this number of rows, a fit is always possible.  A fit with a fuller box fails
+    before the rows are written, or when they are counted.  More rows are possible if parts of the
+    data are several ``eps`` apart in single features.  This is usual for up to about six features;
+    with ten features the clusters have to be separated.
 
-    *Time* is linear in the number of rows of up to three features, unless most lie within ``eps``
-    of many others in several sparse cells.  Rows of more features are searched in a k-d tree: the
-    time is between ``O(n log n)`` and ``O(n^2)``, and tends to the latter with more than ten
+    *Time* for up to three features is linear in the number of rows, unless most rows are within
+    ``eps`` of many rows in several sparse cells.  Rows of more features are searched in a k-d tree.
+    This takes between ``O(n log n)`` and ``O(n^2)`` time, close to ``O(n^2)`` with more than ten
     features.
 
     References

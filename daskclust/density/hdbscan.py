@@ -49,9 +49,9 @@ _BIRTH = 1.08
 #: Density up to which a part of a split is chance, beside that of the split: few bubbles are as
 #: many rows as a cluster has.
 _CHANCE = 1.3
-#: Number of rows or prototypes in a neighborhood where `n_clusters` is given: itself and 5 others.
+#: Default `min_samples` if `n_clusters` is set: a row or prototype itself and 5 others.
 _NEIGHBORS = 6.0
-#: Fraction of the mean weight of a cluster that a cut leaves on both sides, at least.
+#: Minimum weight on both sides of a cut, as a fraction of the mean weight of a cluster.
 _SHARE = 0.25
 
 
@@ -100,20 +100,21 @@ class HDBSCAN(TreeEstimator):
     Rows are summed up by prototypes, each with the number, the mean and the extent of its rows
     (data bubbles [1]_); a density tree of these is grown on the client.  Where there are no more
     rows than prototypes, rows are the leaves, and the clusters are scikit-learn's.  With
-    ``n_clusters`` the tree is cut into that many clusters, and all rows belong to one.
+    ``n_clusters`` the tree is cut into that many clusters, and every row belongs to a cluster.
 
     Parameters
     ----------
     min_cluster_size : int or float, default=5
-        Rows of a cluster, at least 2; below 1 a share of all rows.  With ``n_clusters``, an
-        integer counts prototypes, where there are any; ``condensed_tree_`` and outlier scores
-        depend on it, labels do not.
+        Minimum number of rows of a cluster, at least 2; below 1 a fraction of all rows.  With
+        ``n_clusters``, labels do not depend on this parameter, but ``condensed_tree_`` and outlier
+        scores do, and an integer counts prototypes if there are more rows than prototypes.
     n_clusters : int, default=None
-        Number of clusters.  None: as many as are stable, and noise.
+        Number of clusters.  If None, clusters are chosen by their stability, and other rows are
+        noise.
     min_samples : int, default=None
         Rows in the neighborhood of a core row, itself included; ``min_cluster_size`` when
-        omitted.  Larger values call more rows noise.  With ``n_clusters``, it counts prototypes,
-        where there are any, and is 6 when omitted.
+        omitted.  Larger values call more rows noise.  With ``n_clusters``, it counts prototypes if
+        there are more rows than prototypes, and its default is 6.
     n_prototypes : int, default=20000
         Leaves of the tree, at most.
     cluster_selection_method : {"eom", "leaf"}, default="eom"
@@ -134,7 +135,7 @@ class HDBSCAN(TreeEstimator):
         Cluster of each row, -1 for noise; 0 is the heaviest.  Lazy, and chunked like X, for
         Dask input.
     probabilities_ : ndarray or dask.array.Array of shape (n,), float64
-        How firmly each row belongs to its cluster; 0 for noise.  With ``n_clusters``,
+        Strength of the membership of each row in its cluster; 0 for noise.  With ``n_clusters``,
         ``1 - outlier_scores_``.  Lazy for Dask input.
     outlier_scores_ : ndarray or dask.array.Array of shape (n,), float64
         GLOSH: 0 amid a cluster, towards 1 for rows much less dense than those around them.
@@ -146,7 +147,7 @@ class HDBSCAN(TreeEstimator):
     leaf_weights_ : ndarray of shape (m,), float64
         Weight of the rows of each leaf.  Where rows are the leaves, and their weights are integers
         that sum to ``n_prototypes`` at most, a row of weight 3 is three leaves.  With
-        ``n_clusters``, rows in one place are one leaf.
+        ``n_clusters``, equal rows are one leaf.
     n_iter_ : int
         Passes that moved the prototypes: 2, or 0 where rows are the leaves.
     n_features_in_ : int
@@ -168,7 +169,7 @@ class HDBSCAN(TreeEstimator):
     ConstraintWarning
         If there are fewer leaves than ``n_clusters``.
     ConvergenceWarning
-        If all rows are noise, or if ``n_clusters`` have to part rows in one place.
+        If all rows are noise, or if a cut into ``n_clusters`` clusters separates equal prototypes.
 
     See Also
     --------
@@ -183,13 +184,13 @@ class HDBSCAN(TreeEstimator):
     part from others; one that ends before is noise.  A part whose rows leave, on average, before
     1.3 times that density is none: its bubbles fall out of the tree there.
 
-    *A number of clusters.* The longest edges of the minimum spanning tree of mutual
-    reachability distances are cut, as in Lumbermark [5]_.  The core distance is that to the
-    fifth neighbor.  An edge is cut if it leaves a quarter of the mean weight of a cluster on
-    both sides; ends of the tree count by what they weigh more than the mean.  If such edges are
-    too few, the bound is halved until there are enough.  Between prototypes, distances and
-    neighbors are those of their means.  A threshold for outlier scores gives noise:
-    ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and
+    *With* ``n_clusters``, the longest edges of the minimum spanning tree of mutual reachability
+    distances are cut, as in Lumbermark [5]_.  The core distance is the distance to the fifth
+    neighbor by default.  An edge is cut if both sides keep at least a quarter of the mean weight of
+    a cluster.  A leaf of the spanning tree counts only by its weight above the mean weight of a
+    point.  If there are too few such edges, the bound is halved until there are enough.  Distances
+    and neighbors of prototypes are those of their means.  Use a threshold of the outlier scores to
+    mark noise: ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and
     ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
@@ -198,12 +199,12 @@ class HDBSCAN(TreeEstimator):
     client*: m leaves take O(m^2 p) time (about 10 s for 20 000 of 8 features) and O(m p) memory;
     never anything of length n.
 
-    *Time and memory for many rows.* A pass of 10 features and 20 000 prototypes takes about 2 s
-    of processor time for 100 000 rows, and the tree 6 s for any number of rows.  Passes are
-    parallel, over threads and workers, and linear in the rows: a fit with ``n_clusters`` takes
-    about 100 s for 1e6 rows, and about 10 000 s for 1e8, which 32 cores share in 6 minutes if
-    they read fast enough.  A task holds a block of rows and the prototypes (2 MB); the client
-    holds the leaves and a few arrays of their length, below 20 MB.
+    *Time and memory for many rows.* With 10 features and 20 000 prototypes, a pass takes about 2 s
+    of processor time per 100 000 rows.  The tree takes 6 s for any number of rows.  Passes run in
+    parallel on threads and workers, and their time is linear in the number of rows.  A fit with
+    ``n_clusters`` takes about 100 s of processor time for 1e6 rows, and about 10 000 s for 1e8
+    rows: 6 minutes on 32 cores if reading is fast enough.  A task holds a block of rows and the
+    prototypes (2 MB).  The client holds the leaves and a few arrays of their length, below 20 MB.
 
     In the plane, and with much noise, prototypes are coarse: :class:`DBSCAN` is exact there.
 
@@ -299,7 +300,7 @@ class HDBSCAN(TreeEstimator):
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} is not supported with "
                     f"n_clusters={self.n_clusters}, which cuts the longest edges of the tree. "
-                    f"Leave {name} or n_clusters out."
+                    f"Omit {name} or n_clusters."
                 )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -332,7 +333,7 @@ class HDBSCAN(TreeEstimator):
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters_", len(self._births) - 1)
         if (self.n_clusters is None) == hasattr(self, "_edges"):
-            raise ValueError("The spanning tree is there without n_clusters, or the reverse.")
+            raise ValueError("A model must have a spanning tree if and only if it has n_clusters.")
         if self.n_clusters is None:
             return
         m = len(self.leaf_weights_)
@@ -346,7 +347,7 @@ class HDBSCAN(TreeEstimator):
         elif m > 1:
             is_tree = False
         if not is_tree or (np.diff(self._edges[:, 2]) < 0.0).any() or self._labels.min() < 0:
-            raise ValueError(f"The edges of the model are no sorted spanning tree of {m} leaves.")
+            raise ValueError(f"The edges must be a spanning tree of {m} leaves, sorted by length.")
 
     def _problem(self, data: OpenData, read: None) -> LeavesProblem:
         n = float(data.survey.weight)
@@ -364,7 +365,7 @@ class HDBSCAN(TreeEstimator):
         weights = leaves.weights
         whole = (weights == np.floor(weights)).all() and weights.sum() <= self.n_prototypes
         if problem.n_lloyd == 0 and self.n_clusters is not None:
-            # Rows in one place are one leaf, and leaves are sorted: the order of rows is no matter.
+            # Equal rows are one leaf, and leaves are sorted, so the order of rows does not matter.
             leaves, places = leaves.distinct()
             own = places[own]
         elif problem.n_lloyd == 0 and whole:
@@ -434,19 +435,19 @@ class HDBSCAN(TreeEstimator):
             self.__dict__[name] = self._of_fit(data, wanted, dtype, rows, own)
 
     def _of_fit(self, data: OpenData, wanted: Any, dtype: Any, rows: Ints, own: Ints) -> Any:
-        """Return labels or shares of the rows of the fit, some of which are leaves."""
+        """Return labels or scores of the rows of the fit, some of which are leaves."""
         then = self._membership(wanted)
         values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
         patch = rows, values
         return self._map(data.X, then, dtype, wanted, data.rows.lengths, patch, data.rows)
 
     def _set_cut(self, n_clusters: int, most: int | None = None) -> None:
-        """Cut the tree into clusters, and set what follows from them."""
+        """Cut the tree into clusters, and set the attributes of the clusters."""
         weights = self.leaf_weights_
         wanted = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
         labels, _ = cut_longest(self._edges, weights, wanted, _SHARE, most)
         self._labels, self.n_clusters_ = number_by_weight(labels, weights), wanted
-        # No row is too far out.
+        # No row is too far from a cluster to belong to it.
         self._births = np.append(np.zeros(wanted), np.inf)
         self._deaths = np.zeros(wanted + 1)
         self._label_rows(self._labels)
@@ -457,9 +458,10 @@ class HDBSCAN(TreeEstimator):
         Parameters
         ----------
         n_clusters : int
+            Number of clusters.
         most : int, optional
-            Number of clusters that sets the least weight of a cluster; ``n_clusters`` when
-            omitted, as in a fit.  Cuts of one ``most`` are nested.
+            Number of clusters from which the minimum weight of a cluster is computed; by default
+            ``n_clusters``, as in a fit.  Cuts with the same ``most`` are nested.
 
         Returns
         -------
@@ -469,8 +471,8 @@ class HDBSCAN(TreeEstimator):
         Raises
         ------
         ValueError
-            For a model that was fitted without ``n_clusters``, more clusters than leaves or
-            ``most``.
+            For a model that was fitted without ``n_clusters``, and for more clusters than leaves
+            or than ``most``.
         """
         self._check_has_edges()
         self._check_n_leaves(n_clusters)
@@ -481,20 +483,21 @@ class HDBSCAN(TreeEstimator):
         return copy
 
     def cut_table(self, most: int = 12) -> list[Cut]:
-        """Return what nested cuts to 2, 3, ... clusters are like.
+        """Return height and smallest cluster of nested cuts into 2, 3, ... clusters.
 
-        A large step in height is a good number of clusters.  Draw heights by numbers of
-        clusters to see it.
+        A large step between two heights indicates a good number of clusters.  Plot the heights
+        against the numbers of clusters to see it.
 
         Parameters
         ----------
         most : int, default=12
-            The largest number of clusters, as in :meth:`cut`.
+            Largest number of clusters, as in :meth:`cut`.
 
         Returns
         -------
         list of (n_clusters, height, smallest)
-            Height is the length of the edge whose cut makes that many clusters.
+            ``height`` is the length of the last edge that is cut for that many clusters;
+            ``smallest`` is the weight of the smallest cluster.
 
         Raises
         ------
@@ -525,7 +528,7 @@ class HDBSCAN(TreeEstimator):
         check_is_fitted(self)
         if self.n_clusters is None:
             raise ValueError(
-                "The model was fitted with n_clusters=None, which keeps no tree to cut. Fit "
+                "The model was fitted with n_clusters=None and does not have a tree to cut. Fit "
                 "HDBSCAN(n_clusters=2), and cut its tree into any number of clusters."
             )
 

@@ -97,7 +97,7 @@ class Leaves:
         return Leaves(*(np.repeat(part, times, axis=0) for part in parts))
 
     def distinct(self) -> tuple[Leaves, Ints]:
-        """Return rows in one place as one leaf, in order of their values, and the leaf of each."""
+        """Return one leaf per set of equal rows, sorted by values, and the leaf of each row."""
         centers, places = np.unique(self.centers, axis=0, return_inverse=True)
         places = places.reshape(-1)
         weights = np.asarray(np.bincount(places, self.weights), np.float64)
@@ -195,10 +195,10 @@ class NearestLeaf:
 
 
 class Cut(NamedTuple):
-    """A number of clusters that a tree can be cut at.
+    """Cut of a tree into ``n_clusters`` clusters.
 
-    ``height`` is that of the merge that would leave one cluster less, ``smallest`` the weight of
-    the smallest cluster's rows.
+    ``height`` is the height of the merge that would leave one cluster less; ``smallest`` is the
+    weight of the smallest cluster.
     """
 
     n_clusters: int
@@ -303,7 +303,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         if n_clusters > self.n_prototypes:
             raise ValueError(
                 f"n_prototypes={self.n_prototypes} should be >= n_clusters={n_clusters}. "
-                "Ask for more prototypes."
+                "Raise n_prototypes or lower n_clusters."
             )
 
     def _check_n_leaves(self, n_clusters: int) -> None:
@@ -311,20 +311,20 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         m = len(self.leaf_weights_)
         if n_clusters > m:
             raise ValueError(
-                f"n_clusters={n_clusters}; the tree has {m} leaves. Ask for fewer clusters."
+                f"n_clusters={n_clusters}, but the tree has {m} leaves. Lower n_clusters."
             )
 
     def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
-        """Return the clusters of a cut, of which leaves may be too few or in one place."""
+        """Return the number of clusters of a cut; warn if there are too few or equal leaves."""
         m = len(self.leaf_weights_)
         if n_clusters > m:
             warn(
                 f"n_clusters={n_clusters}, but there are {m} leaves: every leaf is a cluster. "
-                f"Use n_clusters={m} or less, or more n_prototypes.",
+                f"Use n_clusters={m} or less, or raise n_prototypes.",
                 ConstraintWarning,
             )
             n_clusters = m
-        # Rows in one place are merged at height 0: to part them is arbitrary.
+        # Equal rows merge at height 0, so a cut between them is arbitrary.
         warn_few_distinct(min(n_distinct, n_clusters), n_clusters)
         return n_clusters
 

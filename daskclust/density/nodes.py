@@ -1,8 +1,8 @@
-"""Neighbors of rows within a distance, by a k-d tree: for rows of any number of features.
+"""Neighbors of rows within a distance, by a k-d tree, for any number of features.
 
-Rows of a node are counted, joined or left out together if the bounds of the node decide. No list of
-neighbors is made. The bounds are rounded as the distances are, so that each result is the one of a
-comparison of all pairs of rows.
+The rows of a node are counted, joined or skipped together if the bounds of the node decide. Lists
+of neighbors are not stored. The bounds are rounded like the distances, so that each result equals
+the result of a comparison of all pairs of rows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, inner
 from daskclust.core.kernels.linkage import find_root
 
-#: Maximum number of rows of a leaf, about.
+#: Approximate maximum number of rows of a leaf.
 _LEAF = 16
-#: Nodes of a path that wait, at most: one for each level, and one more.
+#: Maximum number of waiting nodes: one for each level of the tree, and one more.
 _DEPTH = 64
 
 
@@ -26,7 +26,7 @@ class Nodes(NamedTuple):
     """Rows in the order of a tree: those of node c are ``first[c]:stop[c]``.
 
     The children of node c are 2 c + 1 and 2 c + 2. ``low`` and ``high`` (nodes, p) bound the rows
-    of each node; neighbors are as far apart as the root of ``limit``.
+    of each node. ``limit`` is the maximum squared distance of neighbors.
     """
 
     x: Floats
@@ -49,7 +49,7 @@ def grow_nodes(x: Array, eps: float) -> tuple[Nodes, Ints]:
 
 @inner()
 def near(x: Array, i: int, j: int, limit: float) -> bool:
-    """Return whether two rows are neighbors."""
+    """Return True if two rows are neighbors."""
     total = 0.0
     for f in range(x.shape[1]):
         d = x[i, f] - x[j, f]
@@ -100,7 +100,7 @@ def _push_children(nodes: Nodes, c: int, i: int, waiting: Array, size: int) -> i
 
 @compiled()
 def weight_in_nodes(nodes: Nodes, weight: Array, wanted: Array, least: float) -> Array:
-    """Return the weight of the neighbors of wanted rows, 0 of others; summed up to `least` only."""
+    """Return the weight of the neighbors of wanted rows; a sum stops when it reaches `least`."""
     x, first, stop, _, _, limit = nodes
     total = np.zeros(len(first))
     for c in range(len(first) - 1, -1, -1):
@@ -134,7 +134,7 @@ def weight_in_nodes(nodes: Nodes, weight: Array, wanted: Array, least: float) ->
 
 @inner()
 def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
-    """Return the root of all core rows of a leaf; -1 if they have several, -2 without any."""
+    """Return the root of all core rows of a leaf; -1 for different roots, -2 without core rows."""
     root = -2
     for j in range(nodes.first[c], nodes.stop[c]):
         if core[j]:
@@ -148,7 +148,7 @@ def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
 
 @inner()
 def _climb(parent: Array, one: Array, c: int) -> None:
-    """Let the nodes above c know their common root, if they have one."""
+    """Update the common roots of the nodes above c."""
     while c > 0:
         c = (c - 1) // 2
         a, b = one[2 * c + 1], one[2 * c + 2]
@@ -162,11 +162,11 @@ def _climb(parent: Array, one: Array, c: int) -> None:
 
 @compiled()
 def join_in_nodes(nodes: Nodes, core: Array) -> Array:
-    """Return the cluster of each core row as the number of one of its rows; -1 for other rows."""
+    """Return the cluster of each core row, numbered by one of its rows; -1 for other rows."""
     x, first, stop, _, _, limit = nodes
     n, m = len(x), len(first)
     parent = np.arange(n)
-    # A core row of each node whose core rows are all in one cluster, else -1; -2 without core rows.
+    # For each node: a core row if all core rows are in one cluster, else -1; -2 without core rows.
     one = np.full(m, -1)
     for c in range(m - 1, -1, -1):
         if 2 * c + 2 < m:
@@ -178,7 +178,7 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
     for c in range(m):
         if 2 * c + 2 >= m:
             leaf_of[first[c] : stop[c]] = c
-    # Each row looks for the rows before it.
+    # Each row is compared with the rows before it.
     for i in range(n):
         if core[i]:
             waiting[0] = 0
@@ -218,7 +218,7 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
 
 @compiled()
 def name_in_nodes(nodes: Nodes, own: Array, owner: Array, rows: Array, clusters: Array) -> int:
-    """Fill in (row, cluster) of wanted rows, or only count them; a row may border on several."""
+    """Write (row, cluster) of wanted rows, or only count them; a border row may have several."""
     x, first, stop, _, _, limit = nodes
     waiting = np.empty(_DEPTH, np.int64)
     seen = np.empty(16, np.int64)

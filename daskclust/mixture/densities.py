@@ -38,7 +38,7 @@ _ONE = np.float32(1.0)
 
 
 def _exp(x: Any) -> Any:
-    raise NotImplementedError("compiled code takes one of the functions below, by type")
+    raise NotImplementedError("Compiled code uses one of the functions below, depending on dtype.")
 
 
 def _exp64(x: Any) -> Any:

@@ -79,9 +79,10 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         history: list[dict[str, Any]],
         **facts: Any,
     ) -> None:
-        """Set what all estimators on prototypes have; facts go into the history.
+        """Set the attributes of all estimators on prototypes.
 
-        ``prototypes`` are the sets that the model uses.
+        ``prototypes`` are the sets that the model uses.  ``facts`` are added to the last record of
+        the history.
         """
         # Passes over a cube, which its rows do not count: the sample, and the graph.
         passes = history[-1]["passes"] + (0 if problem.cube is None else 2)

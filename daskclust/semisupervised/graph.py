@@ -62,7 +62,7 @@ def unreached(similarity: Floats, labeled: Bools) -> Bools:
 
 
 #: Weight of a link between two components that is as long as the distances from its ends to their
-#: last neighbors.  Any weight far below that of an edge leaves components whole.
+#: farthest neighbors.  It is far below the weight of an edge, so that components stay complete.
 _LINK = 0.01
 #: Minimum of the weight of a link, as a fraction of ``_LINK``.
 _LEAST = 1e-9
@@ -71,9 +71,10 @@ _LEAST = 1e-9
 def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
     """Return the graph of the nearest neighbors of nodes (k, q), connected; a sparse (k, k).
 
-    A node is the first of its own ``n_neighbors`` neighbors.  An edge weighs 1/2 for each of its
-    ends that has the other one among its neighbors.  The edges of a minimum spanning tree join
-    connected components.  They are weak, and the longer the weaker.  O(k^2 q) time.
+    A node is the first of its own ``n_neighbors`` neighbors.  The weight of an edge is 1 if each of
+    its two ends is among the neighbors of the other one, and 1/2 if only one is.  Connected
+    components are joined by weak links along a minimum spanning tree; longer links are weaker.  The
+    time is O(k^2 q).
     """
     k = len(nodes)
     indices, distances = nearest_several(nodes, nodes, min(n_neighbors, k))
@@ -94,9 +95,9 @@ def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
 
 
 def _shortest_links(nodes: Floats, component: Ints, count: int) -> Ints:
-    """Return the shortest link from each component to another one, each link once: (m, 2).
+    """Return the shortest link from each component to another one, without duplicates: (m, 2).
 
-    A step of Boruvka's algorithm; ties go to the first nodes.
+    This is a step of Boruvka's algorithm; ties go to the first nodes.
     """
     links = np.empty((count, 2), np.int64)
     for number in range(count):
@@ -118,17 +119,17 @@ class Embedding(NamedTuple):
     vectors: Floats
 
 
-#: Number of nodes up to which a sparse graph is decomposed as a dense matrix.
+#: Maximum number of nodes of a sparse graph that is decomposed as a dense matrix.
 _DENSE = 400
-#: Shift of the inverse iteration: the Laplacian itself is singular.
+#: Shift of the inverse iteration, because the Laplacian is singular.
 _SHIFT = 1e-5
 
 
 def embed(graph: Floats | csr_matrix, n_dimensions: int) -> Embedding:
     """Embed nodes by the leading eigenvectors of a normalized graph (Ng, Jordan & Weiss 2002).
 
-    Of a sparse graph they are found by Lanczos iterations with the inverse of the Laplacian:
-    seconds for 5000 nodes of many features, and less of few.
+    For a sparse graph, Lanczos iterations with the inverse of the Laplacian find the eigenvectors.
+    This takes seconds for 5000 nodes of many features, and less for few features.
     """
     with one_blas_thread():
         values, vectors = _leading(graph, n_dimensions)

@@ -89,9 +89,10 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each set: at most a tenth of the rows, or 50 (no more than a fourth of the
-        rows) of 100 to 500 rows.  Each view has six sets up to 400 prototypes, as many as have
-        2400 together beyond that, and at least one.
+        Maximum number of prototypes in each set.  A set has at most a tenth of the rows as
+        prototypes; for 100 to 500 rows the limit is 50 instead, and at most a fourth of the rows.
+        Each view has six sets of up to 400 prototypes.  With more prototypes per set there are
+        fewer sets, with at most 2400 prototypes in all, and at least one set.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count

@@ -36,16 +36,16 @@ from daskclust.semisupervised.feature_views import (
 
 #: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
-#: Number of prototypes of few rows, and minimum number of rows for each of them.
+#: Number of prototypes of 200 to 500 rows, and minimum number of rows per prototype for 100 to 200.
 _FEW_PROTOTYPES, _FEWEST_ROWS = 50, 4
 #: Prototypes rest where they move by less, squared, than this share of a feature's variance.
 _TOLERANCE = 1e-4
 
 
 def count_prototypes(wanted: int, n_rows: int) -> int:
-    """Return the number of prototypes: a tenth of the rows at most, or 50 of 100 to 500 rows.
+    """Return the number of prototypes, at most a tenth of the rows.
 
-    There is at most one prototype for four rows.
+    For 100 to 500 rows the limit is 50 instead, and at most a fourth of the rows.
 
     >>> count_prototypes(400, 200), count_prototypes(400, 100), count_prototypes(400, 1000)
     (50, 25, 100)
@@ -98,7 +98,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Prototypes:
-    """Prototypes of one space, and the iterations that they took."""
+    """Prototypes of one space, and the number of k-means iterations."""
 
     centers: Annotated[Floats, "f m q"]
     n_iter: Annotated[int, "i"]
@@ -107,8 +107,8 @@ class Prototypes:
 def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: int) -> Prototypes:
     """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
 
-    They come in lexicographic order.  Cost O(m k q) for the start, and for each of ``n_iter``
-    iterations.  Up to ``count`` rows are prototypes themselves.
+    They are sorted lexicographically.  The initialization and each of the ``n_iter`` iterations
+    take O(m k q) time.  If there are at most ``count`` rows, the rows are the prototypes.
     """
     if len(z) <= count:
         return Prototypes(np.unique(z, axis=0), 0)
@@ -191,12 +191,13 @@ class GraphCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class PrototypeProblem:
-    """Prototypes of a sample, and one pass that counts how they hang together.
+    """Prototypes of a sample, and one pass that counts the connections between nodes.
 
-    ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
-    prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
-    ``labels`` labeled rows that are not; ``known`` returns what a checkpoint belongs to.  With
-    ``n_alone`` there is a second graph, of so many prototypes, without the extra nodes.
+    ``joined``: one space of all views side by side, or one space for each view.  ``n_sets``: number
+    of sets of prototypes in each space, from different initializations.  ``extra`` (m, p) are rows
+    that are also nodes; ``labels`` are labeled rows that are not nodes.  ``known`` returns the
+    identity of the labels and constraints for a checkpoint.  With ``n_alone`` there is a second
+    graph of that many prototypes, without the extra nodes.
     """
 
     rows: Rows
@@ -298,7 +299,7 @@ class PrototypeProblem:
         return self.extra[:0] if self.n_alone is not None and number else self.extra
 
     def prototypes(self, state: PrototypeState) -> list[Floats]:
-        """Return the sets of prototypes, those of one space after another."""
+        """Return the sets of prototypes, ordered by space."""
         return split(state.prototypes, state.sizes)
 
     def nodes(self, state: PrototypeState) -> list[Floats]:
@@ -311,7 +312,7 @@ class PrototypeProblem:
         ]
 
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
-        """Count how nodes hang together; one pass."""
+        """Count the connections between nodes in one pass."""
         # Spaces may have a few prototypes less than asked for: classes are counted to as many.
         connectivity = Connectivity(
             tuple(self.spaces(state)),

@@ -227,11 +227,11 @@ class NodeLinks:
         return np.concatenate([found, of_rows])
 
 
-#: Number of neighbors that a node is connected with, itself among them.
+#: Number of neighbors of a node in the graph, including itself.
 _NEIGHBORS = 10
-#: Weight of an edge without rows, as a fraction of the mean count of a connected pair.
+#: Weight added to each edge, also to edges without rows, relative to the mean number of rows.
 _EMPTY = 0.05
-#: How far constraints travel: 0.8 was ahead of 0.5 on all sets tried.
+#: Damping of the propagation of constraints: a larger value propagates them further.
 _PAIRS_ALPHA = 0.8
 
 
@@ -239,8 +239,8 @@ _PAIRS_ALPHA = 0.8
 class NodeGraph:
     """Graph of the nodes, with the number of rows near each node.
 
-    ``similarity`` is the graph as a dense, normalized matrix, and ``carried_by`` its
-    :func:`carrier`; both are None if there are no constraints.
+    ``similarity`` is the graph of neighbors, without counts of rows, as a dense, normalized matrix.
+    ``carried_by`` is its :func:`carrier`.  Both are None if there are no constraints.
     """
 
     graph: csr_matrix
@@ -261,9 +261,10 @@ class NodeGraph:
         *,
         constrained: bool,
     ) -> NodeGraph:
-        """Connect ``nodes`` (k, q) with their neighbors, by weights of the rows near both.
+        """Connect ``nodes`` (k, q) with their neighbors; weight edges by the rows near both ends.
 
-        ``near`` counts rows by pairs of their ``n_near`` nearest nodes.
+        ``near`` counts, for pairs of nodes, the rows that have both among their ``n_near`` nearest
+        nodes.
         """
         # A row near a node counts for each of the other nodes that it is near to.
         mass = near.degrees(len(nodes)) / max(min(n_near, len(nodes)) - 1, 1)
@@ -273,7 +274,7 @@ class NodeGraph:
         graph = (edges.multiply(counts / mean if mean > 0 else counts) + _EMPTY * edges).tocsr()
         if not constrained:
             return cls(graph, mass, None, None, n_clusters, seed)
-        # Constraints are propagated along the edges, whatever the number of rows there.
+        # Constraints are propagated along edges without weights.
         similarity = normalized(edges.toarray(), loops=True)
         carried_by = carrier(similarity, _PAIRS_ALPHA)
         return cls(graph, mass, similarity, carried_by, n_clusters, seed)
@@ -288,8 +289,8 @@ class NodeGraph:
     ) -> tuple[Embedding, Ints]:
         """Embed the nodes by the leading eigenvectors, and cluster them there.
 
-        ``carried`` are propagated constraints.  With them O(k^3) time, and a few matrices of
-        ``8 k^2`` bytes.
+        ``carried`` are propagated constraints.  With constraints this takes O(k^3) time, and a few
+        matrices of ``8 k^2`` bytes.
         """
         graph: Floats | csr_matrix = self.graph
         if carried is not None and strength > 0 and carried.any():
@@ -360,9 +361,9 @@ class ClusterVote:
         return found.astype(np.int32)
 
 
-#: Nearest nodes of a row to which it is counted.
+#: Number of nearest nodes of a row whose pairs are counted.
 _COUNTED = 5
-#: Number of rows up to which all rows are nodes, and number of prototypes of more rows.
+#: Maximum number of rows that are nodes themselves, and number of prototypes for more rows.
 _MOST_ROW_NODES, _PROTOTYPES = 5000, 400
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
@@ -386,21 +387,20 @@ class _Problem(PrototypeProblem):
 class SpectralClustering(ClusterMixin, BasePrototypes):
     """Spectral clustering on prototypes, for data of any size, with or without constraints.
 
-    Up to 5000 rows are the nodes of a graph.  More rows are represented by 400 prototypes.  Each
-    node is connected with its nine nearest neighbors.  One pass counts, for each edge, the rows
-    that have both ends among their five nearest nodes, as in an anchor graph [1]_.  Edges
-    weigh in proportion to these counts.  The leading eigenvectors [3]_ of the graph are
-    clustered, and each row gets a cluster by the vote of its nearest nodes.
+    If there are at most 5000 rows, the rows are the nodes of a graph.  More rows are represented by
+    400 prototypes.  Each node is connected with its nine nearest neighbors.  One pass counts, for
+    each edge, the rows that have both ends among their five nearest nodes, as in an anchor graph
+    [1]_.  The weight of an edge grows with this count.  The leading eigenvectors [3]_ of the graph
+    are clustered, and each row gets a cluster by the vote of its nearest nodes.
 
     Parameters
     ----------
     n_clusters : int, default=8
     n_prototypes : int or "auto", default="auto"
-        Number of prototypes.
+        Maximum number of prototypes.  With fewer rows, the rows are the nodes.
 
-        - ``"auto"``: up to 5000 rows are nodes themselves; 400 prototypes for more rows. The
-          graph of a fit with constraints has 400 prototypes at most.
-        - int: at most this number; up to so many rows are nodes themselves.
+        - ``"auto"``: 5000 if there are at most 5000 rows, else 400.  With constraints, 400.
+        - int: this number.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Spaces in which rows are compared, see :class:`LabelSpreading`; several count side by
@@ -428,8 +428,8 @@ tuple of str, default="auto"
         Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions;
         NaN in ``"pckid"``.
     embedding_ : ndarray of shape (m, d), float64
-        Prototypes in the space of the eigenvectors, each of length 1.  Different rows where the
-        rows are the nodes.
+        Prototypes in the space of the eigenvectors, each of length 1.  If the rows are the nodes,
+        there is one prototype for each distinct row.
     eigenvalues_ : ndarray of shape (d,), float64
         The largest first; d is n_clusters, or the number of nodes if that is less.
     pair_strength_ : float
@@ -482,8 +482,8 @@ tuple of str, default="auto"
     It is not always better than k-means: round clusters of like size are found as well without
     a graph.
 
-    *Cost on the client*: without constraints the graph is sparse. 5000 rows of two features take
-    half a second, and 5000 rows of many features some seconds.
+    *Time on the client*: without constraints the graph is sparse.  5000 rows of two features take
+    half a second, and 5000 rows of many features take some seconds.
 
     References
     ----------
@@ -627,7 +627,7 @@ tuple of str, default="auto"
         n_prototypes = _PROTOTYPES if auto else int(self.n_prototypes)
         pairs = NodePairs.fetch(data.rows, read.constraints, read.labels, n_prototypes, seed)
         n_rows = int(data.rows.n_rows)
-        # A graph that constraints bend is dense.
+        # The graph of a fit with constraints is dense, so it has fewer nodes.
         n_linked = min(n_prototypes, n_rows)
         n_alone = n_rows if auto and n_rows <= _MOST_ROW_NODES else n_linked
         both = pairs.any and self.pair_strength == "auto"

@@ -126,7 +126,7 @@ def test_useless_clusters_of_a_named_initialization_are_replaced() -> None:
     X, truth = gaussians(2000, 1000, 4, 8.0)
     # The farthest rows are single rows with more noise, which attract no others.
     X[:4] *= np.array([1.5, 1.4, 1.3, 1.2])[:, None]
-    with pytest.warns(ConvergenceWarning, match="2 of 4 clusters held 0.10% of the rows"):
+    with pytest.warns(ConvergenceWarning, match="2 of 4 clusters contained 0.10% of the rows"):
         model = KMeans(4, init="maximin").fit(X)
     assert adjusted_rand_score(truth, model.labels_) > 0.98
     with pytest.warns(ConvergenceWarning, match="2 of 4 clusters"):

@@ -636,8 +636,8 @@ def test_neither_order_nor_repetition_changes_a_number_of_density_clusters():
         ({"n_clusters": 0}, "n_clusters"),
         ({"n_clusters": 9, "n_prototypes": 8}, "n_prototypes=8 should be >= n_clusters=9"),
         ({"n_clusters": 2, "cluster_selection_method": "leaf"}, "is not supported with n_clusters"),
-        ({"n_clusters": 2, "cluster_selection_epsilon": 1.0}, "Leave cluster_selection_epsilon"),
-        ({"n_clusters": 2, "allow_single_cluster": True}, "Leave allow_single_cluster"),
+        ({"n_clusters": 2, "cluster_selection_epsilon": 1.0}, "Omit cluster_selection_epsilon"),
+        ({"n_clusters": 2, "allow_single_cluster": True}, "Omit allow_single_cluster"),
     ],
 )
 def test_bad_parameters_of_a_number_of_density_clusters(params, match):

@@ -84,8 +84,8 @@ def make_choice(options: argparse.Namespace) -> ChoiceByPairs:
     own = ["--estimator"] * named + [f"--set {name}" for name in settings_of(options)]
     if own:
         error(
-            f"--choose-by-pairs does not support {own[0]}: it compares several estimators with "
-            "their default parameters"
+            f"--choose-by-pairs does not support {own[0]}, because it compares several estimators "
+            "with their default parameters"
         )
     if options.must_link is None and options.cannot_link is None:
         error("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")

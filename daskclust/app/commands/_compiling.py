@@ -1,4 +1,4 @@
-"""Compile the kernels in advance: for an image, or before a node takes work."""
+"""Compile the kernels in advance, for example while an image is built."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _kernels() -> dict[str, Any]:
 
 
 def compile_all() -> dict[str, Any]:
-    """Compile the kernels by fits of a few hundred rows; return counts and folders of the cache."""
+    """Compile the kernels by fits to a few hundred rows; return counts and folders of the cache."""
     began = time.perf_counter()
     progress = Progress()
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Estimators on the command line, and their parameters by ``--set NAME=VALUE``."""
+"""Estimators on the command line, and their parameters with ``--set NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COUNTS = ("n_clusters", "n_components")
 _NEEDED = {
     "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
     "n_components": "the number of components: --n-clusters K",
-    "delta": "the cost of a cluster, --set delta=VALUE, or about how many clusters you want, "
+    "delta": "the cost of a cluster, --set delta=VALUE, or an approximate number of clusters, "
     "--set n_clusters_hint=K",
 }
 
@@ -44,7 +44,7 @@ _NEEDED = {
 def add_estimator_arguments(parser: Parser) -> None:
     """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
 
-    The help lists the estimators; with ``--estimator NAME`` it lists the parameters of one.
+    The help lists the estimators; with ``--estimator NAME`` it lists the estimator's parameters.
     """
     classes, words = registry(), _by_word()
     easier = {name: word for word, name in _OTHER_WORDS.items()}
@@ -52,7 +52,7 @@ def add_estimator_arguments(parser: Parser) -> None:
     group = parser.add_argument_group(
         "estimator",
         textwrap.fill(
-            f"Names: {', '.join(names)}. Description, parameters and defaults of one: "
+            f"Names: {', '.join(names)}. Description and parameters of an estimator: "
             "daskclust fit --estimator NAME --help",
             76,
         ),
@@ -68,7 +68,8 @@ def add_estimator_arguments(parser: Parser) -> None:
         "--n-clusters",
         type=_value,
         metavar="K",
-        help="number of clusters or components; needed where it is a parameter",
+        help="number of clusters or mixture components; required if the estimator has such a "
+        "parameter without a useful default",
     )
     group.add_argument(
         "--set",
@@ -76,10 +77,10 @@ def add_estimator_arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another parameter of the estimator, as in --set tol=1e-3; may be repeated",
+        help="another parameter of the estimator, for example --set tol=1e-3; may be repeated",
     )
     group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="fixes the result (default: 0)"
+        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
     )
     parser.help_for = _help_for
 
@@ -127,12 +128,12 @@ def _setting(text: str) -> tuple[str, Any]:
     if not (equals and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"{text!r} must be NAME=VALUE, as in tol=1e-3")
     if name in _FLAGS:
-        raise argparse.ArgumentTypeError(f"{name} has a flag of its own: use {_FLAGS[name]}")
+        raise argparse.ArgumentTypeError(f"{name} is not supported by --set: use {_FLAGS[name]}")
     return name, _value(value.strip())
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters that ``--set`` gives; of one name the last."""
+    """Return the parameters of ``--set``; the last value of a name counts."""
     return dict(options.set)
 
 
@@ -188,7 +189,7 @@ def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
         count = params.get(name)
         if isinstance(count, int) and count > most:
             raise ValueError(
-                f"--n-clusters is {count}, and there are {most} {unit} at most; expected no more."
+                f"--n-clusters is {count}, and there are {most} {unit} at most. Lower --n-clusters."
             )
 
 
@@ -259,7 +260,7 @@ def _plain(text: str) -> str:
 
 
 def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
-    """Return the help about one estimator: what it is, and its parameters.
+    """Return the help page of an estimator: its description and parameters.
 
     `word` is its name on the command line, `others` all estimators by the name of their class.
     """

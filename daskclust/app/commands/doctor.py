@@ -506,8 +506,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--compile",
         action="store_true",
-        help="only compile the kernels of all estimators in advance, and print where they are "
-        "stored: next to the package, or in NUMBA_CACHE_DIR; exit code 1 if they cannot be stored",
+        help="only compile the kernels of all estimators in advance, and print the folders where "
+        "they are stored: next to the package, or NUMBA_CACHE_DIR; exit code 1 if they cannot be "
+        "stored",
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)

@@ -356,7 +356,7 @@ def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
         if path is None:
             continue
         if kind not in known:
-            options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
+            options.parser.error(f"{type(model).__name__} does not support pairs: omit {flag}")
         try:
             if path.endswith(".npy"):
                 pairs = np.load(path, allow_pickle=False)

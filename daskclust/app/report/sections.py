@@ -1,4 +1,4 @@
-"""Sections of reports: agreement, errors, contradicting pairs, profiles; and what changed."""
+"""Sections of reports: agreement, errors, contradicting pairs, profiles and changes."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ class ConstrainedClusterer(BaseClusterer):
                 for record in history
                 if record["restarts"][best] is not None
             ]
-            # The fit made the passes of the other restarts, too.
+            # The fit also made the passes of the other restarts.
             history[-1]["passes"] = passes
         self.history_ = history
         self._metric = EUCLIDEAN
@@ -367,7 +367,7 @@ def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
 
 
 def _contradicting_pairs(constrained: ConstrainedRows, kept: RestartState) -> Any:
-    """List the pairs that contradict the clusters."""
+    """Return the pairs that contradict the clusters."""
     distances = direct_distances(
         constrained.x, kept.assignment_centers, kept.assignment_weights, missing=True
     )
@@ -383,8 +383,8 @@ def _warn_of_violations(contradicting: Any, n_pairs: int) -> None:
     names = (f"{pair.i}-{pair.j} ({pair.kind})" for pair in violated[:_NAMED_PAIRS])
     warn(
         f"{len(violated)} of {n_pairs} pairs are violated ({len(violated) / n_pairs:.0%}). These "
-        f"contradict the clusters most: {', '.join(names)}. Check them; contradicting_pairs_ lists "
-        "all pairs that contradict the clusters.",
+        f"contradict the clusters most: {', '.join(names)}. Check these pairs. "
+        "contradicting_pairs_ lists all pairs that contradict the clusters.",
         ConstraintWarning,
     )
 

@@ -55,7 +55,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("fit a.zarr --output l.zarr", "KMeans needs the number of clusters: --n-clusters K"),
         ("fit a.zarr --estimator pckid --output l.zarr", "PCKID needs the number of clusters"),
         ("fit a.zarr --estimator gaussianmixture --output l.zarr", "--n-clusters K"),
-        ("fit a.zarr --estimator dpmeans --output l.zarr", "--set delta=VALUE, or about how many"),
+        ("fit a.zarr --estimator dpmeans --output l.zarr", "--set delta=VALUE, or an approximate"),
         ("fit CUBE --n-clusters 3", "nothing to write: give --output for the label map, --model"),
         ("fit CUBE --n-clusters 3 --json --title Any", "nothing to write"),
         ("predict a.zarr --model m.zarr", "--output is needed, or --uncertainty, --score"),
