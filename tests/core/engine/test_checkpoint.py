@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[3]
 X = np.random.default_rng(0).normal(size=(600, 3))
 WEIGHT = np.random.default_rng(1).random(600)
 OPTIONS = {"n_clusters": 5, "random_state": 1, "tol": 0.0}
+#: Fits of more iterations than a good initialization needs.
+LONG = {**OPTIONS, "init": "random", "n_init": 1}
 
 
 class Interruption(Exception):
@@ -124,7 +126,7 @@ def kill(record):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with daskclust.on_iteration(kill):
-    daskclust.KMeans(**t.OPTIONS, checkpoint={str(path)!r}).fit(t.X)
+    daskclust.KMeans(**t.LONG, checkpoint={str(path)!r}).fit(t.X)
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -133,9 +135,9 @@ with daskclust.on_iteration(kill):
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
     seen = []
     with daskclust.on_iteration(seen.append):
-        model = KMeans(**OPTIONS, checkpoint=path).fit(X)
+        model = KMeans(**LONG, checkpoint=path).fit(X)
     assert seen[0]["iteration"] == 4
-    assert digest(model) == digest(KMeans(**OPTIONS).fit(X))
+    assert digest(model) == digest(KMeans(**LONG).fit(X))
 
 
 def test_two_fits_that_begin_at_once_with_one_checkpoint(path, monkeypatch):
@@ -197,9 +199,9 @@ def test_a_fit_may_go_on_with_other_chunks(path):
 
 
 def test_a_directory_is_given_a_file(tmp_path):
-    KMeans(**OPTIONS, checkpoint=tmp_path).fit(X)
+    KMeans(**LONG, checkpoint=tmp_path).fit(X)
     assert [f.name for f in tmp_path.iterdir()] == ["daskclust-checkpoint.npz"]
-    assert KMeans(**OPTIONS, checkpoint=str(tmp_path)).fit(X).n_iter_ > 3
+    assert KMeans(**LONG, checkpoint=str(tmp_path)).fit(X).n_iter_ > 3
 
 
 def test_a_fit_without_a_checkpoint_writes_no_file(tmp_path, monkeypatch):
