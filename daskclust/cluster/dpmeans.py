@@ -10,24 +10,33 @@ rows found clusters: O(K p) numbers in the end, which ``max_clusters`` bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust.cluster.dpmeans_kernels import found_in_order
-from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.cluster.lloyd import useless_clusters
+from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.base import BaseClusterer
-from daskclust.core.estimator.fit_loop import DataAlone, FirstPass, OpenData, Step, row_labels
+from daskclust.core.estimator.fit_loop import (
+    DataAlone,
+    FirstPass,
+    OpenData,
+    Step,
+    draw_seeds,
+    row_labels,
+)
 from daskclust.core.estimator.transforms import EUCLIDEAN
 from daskclust.core.estimator.validation import Data, check_integer, check_real
 from daskclust.core.initialization.deterministic import farthest_first_delta
+from daskclust.core.initialization.sampled import sample_centers
 from daskclust.core.kernels.compensated import add_pairs, add_plain
 from daskclust.core.kernels.nearest.assign import direct_distances, label_sums, nearest
 from daskclust.core.persistence.schema import Entry, Number
-from daskclust.core.reduction import ASSIGN, CenterSets
+from daskclust.core.reduction import ASSIGN, CenterSets, ClusterStatistics, Survey
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.core.warn import warn
 
@@ -225,7 +234,7 @@ FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 class _State:
     """`inertia` and `farthest` (see :class:`Founding`) are of the last assignment.
 
-    `settled`: whether that changed nothing.
+    `settled`: whether that changed nothing. `repaired`: whether a collapsed fit was repaired.
     """
 
     centers: Annotated[Floats, "f m p"]
@@ -233,16 +242,18 @@ class _State:
     inertia: Annotated[float, "f"]
     farthest: Annotated[float, "f"]
     settled: Annotated[bool, "b"]
+    repaired: Annotated[bool, "b"]
 
 
 @dataclass(frozen=True)
 class _Problem(DataAlone):
-    """DP-means from one cluster, the mean of all rows."""
+    """DP-means from one cluster, the mean of all rows; from `n_clusters_hint` if delta is None."""
 
     kind: ClassVar[type[_State]] = _State
 
     rows: Rows
-    mean: Floats
+    survey: Survey
+    seeds: tuple[int, ...]
     delta: float | None
     n_clusters_hint: int
     max_clusters: int | None
@@ -250,11 +261,28 @@ class _Problem(DataAlone):
     tolerance: float
 
     def begin(self) -> _State:
-        """One cluster, at the price that is given or suggested."""
-        delta = self.delta
-        if delta is None:
-            delta = farthest_first_delta(self.rows, self.mean, self.n_clusters_hint)
-        return _State(self.mean[None], delta, np.inf, np.inf, False)
+        mean = self.survey.mean
+        if self.delta is not None:
+            return _State(mean[None], self.delta, np.inf, np.inf, False, False)
+        delta = farthest_first_delta(self.rows, mean, self.n_clusters_hint)
+        most = self.n_clusters_hint if self.max_clusters is None else self.max_clusters
+        centers = self._sampled_centers(min(most, self.n_clusters_hint))
+        return _State(centers, delta, np.inf, np.inf, False, False)
+
+    def _sampled_centers(self, k: int) -> Floats:
+        """Return the distinct centers, at most `k`, of the initialization of k-means."""
+        centers = sample_centers(
+            self.rows,
+            self.survey,
+            "k-means||",
+            min(k, self.rows.n_rows),
+            self.seeds,
+            oversampling_factor=2.0,
+            init_rounds=5,
+            shift=self.survey.mean,
+        )[0]
+        _, first = np.unique(centers, axis=0, return_index=True)
+        return centers[np.sort(first)]
 
     def step(self, state: _State) -> Step[_State]:
         """Assign all rows, founding clusters on the way; then move the centers."""
@@ -266,17 +294,40 @@ class _Problem(DataAlone):
         centers = sums[filled] / counts[filled, None]
         shift = float(((centers - before[filled]) ** 2).sum())
         same = not len(founders) and bool(filled.all())
+        found = _State(
+            centers, state.delta, inertia, farthest, same and shift == 0.0, state.repaired
+        )
+        finished = same and shift <= self.tolerance
+        if finished and self.delta is not None and not found.repaired:
+            few = useless_clusters(centers, counts[filled], inertia)
+            other = self._repaired(found, few) if few.any() else None
+            found, finished = other or found, other is None
         return Step(
-            state=_State(centers, state.delta, inertia, farthest, same and shift == 0.0),
-            objective=inertia + state.delta * len(centers),
+            state=found,
+            objective=found.inertia + found.delta * len(found.centers),
             center_shift=float(np.sqrt(shift)),
-            finished=same and shift <= self.tolerance,
+            finished=finished,
             extra={
                 "n_clusters": len(centers),
                 "founded": len(founders),
                 "dropped": int(np.count_nonzero(~filled)),
             },
         )
+
+    def _repaired(self, state: _State, few: Bools) -> _State | None:
+        """Return the centers of the initialization of k-means if their inertia is smaller."""
+        centers = self._sampled_centers(len(state.centers))
+        last = CenterSets(centers[None], shift=self.survey.mean)
+        stats: ClusterStatistics = self.rows.reduce(ASSIGN, last)
+        inertia = float(stats.inertia.sum())
+        if not inertia < state.inertia:
+            return None
+        warn(
+            f"{few.sum()} of {len(few)} clusters contained few rows, and these rows are not "
+            f"outliers. The fit continued from {len(centers)} centers of k-means.",
+            ConvergenceWarning,
+        )
+        return replace(state, centers=centers, inertia=inertia, repaired=True)
 
     def _assign(self, state: _State) -> Founding:
         """Find out which rows found clusters, and the sums of all clusters then.
@@ -288,7 +339,7 @@ class _Problem(DataAlone):
         guess = Founders.none(state.centers.shape[1])
         while True:
             request = FoundingRequest(
-                state.centers, guess, state.delta, self.max_clusters, self.mean
+                state.centers, guess, state.delta, self.max_clusters, self.survey.mean
             )
             told: Founding = self.rows.reduce(FOUNDING, request)
             found = told.founders
@@ -313,7 +364,8 @@ class DPMeans(BaseClusterer):
     ----------
     delta : float or None, default=None
         Price of a cluster, lambda of [1]_.  None: suggested from ``n_clusters_hint``, as by
-        :func:`daskclust.selection.suggest_delta`.
+        :func:`daskclust.selection.suggest_delta`; the fit then begins with so many centers, those
+        of the initialization of :class:`KMeans`, instead of the mean.
     n_clusters_hint : int, default=8
         Number of clusters wanted, about; used where ``delta`` is None only.
     max_clusters : int or None, default=None
@@ -323,8 +375,9 @@ class DPMeans(BaseClusterer):
     tol : float, default=0.0
         The fit has converged when no cluster is founded or dropped and the squared shift of all
         centers is at most ``tol`` times the mean variance of the features; 0: as in [1]_.
-    random_state : ignored
-        Nothing is drawn; taken so that estimators can be exchanged.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the centers of k-means.  A fit with a given ``delta`` draws nothing unless it
+        collapses (see Notes).
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
@@ -359,11 +412,18 @@ class DPMeans(BaseClusterer):
     Warns
     -----
     ConvergenceWarning
-        If no row founds a cluster, so that there is one; if ``max_clusters`` kept rows from it.
+        If no row founds a cluster, so that there is one; if ``max_clusters`` kept rows from it; if
+        a collapsed fit continued from other centers.
 
     Notes
     -----
-    *Passes*: 1 to check the data, ``n_clusters_hint`` for a suggested delta, 1 an iteration in
+    In many dimensions a single row is as far from the rows of its own cluster as from all others,
+    and founds a cluster of its own.  If the fit ends with clusters of few rows that are not
+    outliers, it continues from as many centers of :class:`KMeans` if their inertia is smaller, with
+    a warning.  Nothing else departs from [1]_ for a given delta.
+
+    *Passes*: 1 to check the data, ``n_clusters_hint`` for a suggested delta and those of the
+    initialization of :class:`KMeans`, 1 an iteration in
     which no cluster is founded, and 1 at the end unless the centers stood still.  Where
     clusters are founded, each group of blocks finds those of its own rows, given a guess of the
     others; the pass is made again until the guess is confirmed: twice where clusters are well
@@ -397,7 +457,7 @@ class DPMeans(BaseClusterer):
         "delta_": Number(low=0),
         "n_clusters_": Number(int, low=1, dim="k"),
     }
-    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def _check_sizes(self) -> None:
         """Nothing to compare: the number of clusters is found."""
@@ -434,13 +494,14 @@ class DPMeans(BaseClusterer):
         """Nothing is given besides X."""
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
-        return FirstPass()
+        return FirstPass(draw_seeds(self.random_state, 1), 1)
 
     def _problem(self, data: OpenData, read: None) -> _Problem:
         survey = data.survey
         return _Problem(
             data.rows,
-            survey.mean,
+            survey,
+            data.seeds,
             None if self.delta is None else float(self.delta),
             int(self.n_clusters_hint),
             None if self.max_clusters is None else int(self.max_clusters),
@@ -453,7 +514,7 @@ class DPMeans(BaseClusterer):
     ) -> None:
         inertia = state.inertia
         if not state.settled:
-            last = CenterSets(state.centers[None], shift=problem.mean)
+            last = CenterSets(state.centers[None], shift=data.survey.mean)
             inertia = float(data.rows.reduce(ASSIGN, last).inertia.sum())
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = state.centers
@@ -471,7 +532,7 @@ class DPMeans(BaseClusterer):
                 "larger max_clusters or delta.",
                 ConvergenceWarning,
             )
-        elif not any(record["founded"] for record in history) and state.delta > 0:
+        elif self.n_clusters_ == 1 and state.delta > 0 and not history[0]["founded"]:
             warn(
                 f"No row is farther than delta = {state.delta:.6g} from the mean (the largest "
                 f"squared distance is {state.farthest:.6g}), so there is one cluster. Use a "

@@ -101,6 +101,12 @@ def explain_little(centers: Floats, counts: Floats, inertia: float, few: Bools) 
     return bool(weight @ squared <= share * (counts @ squared + inertia))
 
 
+def useless_clusters(centers: Floats, counts: Floats, inertia: float) -> Bools:
+    """Return which clusters (k,) have few rows that are not outliers."""
+    few: Bools = counts <= _COLLAPSED * counts.max()
+    return few if explain_little(centers, counts, inertia, few) else np.zeros_like(few)
+
+
 @dataclass
 class _LastPass:
     """What helps the next assignment pass: what blocks kept, the centers, and their spread.
@@ -242,8 +248,8 @@ class LloydProblem(DataAlone):
         centers, counts = state.centers[best], state.counts[best]
         if self.again is None or self._last.compared or self.missing:
             return state
-        few = counts <= _COLLAPSED * counts.max()
-        if not explain_little(centers, counts, float(state.inertia[best]), few):
+        few = useless_clusters(centers, counts, float(state.inertia[best]))
+        if not few.any():
             return state
         self._last.compared = True
         other = self.again()

@@ -393,10 +393,9 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
 
     The farthest-first heuristic of [1]_: starting from the mean, take the row farthest from all
     points taken, ``n_clusters`` times; delta is the squared distance of the last one.  Outliers
-    make delta too large and the clusters too few.  In many dimensions rows lie about as far from
-    the center of their own cluster as from the center of another one.  DP-means founds a cluster
-    at a single row that is far from all centers, so no delta finds these clusters: use
-    :class:`~daskclust.KMeans` and :func:`choose_n_clusters`.
+    make delta too large and the clusters too few.  In many dimensions a single row is about as far
+    from its own cluster as from the others.  ``DPMeans(n_clusters_hint=n_clusters)`` uses the same
+    delta, but begins with so many centers of k-means, and finds these clusters.
 
     Parameters
     ----------

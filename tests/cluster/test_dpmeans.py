@@ -12,6 +12,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 
 from daskclust import DPMeans
 from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
@@ -19,6 +20,7 @@ from daskclust.cluster.dpmeans_kernels import found_in_order
 from daskclust.core.engine import open_rows
 from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.exceptions import CheckpointError
+from daskclust.selection import suggest_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 
@@ -292,8 +294,25 @@ def test_a_hint_gives_about_so_many_clusters():
     x, _ = blobs(k=6)
     model = DPMeans(n_clusters_hint=6).fit(x)
     assert 5 <= model.n_clusters_ <= 9
-    again = DPMeans(model.delta_).fit(x)
-    np.testing.assert_array_equal(again.labels_, model.labels_)
+    given = DPMeans(model.delta_).fit(x)
+    assert model.objective_ <= given.objective_ * (1 + 1e-12)
+
+
+def test_many_features():
+    """Single rows are as far from their own cluster as from the others."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=800)
+    x = (rng.normal(size=(4, 600)) * 6 / 600**0.5)[y] + rng.normal(size=(800, 600))
+    delta = suggest_delta(x, 4)
+    with pytest.warns(ConvergenceWarning, match="clusters contained few rows"):
+        repaired = DPMeans(delta, random_state=0).fit(x)
+    hinted = DPMeans(n_clusters_hint=4, random_state=0).fit(x)
+    assert hinted.delta_ == delta
+    assert 4 <= hinted.n_clusters_ <= 8
+    for model in (repaired, hinted):
+        assert adjusted_rand_score(y, model.labels_) > 0.85
+    lazy = DPMeans(n_clusters_hint=4, random_state=0).fit(da.from_array(x, chunks=(170, 600)))
+    np.testing.assert_array_equal(lazy.labels_, hinted.labels_)
 
 
 def test_more_clusters_wanted_than_there_are_rows():
