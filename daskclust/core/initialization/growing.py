@@ -60,7 +60,7 @@ _TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 2
 #: Passes over all rows that swaps of centers may take, by multiplications.
 _SWAP_PASSES = 4
 #: Maximum number of sets that are improved by swaps, and swaps of each for which that is cheap.
-_IMPROVED, _SWAPS = 2, 20
+_IMPROVED, _SWAPS = 4, 20
 #: Principal directions in addition to two per cluster: noise may have a larger variance than the
 #: clusters.  Features per direction from which centers are sought in their space.
 _SPARE_DIRECTIONS, _MUCH_WIDER = 8, 1.5
