@@ -30,8 +30,8 @@ KNOW_DASK = {
     "tables",
     "app",
 }
-#: Checks of the type and shape of what users pass, before the engine sees it.
-KNOW_DASK_ARRAYS = {"core/estimator/validation.py"}
+#: Conversions and checks of what users pass, before the engine sees it.
+KNOW_DASK_ARRAYS = {"core/estimator/arrow.py", "core/estimator/validation.py"}
 #: Modules that may import the package itself, inside functions only.
 USE_THE_WHOLE = {"__main__", "app", "core.persistence"}
 #: Modules that every other may import.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Ints
 from daskclust.core.engine import compute, number_type, parts_read_again
+from daskclust.core.estimator.arrow import as_lazy_frame, matrix_of_lists
 from daskclust.core.storage.files import matching, unanswered
 from daskclust.core.storage.npy import NewNpy, NpyOutput
 from daskclust.core.storage.outputs import (
@@ -468,8 +469,10 @@ def open_table(
 
     Parameters
     ----------
-    source : str, path, list of them, dask.dataframe.DataFrame, or zarr store, its path or array
-        Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz: UTF-8,
+    source : str, path, list of them, table, or zarr store, its path or array
+        A table is a Dask DataFrame, a pyarrow Dataset (whose fragments are read by tasks), or a
+        table in memory: of pandas, polars, DuckDB, or any object with ``__arrow_c_stream__``.
+        Files are Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz: UTF-8,
         with commas and one header line.  May be a pattern with ``*``, or a URL that fsspec
         supports.  An array (n, p) of numbers in a ``.npy`` file, which tasks map, or in Zarr (a
         folder, or a URL with ``.zarr`` in it; of a group the path of the array, ``STORE/NAME``) is
@@ -525,8 +528,8 @@ def open_table(
         )
         file = local_path(source)
         files = [] if file is None or not file.is_file() else [file]
-    elif hasattr(source, "to_dask_array"):
-        frame = source
+    elif (given_frame := as_lazy_frame(source)) is not None:
+        frame = given_frame
     else:
         single = isinstance(source, str | os.PathLike)
         listed: Any = [source] if single else source
@@ -847,30 +850,9 @@ def _no_number(column: Any) -> Any:
 
 
 def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> NDArray[Any]:
-    """Return the lists of a part as rows, without an object for each."""
-    import pyarrow
-
     _check_length(part, length)
-    lists = pyarrow.array(part[column])
-    if isinstance(lists, pyarrow.ChunkedArray):
-        lists = lists.combine_chunks()
-    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
-    whole = sizes == vectors.size  # NaN where there is no list
-    if not whole.all():
-        row = int(np.argmin(whole))
-        raise ValueError(
-            f"The column {column!r} has {'no list' if lists[row].as_py() is None else sizes[row]} "
-            f"in row {row} of a part; expected lists of {vectors.size} numbers. Leave such rows "
-            "out."
-        )
-    flat = lists.flatten()
-    if flat.null_count:
-        raise ValueError(
-            f"The column {column!r} has lists with missing values; expected numbers. Leave such "
-            "rows out."
-        )
-    values: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
-    return values.reshape(length, vectors.size).astype(vectors.dtype, copy=False)
+    rows = matrix_of_lists(part[column], column, vectors.size)
+    return rows.astype(vectors.dtype, copy=False)
 
 
 def _rows_of(part: Any, places: Ints, columns: list[str]) -> Any:

@@ -196,3 +196,20 @@ def test_negative_codes_are_refused_as_everywhere(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "t.parquet", index=False)
     with pytest.raises(ValueError, match="'y' holds the class -5"):
         open_table(tmp_path / "t.parquet", label_column="y").labels()
+
+
+def test_tables_of_other_libraries_are_opened(tmp_path: Path) -> None:
+    """Datasets by their row groups, all others in memory; lists are features."""
+    import pyarrow.dataset
+
+    lists = [[float(i), -float(i)] for i in range(9)]
+    table = pyarrow.table({"name": [f"n{i}" for i in range(9)], "v": lists})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    dataset = pyarrow.dataset.dataset(tmp_path)
+    for source in (dataset, table, table.to_reader(), table.to_pandas()):
+        opened = open_table(source)
+        assert opened.columns == ("v",)
+        np.testing.assert_array_equal(opened.samples, lists)
+    assert open_table(dataset).samples.numblocks == (3, 1)
+    with pytest.raises(TypeError, match="Expected a table, got one column"):
+        open_table(table["v"])

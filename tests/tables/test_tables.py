@@ -406,7 +406,7 @@ def test_lists_of_several_lengths_are_refused(tmp_path: Path) -> None:
     }
     parquet_files.write_table(pa.table(table), tmp_path / "t.parquet")
     for name, match in {
-        "short": r"has 1(\.0)? in row 1 .* expected lists of 2",
+        "short": r"has a list of 1(\.0)? in row 1 .* expected lists of 2",
         "none": "has no list in row 1",
         "gap": "lists with missing values",
     }.items():

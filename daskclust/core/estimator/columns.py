@@ -75,12 +75,11 @@ def column_at_fault(X: Any) -> str | None:
     for name, column in _columns_of(X):
         try:
             values = np.asarray(column)
-            # A single column of vectors of numbers is a matrix.
             if values.astype(np.float64).ndim == 1 or column is X:
                 continue
         except (TypeError, ValueError):
             pass
-        return _message(name, column, _no_number(values), is_alone=column is X)
+        return _message(name, column, _no_number(values))
     return None
 
 
@@ -95,16 +94,13 @@ def _no_number(values: Any) -> Any:
     return None
 
 
-def _message(name: Any, column: Any, example: Any, *, is_alone: bool) -> str:
+def _message(name: Any, column: Any, example: Any) -> str:
     kind = _type_of(column)
     head = "X holds" if name is None else f"The column {name!r} holds"
     if _LISTS.search(kind) or isinstance(example, list | tuple) or np.ndim(example):
-        place = "X" if is_alone else f"X[{name!r}]"
-        matrix = f"{place}.to_pylist()" if hasattr(column, "to_pylist") else f"list({place})"
         return (
-            f"{head} lists; expected numbers. For a matrix of one vector per row use "
-            f"np.array({matrix}), for files daskclust.tables.open_table. See the page "
-            "how-to/embeddings."
+            f"{head} lists; expected numbers. To use each list as a row of features, pass the "
+            f"column alone, X[{name!r}]. See the page how-to/embeddings."
         )
     what = "categories" if _CATEGORIES.search(kind) else "text"
     if not isinstance(example, str):

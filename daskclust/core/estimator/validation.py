@@ -20,6 +20,7 @@ from daskclust.config import check_choice as check_choice
 from daskclust.config import without_mask as without_mask
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
+from daskclust.core.estimator.arrow import as_table
 from daskclust.core.estimator.columns import check_dates, check_lazy_columns, column_at_fault
 from daskclust.core.estimator.row_functions import column_name, infinite_message, nonfinite_message
 from daskclust.core.persistence.mixin import check_same_data
@@ -365,8 +366,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             X = known.samples
     elif isinstance(X, Scene):
         X = cube_of_fit(estimator, X).samples
-    if hasattr(X, "collect") and not hasattr(X, "to_numpy"):
-        raise TypeError("X must be a table in memory, got a polars LazyFrame. Use X.collect().")
+    X = as_table(X)
     check_dates(X)
     if hasattr(X, "to_dask_array"):
         check_lazy_columns(X)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ arrow = pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
 
-from dask.dataframe import from_pandas  # noqa: E402
+import pyarrow.dataset  # noqa: E402
+import pyarrow.parquet  # noqa: E402, F401
+from dask.dataframe import from_pandas, read_parquet  # noqa: E402
 
 N = 12
 VECTORS = np.arange(2.0 * N).reshape(N, 2)
@@ -48,15 +52,21 @@ TABLES = {
     "dates for Arrow": (arrow.Table.from_pandas(A.assign(b=DAYS)), "'b' holds dates or times"),
     "lists": (
         A.assign(b=list(VECTORS)),
-        r"'b' holds lists.*np.array\(list\(X\['b'\]\)\).*open_table.*how-to/embeddings",
-    ),
-    "a column of lists": (
-        pandas.Series(list(VECTORS), name="b"),
-        r"'b' holds lists.*np.array\(list\(X\)\)",
+        r"'b' holds lists.*pass the column alone, X\['b'\].*how-to/embeddings",
     ),
     "lists for Arrow": (
-        arrow.table({"b": VECTORS.tolist()}),
-        r"'b' holds lists.*np.array\(X\['b'\].to_pylist\(\)\)",
+        arrow.table({"a": np.arange(float(N)), "b": VECTORS.tolist()}),
+        r"'b' holds lists.*pass the column alone, X\['b'\]",
+    ),
+    "lists of text": (pandas.Series([["a"]] * N, name="b"), "'b' has lists of string"),
+    "lists of several lengths": (
+        pandas.Series([[1.0, 2.0]] * (N - 1) + [[1.0]], name="b"),
+        f"'b' has a list of 1.* in row {N - 1}",
+    ),
+    "a missing list": (arrow.table({"b": [[1.0], None]}), "'b' has no list in row 1"),
+    "a missing value in a list": (
+        arrow.table({"b": [[1.0], [None]]}),
+        "'b' has lists with missing",
     ),
     "lazy text": (lazy(A.assign(b=["West"] * N)), "'b' holds text.*OneHotEncoder.*how-to/tables"),
     "lazy dates": (lazy(A.assign(b=DAYS)), "'b' holds dates or times"),
@@ -79,12 +89,61 @@ def test_a_column_that_is_no_number_is_named(kind: str) -> None:
         fit(X)
 
 
-def test_the_remedies_for_vectors_work() -> None:
+def _vectors(folder: Path) -> dict[str, Any]:
+    """One column of vectors in all containers that hold one."""
+    lists, rows = arrow.table({"b": VECTORS.tolist()}), VECTORS.shape[1]
+    fixed = arrow.table({"b": arrow.FixedSizeListArray.from_arrays(VECTORS.ravel(), rows)})
+    for at in range(2):
+        part = fixed.slice(at * N // 2, N // 2)
+        arrow.parquet.write_table(part, folder / f"{at}.parquet", row_group_size=5)
+    objects = pandas.DataFrame({"b": list(VECTORS)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy_objects = lazy(objects)
+    lazy_arrow = read_parquet(folder, dtype_backend="pyarrow")
+    return {
+        "table of lists": lists,
+        "table of arrays": fixed,
+        "chunks": lists["b"],
+        "array": fixed["b"].combine_chunks(),
+        "pandas": objects,
+        "pandas series": objects["b"],
+        "pandas with Arrow types": fixed.to_pandas(types_mapper=pandas.ArrowDtype),
+        "stream": fixed.to_reader(),
+        "dataset": arrow.dataset.dataset(folder),
+        "dask": lazy_arrow,
+        "dask series": lazy_arrow["b"],
+        "dask objects": lazy_objects,
+        "dask series of objects": lazy_objects["b"],
+    }
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.PerformanceWarning")
+def test_a_column_of_vectors_is_a_matrix(tmp_path: Path) -> None:
     labels = fit(VECTORS).labels_
-    frame = pandas.DataFrame({"b": list(VECTORS)})
-    table = arrow.table({"b": VECTORS.tolist()})
-    for X in (np.array(list(frame["b"])), np.array(table["b"].to_pylist())):
+    for name, X in _vectors(tmp_path).items():
+        np.testing.assert_array_equal(fit(X).labels_, labels, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.PerformanceWarning")
+def test_tables_of_numbers_from_arrow_keep_their_names(tmp_path: Path) -> None:
+    table = arrow.table({"a": VECTORS[:, 0], "b": VECTORS[:, 1]})
+    arrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    for X in (table, table.to_reader(), arrow.dataset.dataset(tmp_path)):
+        model = fit(X)
+        assert list(model.feature_names_in_) == ["a", "b"]
+        np.testing.assert_array_equal(model.labels_, fit(VECTORS).labels_)
+    assert fit(X).labels_.numblocks == (3,)
+
+
+def test_polars_and_duckdb() -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = polars.DataFrame({"a": VECTORS[:, 0], "b": VECTORS[:, 1]})
+    vectors = polars.DataFrame({"b": VECTORS.tolist()})
+    labels = fit(VECTORS).labels_
+    for X in (frame, frame.lazy(), vectors, vectors.lazy(), vectors["b"]):
         np.testing.assert_array_equal(fit(X).labels_, labels)
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    np.testing.assert_array_equal(fit(duckdb.sql("select * from frame")).labels_, labels)
 
 
 class _Vectors:

@@ -1,0 +1,206 @@
+"""Rows from Arrow and from columns of lists: polars, pandas, pyarrow, DuckDB and Dask.
+
+Each conversion goes through Arrow, so that no Python object is made for each value.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+#: Beginning of the names of data types whose values are lists.
+_LISTS = ("list", "large_list", "fixed_size_list", "List", "Array")
+
+
+def _is_list_type(kind: Any) -> bool:
+    return str(kind).startswith(_LISTS)
+
+
+def matrix_of_lists(column: Any, name: Any, size: int | None = None) -> NDArray[Any]:
+    """Return a column of lists of numbers as an array (n, `size`).
+
+    Parameters
+    ----------
+    column : column of pandas, polars or Arrow
+        Lists of `size` numbers; by default, as many as the first list has.
+    name : object
+        Name of the column, for messages.
+
+    Raises
+    ------
+    ValueError
+        If a list is missing, has another length or a missing value, or does not consist of numbers.
+    """
+    import pyarrow
+
+    kind = f"The column {name!r} has"
+    arrow = column.to_arrow() if hasattr(column, "to_arrow") else column
+    if not isinstance(arrow, pyarrow.Array | pyarrow.ChunkedArray):
+        try:
+            arrow = pyarrow.array(column)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise ValueError(f"{kind} values that are not lists of numbers: {error}.") from error
+    if isinstance(arrow, pyarrow.ChunkedArray):
+        arrow = arrow.combine_chunks()
+    sizes = arrow.value_lengths().to_numpy(zero_copy_only=False)
+    if size is None:
+        size = int(sizes[0]) if len(sizes) and not np.isnan(sizes[0]) else 0
+    complete = sizes == size  # NaN if there is no list
+    if not complete.all():
+        row = int(np.argmin(complete))
+        shown = "no list" if arrow[row].as_py() is None else f"a list of {sizes[row]}"
+        raise ValueError(
+            f"{kind} {shown} in row {row} of a part; expected lists of {size} numbers. Leave such "
+            "rows out. See the page how-to/embeddings."
+        )
+    values = arrow.flatten()
+    if values.null_count:
+        raise ValueError(
+            f"{kind} lists with missing values; expected numbers. Leave such rows out. See the "
+            "page how-to/embeddings."
+        )
+    matrix: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if len(matrix) and matrix.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{kind} lists of {values.type}; expected lists of numbers. See the page "
+            "how-to/embeddings."
+        )
+    return matrix.reshape(len(arrow), size)
+
+
+def _only_column(X: Any) -> tuple[Any, Any] | None:
+    """Return the name and the column of a table of one column, or of a column; else None."""
+    if hasattr(X, "column_names"):  # pyarrow.Table
+        return (X.column_names[0], X.column(0)) if X.num_columns == 1 else None
+    if hasattr(X, "columns"):
+        names = list(X.columns)
+        if getattr(X, "ndim", 2) != 2 or len(names) != 1:
+            return None
+        return names[0], X[names[0]]
+    is_column = hasattr(X, "to_pylist") or (hasattr(X, "name") and hasattr(X, "to_numpy"))
+    return (getattr(X, "name", None), X) if is_column else None
+
+
+def _holds_lists(column: Any) -> bool:
+    kind = getattr(column, "dtype", None)
+    if kind is None:
+        kind = getattr(column, "type", None)
+    if _is_list_type(kind):
+        return True
+    if str(kind) != "object" or not hasattr(column, "iloc"):
+        return False
+    present = column.dropna()
+    first = present.iloc[0] if len(present) else None
+    return isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim == 1)
+
+
+def _lazy_lists(X: Any) -> Any:
+    """Return a column of lists of a Dask frame as a lazy array, and any other frame as it is."""
+    names = [X.name] if X.ndim == 1 else list(X.columns)
+    column = X if X.ndim == 1 else X[names[0]]
+    if len(names) != 1 or not (_is_list_type(column.dtype) or str(column.dtype) == "object"):
+        return X
+    head = column.head(1, npartitions=-1)
+    if not _holds_lists(head):
+        return X
+    first = matrix_of_lists(head, names[0])
+    read = partial(matrix_of_lists, name=names[0], size=first.shape[1])
+    blocks = [
+        da.from_delayed(dask.delayed(read)(part), (np.nan, first.shape[1]), meta=first[:0])
+        for part in column.to_delayed()
+    ]
+    return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _frame_of(piece: Any, columns: list[str]) -> Any:
+    import pandas
+
+    return piece.to_table(columns=columns).to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def _frame_of_dataset(dataset: Any) -> Any:
+    """Return a lazy frame with one partition for each fragment, or row group of Parquet."""
+    import pandas
+    from dask.dataframe import from_map
+
+    pieces: list[Any] = []
+    for fragment in dataset.get_fragments():
+        split = getattr(fragment, "split_by_row_group", None)
+        pieces += [fragment] if split is None else split()
+    if not pieces:
+        raise ValueError("X is a Dataset without fragments; expected at least one file.")
+    names = list(dataset.schema.names)
+    meta = dataset.schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype)
+    return from_map(partial(_frame_of, columns=names), pieces, meta=meta, label="read-dataset")
+
+
+def _is_lazy_polars(X: Any) -> bool:
+    return hasattr(X, "collect_schema") and hasattr(X, "collect") and not hasattr(X, "to_numpy")
+
+
+def is_dataset(X: Any) -> bool:
+    """Return True for a pyarrow Dataset, or an object that has its fragments."""
+    return hasattr(X, "get_fragments") and hasattr(X, "schema")
+
+
+def as_lazy_frame(X: Any) -> Any:
+    """Return a Dataset, a table of pandas or polars, or an Arrow stream as a Dask DataFrame.
+
+    Only a Dataset and Dask DataFrames are not read into memory.  None for any other object.
+    """
+    from dask.dataframe import from_pandas
+
+    has_columns = hasattr(X, "columns") or hasattr(X, "column_names")
+    is_column = hasattr(X, "to_numpy") and not has_columns
+    if is_column or (hasattr(X, "to_dask_array") and X.ndim == 1):
+        raise TypeError(
+            f"Expected a table, got one column ({type(X).__name__}). Make a table of it first, or "
+            "pass the column to the estimator."
+        )
+    if hasattr(X, "to_dask_array"):
+        return X
+    if is_dataset(X):
+        return _frame_of_dataset(X)
+    if _is_lazy_polars(X):
+        X = X.collect()
+    if hasattr(X, "__arrow_c_stream__"):
+        import pandas
+        import pyarrow
+
+        index = X.index if hasattr(X, "iloc") else None
+        X = pyarrow.table(X).to_pandas(types_mapper=pandas.ArrowDtype)
+        X = X if index is None else X.set_index(index)
+        return from_pandas(X, npartitions=1, sort=False)
+    return None
+
+
+def as_table(X: Any) -> Any:
+    """Return X as a type that estimators check and read.
+
+    - A column of lists of numbers, alone or as the only column of a table, is an array (n, p); it
+      is lazy for Dask.
+    - A pyarrow Dataset is a lazy frame with one partition for each fragment or row group.
+    - A polars LazyFrame, and any other object with ``__arrow_c_stream__``, is read into memory.
+    - Other objects are returned as they are.
+    """
+    if is_dataset(X):
+        X = _frame_of_dataset(X)
+    elif _is_lazy_polars(X):
+        X = X.collect()
+    elif hasattr(X, "__arrow_c_stream__") and not (
+        hasattr(X, "to_numpy") or hasattr(X, "to_pandas") or hasattr(X, "iloc")
+    ):
+        import pyarrow
+
+        X = pyarrow.table(X)
+    if hasattr(X, "to_dask_array"):
+        return _lazy_lists(X)
+    only = _only_column(X)
+    if only is None or not _holds_lists(only[1]):
+        return X
+    return matrix_of_lists(only[1], only[0])
