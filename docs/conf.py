@@ -75,7 +75,31 @@ def name_templates(app: object, page: str, content: list[str]) -> None:
     content[0] = re.sub(r"\[([^\]]+)\]\(\.\./(deploy/[^)]+)\)", r"\1 (`\2`)", content[0])
 
 
+def write_commands(app: object) -> None:
+    """Write a page for each command, with every flag, from the parsers of the command line."""
+    from daskclust.app.cli import COMMANDS, command_parser
+
+    folder = Path(__file__).parent / "reference" / "commands"
+    folder.mkdir(exist_ok=True)
+    for name, summary in COMMANDS.items():
+        parser = command_parser(name)
+        usage = parser.format_usage().removeprefix("usage: ").strip()
+        lines = [f"# daskclust {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
+        lines += ["```text", usage, "```", ""]
+        for group in parser._action_groups:
+            shown = [action for action in group._group_actions if action.help != "==SUPPRESS=="]
+            if shown:
+                lines += [f"## {(group.title or 'arguments').capitalize()}", ""]
+            for action in shown:
+                entry = parser._get_formatter()._format_action_invocation(action)
+                text = " ".join((action.help or "").replace("%%", "%").split())
+                text = text.replace("%(default)s", str(action.default))
+                lines += [f"`{entry}`", f": {text or 'No description.'}", ""]
+        (folder / f"{name}.md").write_text("\n".join(lines) + "\n")
+
+
 def setup(app: object) -> None:
     """Register what is done while pages are read."""
+    app.connect("builder-inited", write_commands)  # type: ignore[attr-defined]
     app.connect("include-read", unlink_files)  # type: ignore[attr-defined]
     app.connect("source-read", name_templates)  # type: ignore[attr-defined]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import daskclust
@@ -46,31 +44,13 @@ def test_ci_runs_the_test_command_literally() -> None:
 
 
 def test_markers_of_the_test_commands_are_complementary() -> None:
-    short, long = (re.search(r'-m "([^"]+)"', block) for block in blocks("sh")[1:3])
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    short = re.search(r'-m "([^"]+)"', blocks("sh")[1])
+    long = re.search(r'-m "([^"]+)"    # on an idle machine', contributing)
     assert short is not None
     assert long is not None
     assert short[1] == "not slow and not benchmark"
     assert long[1] == "slow or benchmark"
-
-
-def check_sentences(names: dict[str, Any]) -> None:
-    """Check what the README says about the variables of its examples."""
-    plain, model, y = names["plain"], names["sparse"], names["y"]
-    shown = re.search(r"flatnonzero\(model.feature_weights_\)  # \[([\d ]+)\]", README)
-    said = re.search(r"fit\(X\)  # index ([\d.]+)\n.*weight 0; index ([\d.]+)\n", README, re.DOTALL)
-    assert shown is not None
-    assert said is not None
-    found = np.flatnonzero(model.feature_weights_).tolist()
-    assert found == [int(number) for number in shown[1].split()]
-    ari = daskclust.metrics.adjusted_rand_score
-    scores = ari(y, plain.labels_), ari(y, model.labels_.compute())
-    assert said.groups() == tuple(f"{score:.2f}" for score in scores)
-    # No start would help: the groups have a larger sum of squares than what k-means finds.
-    centers = np.array([names["X"][y == label].mean(axis=0) for label in range(3)])
-    assert plain.inertia_ < ((names["X"] - centers[y]) ** 2).sum()
-    pixels = re.search(r"the classes of (\d+) pixels", README)
-    assert pixels is not None
-    assert int(pixels[1]) == (names["few"] >= 0).sum()
 
 
 def test_examples_run_and_print_what_is_shown(
@@ -82,12 +62,7 @@ def test_examples_run_and_print_what_is_shown(
     names: dict[str, Any] = {}
     for number, example in enumerate(examples):
         exec(compile(example, f"README.md, example {number + 1}", "exec"), names)
-        if "PCSKMeans" in example:
-            names["sparse"] = names["model"]
     assert capsys.readouterr().out == "".join(blocks("text"))
-    assert (tmp_path / "labels.zarr").is_dir()
-    check_sentences(names)
-    assert os.listdir(tmp_path / "scene.zarr")
 
 
 def test_links_and_names_exist() -> None:
@@ -99,6 +74,6 @@ def test_links_and_names_exist() -> None:
         if folder in ("notebooks", "docs", "deploy") and not (ROOT / folder).is_dir():
             continue
         assert (ROOT / target).is_file(), target
-    for name in ("LabelSpreading", "PCSKMeans", "open_cube", "datasets"):
+    for name in ("LabelSpreading", "KMeans", "datasets"):
         assert name in daskclust.__all__
         assert name in README

@@ -31,7 +31,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _BUFFERED = 2**20
 
 #: Modules of ``daskclust.app.commands`` by their name, with the line of ``daskclust --help``.
-_COMMANDS = {
+COMMANDS = {
     "demo": "cluster a synthetic hyperspectral scene, from Zarr to Zarr",
     "fit": "cluster the pixels of a cube, or the rows of a table",
     "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
@@ -71,15 +71,15 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(
-            f"no command {arguments[0]!r}; there are {', '.join(_COMMANDS)}."
-            f"{did_you_mean(arguments[0], _COMMANDS)}"
+            f"no command {arguments[0]!r}; there are {', '.join(COMMANDS)}."
+            f"{did_you_mean(arguments[0], COMMANDS)}"
         )
-    named = next((word for word in arguments if word in _COMMANDS), None)
+    named = next((word for word in arguments if word in COMMANDS), None)
     if named is not None and named == arguments[0] and (problem := contradiction(arguments)):
         commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
-    for name, text in _COMMANDS.items():
+    for name, text in COMMANDS.items():
         if name == named:
             module = importlib.import_module(f"daskclust.app.commands.{name}")
             module.add_command(commands)
@@ -88,6 +88,14 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         else:
             commands.add_parser(name, help=text)
     return parser
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of one command."""
+    commands = _parser([name])._subparsers
+    assert commands is not None
+    found: argparse.ArgumentParser = commands._group_actions[0].choices[name]  # type: ignore[index]
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
