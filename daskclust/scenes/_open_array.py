@@ -150,6 +150,7 @@ def describe(
     read yet stays unread.
     """
     if isinstance(item, zarr.Array):
+        group = _parent_of(item) if group is None else group
         title, around = f"The array {item.path!r}", {} if group is None else group.attrs
         names, attributes = dimension_names(item), attributes_of(item)
         mapping = item.attrs.get("grid_mapping")
@@ -190,6 +191,17 @@ def describe(
     names = tuple(map(str, item.dims))
     title = f"The DataArray {item.name!r}"
     return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
+
+
+def _parent_of(array: zarr.Array) -> zarr.Group | None:
+    """Return the group that contains an array, which has its coordinates; None if it has none."""
+    store, path = array.store, array.path
+    if not path and isinstance(store, zarr.storage.LocalStore):
+        store, path = zarr.storage.LocalStore(store.root.parent, read_only=True), store.root.name
+    try:
+        return zarr.open_group(store, path=path.rpartition("/")[0], mode="r") if path else None
+    except FileNotFoundError:
+        return None
 
 
 # One cube of what was chosen

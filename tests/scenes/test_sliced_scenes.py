@@ -423,3 +423,18 @@ def test_a_geotiff_that_cannot_say_where_it_lies_warns(tmp_path: Path) -> None:
         assert_array_equal(
             cube.write_labels(labels, tmp_path / "m.zarr", overwrite=True)["x"], item.x
         )
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_of_a_store_lies_where_its_group_says(zarr_format: Any, tmp_path: Path) -> None:
+    cut = scene(tmp_path).isel(CUT).to_dataset(name="scene")
+    cut.to_zarr(tmp_path / "cut.zarr", zarr_format=zarr_format, consolidated=False)
+    group = zarr.open_group(tmp_path / "cut.zarr", mode="r")
+    for source in (tmp_path / "cut.zarr" / "scene", group["scene"]):
+        with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+            cube = daskclust.open_cube(source)
+        expected = from_origin(500_050, 5_099_970, 10, 10)
+        assert_allclose(map_of(cube, tmp_path)[0], expected, rtol=0, atol=1e-6)
+    with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+        cube = daskclust.open_cube(eopf(tmp_path) / "scene")
+    check_place(cube, HERE, tmp_path)
