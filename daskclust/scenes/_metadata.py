@@ -410,6 +410,26 @@ def nodata_values(
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
 
 
+def with_nodata_of_bands(
+    attributes: Mapping[str, Any], nodata: Any, n_bands: int
+) -> dict[str, Any]:
+    """Return attributes that state one value for "no data" per band.
+
+    >>> with_nodata_of_bands({"nodata": 0}, [9, 8], 2)
+    {'nodata_of_bands': [[9.0], [8.0]]}
+    """
+    try:
+        values = np.asarray(nodata, np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.shape != (n_bands,):
+        raise ValueError(
+            f"nodata={nodata!r}; expected one number, or a number for each of {n_bands} bands."
+        )
+    out = {name: value for name, value in attributes.items() if name not in NODATA_ATTRIBUTES}
+    return {**out, NODATA_OF_BANDS: [[value] for value in values.tolist()]}
+
+
 def nodata_of_bands(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
 ) -> tuple[tuple[float, ...], ...]:

@@ -209,7 +209,7 @@ def open_cube(
     store: Any,
     *,
     variable: str | Sequence[str] | None = None,
-    nodata: float | Literal["auto"] | None = "auto",
+    nodata: float | Sequence[float] | Literal["auto"] | None = "auto",
     mask: Any = None,
     bad_bands: ArrayLike | str | None = "auto",
     bands: ArrayLike | None = None,
@@ -238,10 +238,11 @@ def open_cube(
         Array inside a group or Dataset, or the images that are its bands; None takes the
         only one of three (or four) dimensions, else all images (y, x) in the order of
         their names, B2 before B10.
-    nodata : float, None or "auto", default="auto"
-        Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
-        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
-        bands of a raster file, several files or variables may each have their own values.
+    nodata : float, sequence of float, None or "auto", default="auto"
+        Value that means "no data", besides NaN; a sequence has one value per stored band.
+        ``"auto"`` reads the attributes ``_FillValue``, ``missing_value`` and ``nodata``,
+        and the range of valid values; bands of a raster file, several files or variables may
+        each have their own values.
         Zarr's own ``fill_value`` is the value of chunks that were not written.  It counts as
         "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
         None means that no value is "no data".
@@ -366,6 +367,9 @@ def open_cube(
         mask, order = None, (0, 1, 2)
     coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
+    if np.ndim(nodata):  # type: ignore[arg-type]
+        attributes = _metadata.with_nodata_of_bands(attributes, nodata, n_bands)
+        nodata = "auto"
     if coded == "tessera":
         if _metadata.nodata_of_bands(attributes, array.dtype, nodata):
             raise ValueError(
