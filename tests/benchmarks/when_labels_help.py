@@ -3,7 +3,7 @@
 ``python tests/benchmarks/when_labels_help.py`` fits every method with fixed settings at 2, 5
 and 10 labels a class and at 1 %, without and with noise bands, adds what it finds to
 ``when_labels_help.json`` (existing figures are replaced).  Name sets or methods to run only these.
-``page_tables.py`` writes the tables of ``docs/when-labels-help.md``.
+``page_tables.py`` writes the tables of ``docs/evidence/few-labels.md``.
 
 Figures are adjusted Rand indices of the rows whose class is known and not given.  Tables are
 scaled to standard deviations of 1, scenes taken as they are.  Noise bands: as many as there
