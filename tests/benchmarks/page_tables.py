@@ -155,7 +155,7 @@ def embeddings_many() -> str:
 
 def embeddings_peers() -> str:
     """Return the time and inertia compared with other libraries."""
-    from embeddings import TARGETS, until
+    from embeddings import until
 
     rows = []
     for title, name in (
@@ -172,9 +172,9 @@ def embeddings_peers() -> str:
             seconds = [f"{theirs[key]:.1f}" for key in ("seconds", "processor")]
             share = until(ours["trace"], theirs["inertia"])[0] / theirs["seconds"]
             more = f"{100 * (theirs['inertia'] / ours['inertia'] - 1):+.1f} %"
-            rows.append([peer, *seconds, more, f"{share:.2f} ({1 / TARGETS[name[0], peer]:.2f})"])
+            rows.append([peer, *seconds, more, f"{share:.2f}"])
     head = ["seconds", "processor seconds", "inertia"]
-    return table(["", *head, "until, share of the other's seconds (aim)"], rows)
+    return table(["", *head, "until, fraction of the other's seconds"], rows)
 
 
 def pairs() -> str:
