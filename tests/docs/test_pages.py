@@ -67,7 +67,7 @@ TOLD = {
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in DOCS.rglob("*.md")
-    if "_build" not in path.parts and "generated" not in path.parts and blocks(path)
+    if not {"_build", "generated", "commands"} & {*path.parts} and blocks(path)
 )
 
 
