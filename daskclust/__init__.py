@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from daskclust.semisupervised.spectral_clustering import (
         SpectralClustering as SpectralClustering,
     )
+    from daskclust.tables import open_table as open_table
 
 load_defaults()
 

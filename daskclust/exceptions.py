@@ -18,6 +18,7 @@ __all__ = [
     "DaskclustError",
     "DaskclustWarning",
     "MemoryPlanError",
+    "MissingValuesWarning",
     "ModelFormatError",
     "PerformanceWarning",
     "PrecisionWarning",

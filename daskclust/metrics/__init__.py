@@ -30,6 +30,13 @@ from daskclust.metrics._centroid import (
     silhouette_score,
     simplified_silhouette_score,
 )
+from daskclust.metrics._information import (
+    adjusted_mutual_info_score,
+    completeness_score,
+    fowlkes_mallows_score,
+    homogeneity_score,
+    v_measure_score,
+)
 
 __all__ = [
     "FEW_UNITS",
@@ -37,20 +44,25 @@ __all__ = [
     "CentroidScores",
     "accuracy_of_counts",
     "accuracy_report",
+    "adjusted_mutual_info_score",
     "adjusted_rand_score",
     "agreement_scores",
     "ari_of_table",
     "calinski_harabasz_score",
     "centroid_scores",
     "clustering_accuracy",
+    "completeness_score",
     "contingency_table",
     "davies_bouldin_score",
+    "fowlkes_mallows_score",
+    "homogeneity_score",
     "match_labels",
     "normalized_mutual_info_score",
     "pairwise_f_score",
     "scores_of_table",
     "silhouette_score",
     "simplified_silhouette_score",
+    "v_measure_score",
     "warn_of_few_units",
     "wilson_interval",
 ]
