@@ -363,10 +363,20 @@ class ClusterVote:
 
 #: Number of nearest nodes of a row whose pairs are counted.
 _COUNTED = 5
-#: Maximum number of rows that are nodes themselves, and number of prototypes for more rows.
-_MOST_ROW_NODES, _PROTOTYPES = 5000, 400
+#: Maximum number of nodes of a graph without constraints; so many rows are nodes themselves.
+_MOST_NODES = 5000
+#: Number of prototypes of more rows, and minimum number of prototypes per cluster.  With fewer
+#: prototypes than neighbors of a node, most edges of a cluster lead to other clusters.
+_PROTOTYPES, _PROTOTYPES_A_CLUSTER = 400, _NEIGHBORS
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
+
+
+def _count_nodes(n_rows: int, n_clusters: int) -> int:
+    """Return the number of nodes of a graph without constraints."""
+    if n_rows <= _MOST_NODES:
+        return n_rows
+    return min(max(_PROTOTYPES, _PROTOTYPES_A_CLUSTER * n_clusters), _MOST_NODES)
 
 
 class _Read(NamedTuple):
@@ -388,7 +398,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     """Spectral clustering on prototypes, for data of any size, with or without constraints.
 
     If there are at most 5000 rows, the rows are the nodes of a graph.  More rows are represented by
-    400 prototypes.  Each node is connected with its nine nearest neighbors.  One pass counts, for
+    prototypes.  Each node is connected with its nine nearest neighbors.  One pass counts, for
     each edge, the rows that have both ends among their five nearest nodes, as in an anchor graph
     [1]_.  The weight of an edge grows with this count.  The leading eigenvectors [3]_ of the graph
     are clustered, and each row gets a cluster by the vote of its nearest nodes.
@@ -399,7 +409,8 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     n_prototypes : int or "auto", default="auto"
         Maximum number of prototypes.  With fewer rows, the rows are the nodes.
 
-        - ``"auto"``: 5000 if there are at most 5000 rows, else 400.  With constraints, 400.
+        - ``"auto"``: 5000 if there are at most 5000 rows.  For more rows 400, or 10 for each
+          cluster if that is more, up to 5000.  With constraints, 400.
         - int: this number.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
@@ -629,7 +640,7 @@ tuple of str, default="auto"
         n_rows = int(data.rows.n_rows)
         # The graph of a fit with constraints is dense, so it has fewer nodes.
         n_linked = min(n_prototypes, n_rows)
-        n_alone = n_rows if auto and n_rows <= _MOST_ROW_NODES else n_linked
+        n_alone = _count_nodes(n_rows, int(self.n_clusters)) if auto else n_linked
         both = pairs.any and self.pair_strength == "auto"
         return _Problem(
             rows=data.rows,

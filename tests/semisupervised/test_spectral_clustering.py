@@ -113,6 +113,16 @@ def test_on_a_cluster_of_processes(client: object) -> None:
     assert_array_equal(model.labels_.compute(), expected.labels_)
 
 
+def test_many_clusters_have_enough_prototypes() -> None:
+    centers = 7.0 * np.indices((10, 10)).reshape(2, -1).T
+    X, truth = make_blobs(6000, centers=centers, random_state=0)
+    model = SpectralClustering(100, random_state=0).fit(X)
+    assert len(model.prototypes_) == 1000
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    few = SpectralClustering(100, n_prototypes=400, random_state=0).fit(X)
+    assert adjusted_rand_score(truth, few.labels_) < 0.95
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_passes_are_few_and_counted(linked: bool) -> None:
     X, _ = moons()
