@@ -367,7 +367,9 @@ _COUNTED = 5
 _MOST_NODES = 5000
 #: Number of prototypes of more rows, and minimum number of prototypes per cluster.  With fewer
 #: prototypes than neighbors of a node, most edges of a cluster lead to other clusters.
-_PROTOTYPES, _PROTOTYPES_A_CLUSTER = 400, _NEIGHBORS
+_PROTOTYPES, _PROTOTYPES_A_CLUSTER = 1000, _NEIGHBORS
+#: Number of prototypes with constraints, whose graph is dense.
+_LINKED_PROTOTYPES = 400
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
 
@@ -409,7 +411,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     n_prototypes : int or "auto", default="auto"
         Maximum number of prototypes.  With fewer rows, the rows are the nodes.
 
-        - ``"auto"``: 5000 if there are at most 5000 rows.  For more rows 400, or 10 for each
+        - ``"auto"``: 5000 if there are at most 5000 rows.  For more rows 1000, or 10 for each
           cluster if that is more, up to 5000.  With constraints, 400.
         - int: this number.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
@@ -635,10 +637,9 @@ tuple of str, default="auto"
     def _problem(self, data: OpenData, read: _Read) -> _Problem:
         seed = data.seeds[0]
         auto = isinstance(self.n_prototypes, str)
-        n_prototypes = _PROTOTYPES if auto else int(self.n_prototypes)
+        n_prototypes = _LINKED_PROTOTYPES if auto else int(self.n_prototypes)
         pairs = NodePairs.fetch(data.rows, read.constraints, read.labels, n_prototypes, seed)
         n_rows = int(data.rows.n_rows)
-        # The graph of a fit with constraints is dense, so it has fewer nodes.
         n_linked = min(n_prototypes, n_rows)
         n_alone = _count_nodes(n_rows, int(self.n_clusters)) if auto else n_linked
         both = pairs.any and self.pair_strength == "auto"
