@@ -24,6 +24,7 @@ from daskclust.metrics import match_labels
 __all__ = [
     "draw_bands",
     "draw_confusion",
+    "draw_cuts",
     "draw_history",
     "draw_label_map",
     "draw_profiles",
@@ -477,6 +478,60 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
     elif grid.dtype.kind in "iu":
         ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False)
+    return ax
+
+
+def draw_cuts(model: Any, ax: Any = None, *, most: int = 12) -> Any:
+    """Draw the heights of the cuts of a tree into 2, 3, ... clusters.
+
+    A large step down from k to k + 1 clusters indicates that k is a good number of clusters.
+
+    Parameters
+    ----------
+    model : HDBSCAN or AgglomerativeClustering
+        Fitted, with ``n_clusters`` if it is an ``HDBSCAN``.
+    ax : matplotlib Axes, optional
+        Axes of a new figure by default.
+    most : int, default=12
+        Largest number of clusters.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    TypeError
+        If `model` does not have ``cut_table``.
+    ValueError
+        If `model` is an ``HDBSCAN`` that was fitted without ``n_clusters``.
+
+    Examples
+    --------
+    >>> import numpy as np, daskclust
+    >>> X = np.concatenate([np.arange(20.0), 50 + np.arange(20.0), 80 + np.arange(20.0)])
+    >>> ax = draw_cuts(daskclust.HDBSCAN(n_clusters=2).fit(X[:, None]), most=5)
+    >>> ax.lines[0].get_ydata()
+    array([31., 11.,  3.,  2.])
+    """
+    if not hasattr(model, "cut_table"):
+        raise TypeError(
+            f"model must be a fitted HDBSCAN or AgglomerativeClustering, got "
+            f"{type(model).__name__}. Other estimators do not have a tree to cut."
+        )
+    cuts = model.cut_table(most)
+    ax = own_axes(ax)
+    ax.plot(
+        [cut.n_clusters for cut in cuts],
+        [cut.height for cut in cuts],
+        ".-",
+        color=label_colors(1)[0],
+    )
+    ax.set(xlabel="n_clusters", ylabel="height")
+    ax.set_ylim(bottom=0.0)
+    ax.locator_params(axis="x", integer=True)
     return ax
 
 

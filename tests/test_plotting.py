@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust import plotting
@@ -114,6 +115,19 @@ def test_pyplot_saves_a_selection_drawn_with_and_without_axes(saved, ax) -> None
     assert saved() > 0.01
     with pytest.raises(TypeError, match="selection must be a Selection, got Axes"):
         plotting.draw_selection(ax, grid)
+
+
+def test_heights_of_cuts_are_drawn() -> None:
+    X = np.repeat([[0.0], [50.0], [80.0]], 20, axis=0) + np.tile(np.arange(20.0), 3)[:, None]
+    for model in (daskclust.HDBSCAN(n_clusters=2), daskclust.AgglomerativeClustering(2)):
+        ax = plotting.draw_cuts(model.fit(X), most=6)
+        cuts = model.cut_table(6)
+        assert_array_equal(ax.lines[0].get_xdata(), [cut.n_clusters for cut in cuts])
+        assert_array_equal(ax.lines[0].get_ydata(), [cut.height for cut in cuts])
+    with pytest.raises(ValueError, match="n_clusters"):
+        plotting.draw_cuts(daskclust.HDBSCAN().fit(X))
+    with pytest.raises(TypeError, match="KMeans"):
+        plotting.draw_cuts(daskclust.KMeans(2))
 
 
 def test_pyplot_saves_a_dendrogram(saved) -> None:

@@ -254,6 +254,12 @@ class AgglomerativeClustering(TreeEstimator):
                     f"connectivity has shape {shape}; expected {n, n}: a row and a column for "
                     "each row of X."
                 )
+            weights = coo_array(self.connectivity).data
+            if weights.dtype.kind not in "biuf" or not np.isfinite(weights).all():
+                raise ValueError(
+                    "connectivity must be a matrix of finite numbers, got NaN, infinity or other "
+                    f"values ({weights.dtype}). Use 0 for rows that are not connected."
+                )
             if n > self.n_prototypes:
                 raise ValueError(
                     f"connectivity is a matrix of {n} rows; expected at most n_prototypes="

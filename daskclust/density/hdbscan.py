@@ -485,8 +485,8 @@ class HDBSCAN(TreeEstimator):
     def cut_table(self, most: int = 12) -> list[Cut]:
         """Return height and smallest cluster of nested cuts into 2, 3, ... clusters.
 
-        A large step between two heights indicates a good number of clusters.  Plot the heights
-        against the numbers of clusters to see it.
+        A large step between two heights indicates a good number of clusters:
+        :func:`daskclust.plotting.draw_cuts` shows it.
 
         Parameters
         ----------

@@ -292,6 +292,7 @@ def test_views(views):
         ({"connectivity": "near"}, "connectivity"),
         ({"connectivity": np.eye(19)}, r"connectivity has shape \(19, 19\); expected \(20, 20\)"),
         ({"connectivity": np.eye(20), "n_prototypes": 10}, "Raise n_prototypes to 20"),
+        ({"connectivity": np.eye(20) * np.nan}, "matrix of finite numbers"),
         ({"connectivity": np.eye}, "Call the function"),
         ({"linkage": "genie", "gini_threshold": 1.5}, "gini_threshold"),
         ({"gini_threshold": 0.5}, "requires linkage='genie'"),
