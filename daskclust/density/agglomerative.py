@@ -142,8 +142,24 @@ class AgglomerativeClustering(TreeEstimator):
     ``connectivity``, 16 bytes for each two leaves that are adjacent, before; never anything of
     length n.
 
+    *Time and memory for many rows*, with 10 features and 2000 prototypes: passes take 1.6 s of
+    processor time per 100 000 rows (measured with 200 000 rows).  This extrapolates to 16 s for
+    1e6 rows and 1600 s for 1e8 rows: 1 minute on 32 cores if reading is fast enough.  The time and
+    memory of the tree do not depend on the number of rows (measured):
+
+    ==================  ============  ==============  ==============
+    linkage             2000 leaves   10 000 leaves   20 000 leaves
+    ==================  ============  ==============  ==============
+    ward                0.3 s, 8 MB   11 s, 200 MB
+    average, complete   0.2 s, 8 MB
+    single, genie       0.03 s        0.7 s           3 s
+    ==================  ============  ==============  ==============
+
+    Single linkage and genie keep no distances, so 20 000 prototypes take only more time in passes.
+
     Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
-    10 000 rows need some thousand prototypes; 500 are too few.
+    10 000 rows need some thousand prototypes; 500 are too few.  Genie is less stable if clusters
+    touch: use more prototypes, or as many as there are rows.
 
     References
     ----------
