@@ -82,7 +82,8 @@ callable, default="auto"
         Labeled rows keep their label (Constrained-KMeans of [2]_): they belong to the nearest
         cluster of their class, and a cluster that loses all its rows starts again from the
         labeled row of its class farthest from its center.  False: labels are for the start only
-        (Seeded-KMeans).
+        (Seeded-KMeans).  If some labels may be wrong, use False, or :class:`PCKMeans`, which may
+        violate labels.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept; they share every pass.  ``"auto"`` is
         10 for ``"seeded-random"`` and callables, else 1.  If the classes provide all centers,

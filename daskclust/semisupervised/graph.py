@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, inv, lu_factor, lu_solve
+from scipy.linalg import eigh, lu_factor, lu_solve
 from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh, splu
@@ -110,10 +110,7 @@ def _shortest_links(nodes: Floats, component: Ints, count: int) -> Ints:
 
 
 class Embedding(NamedTuple):
-    """Eigenvalues, the largest first, and nodes (k, d) in their space, of length 1.
-
-    The largest entry of each eigenvector is positive.
-    """
+    """Eigenvalues (d,), the largest first, and the coordinates of the nodes (k, d)."""
 
     values: Floats
     vectors: Floats
@@ -125,26 +122,31 @@ _DENSE = 400
 _SHIFT = 1e-5
 
 
-def embed(graph: Floats | csr_matrix, n_dimensions: int) -> Embedding:
-    """Embed nodes by the leading eigenvectors of a normalized graph (Ng, Jordan & Weiss 2002).
+def leading_eigenvectors(graph: csr_matrix, count: int) -> Embedding:
+    """Return the leading eigenvectors of a graph that is normalized (Ng, Jordan & Weiss 2002).
 
-    For a sparse graph, Lanczos iterations with the inverse of the Laplacian find the eigenvectors.
-    This takes seconds for 5000 nodes of many features, and less for few features.
+    The largest entry of each eigenvector is positive.  Lanczos iterations with the inverse of the
+    Laplacian find the eigenvectors.  This takes seconds for 5000 nodes of many features, and less
+    for few features.
     """
     with one_blas_thread():
-        values, vectors = _leading(graph, n_dimensions)
-    peak = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_dimensions)]
-    vectors = vectors * np.where(peak < 0, -1.0, 1.0)
+        values, vectors = _leading(graph, count)
+    peak = vectors[np.abs(vectors).argmax(axis=0), np.arange(count)]
+    return Embedding(values, vectors * np.where(peak < 0, -1.0, 1.0))
+
+
+def unit_rows(vectors: Floats) -> Floats:
+    """Scale rows to length 1; a row of zeros stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Embedding(values, np.divide(vectors, length, out=vectors.copy(), where=length > 0))
+    return np.divide(vectors, length, out=vectors.copy(), where=length > 0)
 
 
-def _leading(graph: Floats | csr_matrix, count: int) -> tuple[Floats, Floats]:
+def _leading(graph: csr_matrix, count: int) -> tuple[Floats, Floats]:
     """Return the leading eigenvalues, the largest first, and their eigenvectors (k, count)."""
     k = graph.shape[0]
-    if isinstance(graph, np.ndarray) or k <= _DENSE or 4 * count > k:
-        dense = graph if isinstance(graph, np.ndarray) else graph.toarray()
-        values, vectors = eigh(normalized(dense, loops=True), subset_by_index=[k - count, k - 1])
+    if k <= _DENSE or 4 * count > k:
+        dense = normalized(graph.toarray(), loops=True)
+        values, vectors = eigh(dense, subset_by_index=[k - count, k - 1])
         return values[::-1], vectors[:, ::-1]
     degree = np.asarray(graph.sum(axis=1)).ravel()
     scale = diags(1.0 / np.sqrt(degree))
@@ -160,37 +162,3 @@ def _leading(graph: Floats | csr_matrix, count: int) -> tuple[Floats, Floats]:
     values, vectors = eigsh(laplacian, count, sigma=-_SHIFT, v0=first, OPinv=inverse)
     order = np.argsort(values, kind="stable")
     return 1.0 - values[order], vectors[:, order]
-
-
-def carrier(similarity: Floats, alpha: float) -> Floats:
-    """Return ``(I - alpha S)^(-1)``: how much of a constraint at one node reaches another one.
-
-    The graph S is :func:`normalized`; ``alpha`` is how far constraints are propagated.
-    """
-    return inv(np.eye(len(similarity)) - alpha * similarity, overwrite_a=True)
-
-
-def propagate_pairs(pairs: Floats, carried_by: Floats) -> Floats:
-    """Propagate constraints between nodes to all nodes (E2CP; Lu & Peng 2013).
-
-    ``pairs`` are symmetric: positive where nodes are to stay together, negative where apart;
-    ``carried_by`` is the :func:`carrier` of the graph.  The largest absolute value returned is 1.
-    """
-    used = np.flatnonzero(pairs.any(axis=1))
-    carried = carried_by[:, used] @ (pairs[np.ix_(used, used)] @ carried_by[used])
-    peak = np.abs(carried).max(initial=0.0)
-    return carried / peak if peak > 0 else carried
-
-
-def bend(similarity: Floats, carried: Floats, strength: float) -> Floats:
-    """Bend a normalized graph by propagated constraints, times a strength in [0, 1].
-
-    Returned are similarities in [0, 1], not normalized: nearer to 1 for nodes tied by the
-    constraints, nearer to 0 for those kept apart.
-    """
-    weights = similarity / similarity.max()
-    bent = np.where(carried >= 0, 1 - weights, weights)
-    bent *= carried
-    bent *= strength
-    bent += weights
-    return (bent + bent.T) / 2

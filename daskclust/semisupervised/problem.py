@@ -196,8 +196,7 @@ class PrototypeProblem:
     ``joined``: one space of all views side by side, or one space for each view.  ``n_sets``: number
     of sets of prototypes in each space, from different initializations.  ``extra`` (m, p) are rows
     that are also nodes; ``labels`` are labeled rows that are not nodes.  ``known`` returns the
-    identity of the labels and constraints for a checkpoint.  With ``n_alone`` there is a second
-    graph of that many prototypes, without the extra nodes.
+    identity of the labels and constraints for a checkpoint.
     """
 
     rows: Rows
@@ -206,7 +205,6 @@ class PrototypeProblem:
     views: tuple[str, ...]
     joined: bool = False
     n_sets: int = 1
-    n_alone: int | None = None
     n_prototypes: int
     n_near: int
     lloyd_iter: int
@@ -225,13 +223,8 @@ class PrototypeProblem:
             "v": len(self.views),
             # Columns of the rows that views turn, the most of all views.
             "p": max(features if gap is None else gap.n_columns for gap in self.gaps),
-            "spaces": self._n_copies * (1 if self.joined else len(self.views)),
+            "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
-
-    @property
-    def _n_copies(self) -> int:
-        """Number of graphs of one space."""
-        return self.n_sets if self.n_alone is None else 2
 
     # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
     # instances while it is found, and fits that share passes wait for each other inside.
@@ -265,20 +258,15 @@ class PrototypeProblem:
         space = find_views(self.views, sample, self.gaps)
         further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
         found: list[Prototypes] = []
-        for one in self.spaces(space)[:: self._n_copies]:
+        for one in self.spaces(space)[:: self.n_sets]:
             z = one(sample.x)
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
-            sets = [(self.n_prototypes, seed) for seed in (self.seed, *further.tolist())]
-            if self.n_alone not in (None, self.n_prototypes):
-                sets.append((int(self.n_alone), self.seed))
-            for count, seed in sets:
-                find = partial(find_prototypes, z, weight, count, self.lloyd_iter, seed)
+            for seed in (self.seed, *further.tolist()):
+                find = partial(find_prototypes, z, weight, self.n_prototypes, self.lloyd_iter, seed)
                 stage = f"prototypes {len(found)}"
                 found.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
-        if self.n_alone == self.n_prototypes:
-            found *= 2
         return PrototypeState(
             space.units,
             space.centers,
@@ -292,11 +280,7 @@ class PrototypeProblem:
         """Return the space of each set of prototypes; sets of one space follow each other."""
         space = Space(of.units, of.centers, of.matrices, self.gaps)
         own = [space] if self.joined else space.alone()
-        return [one for one in own for _ in range(self._n_copies)]
-
-    def _extra(self, number: int) -> Array:
-        """Return the further nodes of a set of prototypes."""
-        return self.extra[:0] if self.n_alone is not None and number else self.extra
+        return [one for one in own for _ in range(self.n_sets)]
 
     def prototypes(self, state: PrototypeState) -> list[Floats]:
         """Return the sets of prototypes, ordered by space."""
@@ -307,8 +291,8 @@ class PrototypeProblem:
         spaces = self.spaces(state)
         prototypes = split(state.prototypes, state.sizes)
         return [
-            np.concatenate([own, space(self._extra(number))])
-            for number, (own, space) in enumerate(zip(prototypes, spaces, strict=True))
+            np.concatenate([own, space(self.extra)])
+            for own, space in zip(prototypes, spaces, strict=True)
         ]
 
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
@@ -346,5 +330,5 @@ class PrototypeProblem:
                 pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
         classes_of = split(state.classes, state.sizes)
         graphs = zip_longest(state.sizes, *pairs, classes_of)
-        for number, (size, near, adjacent, classes) in enumerate(graphs):
-            yield GraphCounts(near, adjacent, classes, int(size) + len(self._extra(number)))
+        for size, near, adjacent, classes in graphs:
+            yield GraphCounts(near, adjacent, classes, int(size) + len(self.extra))

@@ -3,9 +3,7 @@
 ``python tests/benchmarks/choice.py`` compares the default candidates of ``choose_by_pairs`` on
 blobs and open tables with 20, 100 and 400 pairs, all true and with 10 % wrong ones, and prints mean
 adjusted Rand indices: of each candidate, of the best score, of the first candidate within one
-standard error, and of the candidate that is the best by the truth.  ``--spectral`` prints instead
-what pairs are worth for ``SpectralClustering``: by default, and with pairs at full strength, both
-less the index without pairs, and the largest loss on any set.
+standard error, and of the candidate that is the best by the truth.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
-from daskclust import SpectralClustering
 from daskclust.selection import choose_by_pairs
 
 BLOBS = tuple(f"blobs {seed}" for seed in range(10))
@@ -91,32 +88,10 @@ def choices(options: argparse.Namespace) -> dict[str, dict[tuple[int, float], li
     return found
 
 
-def spectral(options: argparse.Namespace) -> list[list[str]]:
-    """Return rows of a table: mean gain and largest loss of a set, by kind of pairs."""
-    gains: dict[tuple[str, tuple[int, float]], dict[str, list[float]]] = {}
-    free: dict[tuple[str, int], float] = {}
-    for kind, name, x, y, pairs, seed in cases(options):
-        k = len(np.unique(y))
-        if (name, seed) not in free:
-            labels = SpectralClustering(k, random_state=seed).fit(x).labels_
-            free[name, seed] = adjusted_rand_score(y, labels)
-        for text, strength in (("default", "auto"), ("full strength", 1.0)):
-            model = SpectralClustering(k, pair_strength=strength, random_state=seed)
-            gain = adjusted_rand_score(y, model.fit(x, **pairs).labels_) - free[name, seed]
-            gains.setdefault((text, kind), {}).setdefault(name, []).append(float(gain))
-    lines = []
-    for (text, (count, wrong)), by_set in gains.items():
-        means = [float(np.mean(values)) for values in by_set.values()]
-        line = [text, str(count), f"{wrong:.0%}", f"{np.mean(means):+.3f}", f"{min(means):+.3f}"]
-        lines.append(line)
-    return lines
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=[*BLOBS, *LOADERS, *TABLES])
-    parser.add_argument("--spectral", action="store_true")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument(
@@ -124,10 +99,6 @@ def main() -> None:
     )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.spectral:
-        head = ["strength", "pairs", "wrong", "mean gain", "least gain of a set"]
-        print_table(head, sorted(spectral(options)))
-        return
     found = choices(options)
     kinds = [(count, wrong) for count in COUNTS for wrong in WRONG]
     lines = [

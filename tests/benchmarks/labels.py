@@ -31,6 +31,7 @@ import numpy as np
 from _results import dumps
 from _timing import peak_memory, print_table
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -48,9 +49,8 @@ import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.semisupervised import label_spreading, spreading
-from daskclust.semisupervised.graph import normalized, spread_seeds
+from daskclust.semisupervised.graph import leading_eigenvectors, normalized, spread_seeds
 from daskclust.semisupervised.predict import Balance, margins
-from daskclust.semisupervised.spectral_clustering import NodeGraph
 from daskclust.semisupervised.spreading import balance
 
 FILES = {
@@ -411,16 +411,9 @@ def client(k: int = 2000) -> dict[str, float]:
     counts += counts.T
     seeds = np.zeros((k, 10))
     seeds[np.arange(100), np.arange(100) % 10] = 1
-    wanted = np.zeros((k, k))
-    wanted[:50, :50] = 1
-
-    def linked(graph: NodeGraph) -> object:
-        return graph.cluster(graph.carried(wanted), 1.0)
-
     tasks = {
         "spreading": lambda: spread_seeds(normalized(counts), 0.9, [seeds, np.eye(k, 100)]),
-        "clusters": lambda: NodeGraph.of(counts, 5, 10, 0, constrained=False).cluster(),
-        "clusters, pairs": lambda: linked(NodeGraph.of(counts, 5, 10, 0, constrained=True)),
+        "eigenvectors": lambda: leading_eigenvectors(csr_matrix(counts), 5),
     }
     before, seconds = peak_memory(), {}
     for name, task in tasks.items():

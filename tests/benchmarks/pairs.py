@@ -59,6 +59,7 @@ COUNTERPARTS = {
     "PCSKMeans": "SparseKMeans",
     "MPCKMeans": "KMeans",
     "COPKMeans": "KMeans",
+    "SpectralClustering": "SpectralClustering",
 }
 WITH_LABELS = COUNTERPARTS | {"SemiSupervisedKMeans": "KMeans"}
 #: Alternatives to the defaults: estimator and parameters.
@@ -140,7 +141,8 @@ def evaluate(options: argparse.Namespace) -> Iterator[list[str]]:
     names = QUICK if options.quick else (*BLOBS, *LOADERS, *TABLES)
     sets = {name: load(name, options.data) for name in names}
     free: dict[tuple[str, str, int], float] = {}
-    seconds = dict.fromkeys([*fits, "KMeans", "SparseKMeans"], 0.0)
+    titles = [f"{base}, no pairs" for base in counterparts.values()]
+    seconds = dict.fromkeys([*fits, *titles], 0.0)
 
     def timed(title: str, name: str, *arguments: Any) -> float:
         began = time.process_time()
@@ -149,11 +151,12 @@ def evaluate(options: argparse.Namespace) -> Iterator[list[str]]:
         return index
 
     for base in dict.fromkeys(counterparts[name] for name, _ in fits.values()):
+        title = f"{base}, no pairs"
         for set_name, (x, y) in sets.items():
             for seed in range(options.draws):
-                free[base, set_name, seed] = timed(base, base, {}, (x, y, seed), {})
+                free[base, set_name, seed] = timed(title, base, {}, (x, y, seed), {})
         means = np.mean([value for key, value in free.items() if key[0] == base])
-        yield [base, "", "", f"{means:.3f}", "", "", "", f"{seconds[base]:.1f}"]
+        yield [title, "", "", f"{means:.3f}", "", "", "", f"{seconds[title]:.1f}"]
     for title, (name, parameters) in fits.items():
         for count in counts:
             for wrong in WRONG:
