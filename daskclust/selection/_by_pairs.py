@@ -19,7 +19,7 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.engine import Job, Rows, open_blank
 from daskclust.core.estimator.fit_loop import draw_seeds, fit
-from daskclust.core.estimator.validation import Data, check_data, check_integer
+from daskclust.core.estimator.validation import Data, check_data, check_integer, pairs_for
 from daskclust.core.persistence.models import registry
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -73,7 +73,7 @@ def choose_by_pairs(
         Equal candidates are compared once.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
     must_link, cannot_link : array-like of shape (m, 2), int, optional
-        Pairs of global row numbers.  Either may be omitted.
+        Pairs of global row numbers, or of index labels of a DataFrame.  Either may be omitted.
     n_clusters : int, optional
         Number of clusters of the candidates that are given by name.
     must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
@@ -153,7 +153,11 @@ def choose_by_pairs(
     models = _models(candidates, n_clusters, seeds[0] % 2**32)
     data = X if isinstance(X, Data) else check_data(X)
     pairs = PairwiseConstraints.from_fit_arguments(
-        data.rows.n_rows, must_link, cannot_link, must_link_weight, cannot_link_weight
+        data.rows.n_rows,
+        pairs_for(X, must_link, "must_link"),
+        pairs_for(X, cannot_link, "cannot_link"),
+        must_link_weight,
+        cannot_link_weight,
     )
     pairs.warn_of_contradictions()
     n_units = int(pairs.units().max(initial=-1)) + 1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Bools, Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.estimator.fit_loop import draw_seeds
-from daskclust.core.estimator.validation import check_integer
+from daskclust.core.estimator.validation import check_integer, pairs_for
 from daskclust.semisupervised.active_learning import (
     Answers,
     Cells,
@@ -120,7 +120,9 @@ def suggest_pairs(
     most = n_rows * (n_rows - 1) // 2
     if n > most:
         raise ValueError(f"n={n} pairs are asked for; {n_rows} rows have {most}. Ask for fewer.")
-    known = PairwiseConstraints.from_fit_arguments(n_rows, must_link, cannot_link)
+    known = PairwiseConstraints.from_fit_arguments(
+        n_rows, pairs_for(X, must_link, "must_link"), pairs_for(X, cannot_link, "cannot_link")
+    )
     known.warn_of_contradictions()
     cells = find_cells(data, known.rows, int(n), seed)
     z, askable = np.empty((0, cells.nodes.shape[1])), np.empty(0, bool)

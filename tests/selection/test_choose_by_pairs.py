@@ -128,7 +128,6 @@ def test_a_graph_is_chosen_where_clusters_are_not_round() -> None:
     assert found.grid[-1] == "KMeans"
     assert len(set(found.grid)) == len(found.estimators) == len(found.scores)
     assert np.isfinite(found.scores).all()
-    assert found.one_se_estimator.pair_strength_ > 0
     ax = found.plot()
     assert [tick.get_text() for tick in ax.get_xticklabels()] == found.grid.tolist()
     assert ax.get_legend().get_texts()[0].get_text() == "best: SpectralClustering"
@@ -256,3 +255,12 @@ def test_an_error_names_the_candidate() -> None:
     with pytest.raises(ValueError, match="row 7, column 1") as caught:
         choose_by_pairs(MODELS, bad, **PAIRS, random_state=0)
     assert "candidate KMeans" in caught.value.__notes__[0]
+
+
+def test_pairs_by_index_labels() -> None:
+    names = np.array([f"row {i}" for i in range(300)])
+    named = {name: names[pairs] for name, pairs in PAIRS.items()}
+    found = choose_by_pairs(MODELS, pd.DataFrame(X, index=names), **named, random_state=0)
+    want = choose_by_pairs(MODELS, X, **PAIRS, random_state=0)
+    assert_array_equal(found.scores, want.scores)
+    assert_array_equal(found.details["pairs"], want.details["pairs"])
