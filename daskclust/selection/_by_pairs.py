@@ -116,10 +116,10 @@ def choose_by_pairs(
     Folds hold out must-link components as a whole, and all cannot-links between two components
     together, so that the other folds do not imply a left-out pair.
 
-    With few pairs the best score is often one of chance.  Take ``one_se_estimator``, and list the
-    candidate first that you would take without a comparison.  On blobs and tables that was at
-    least as good as the best score; with the simplest candidate first it was worse
-    (``tests/benchmarks/choice.py``).
+    With few pairs the best score is often one of chance, and ``one_se_estimator`` prefers the first
+    candidates.  List the candidate first that you would take without a comparison.  On eight sets
+    with 20 to 400 pairs the mean adjusted Rand index was 0.813 for the best score, 0.800 for
+    ``one_se_estimator``, and 0.801 for the best single candidate (``tests/benchmarks/choice.py``).
 
     *Passes*: those of the longest fit, and a few more that fetch the rows of the pairs; all fits of
     all candidates share them.  Labels of the fits to folds are
