@@ -18,6 +18,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from daskclust.app.commands.signals import Stopped, asked_to_end, handled
 from daskclust.core.storage.redact import redact
@@ -81,21 +82,25 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
     for name, text in COMMANDS.items():
         if name == named:
-            module = importlib.import_module(f"daskclust.app.commands.{name}")
-            module.add_command(commands)
-            one = commands.choices[name]
-            one.set_defaults(run=module._run, parser=one)
+            _add_parser(commands, name)
         else:
             commands.add_parser(name, help=text)
     return parser
 
 
+def _add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
+    module = importlib.import_module(f"daskclust.app.commands.{name}")
+    module.add_command(commands)
+    parser: argparse.ArgumentParser = commands.choices[name]
+    parser.set_defaults(run=module._run, parser=parser)
+    return parser
+
+
 def command_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of one command."""
-    commands = _parser([name])._subparsers
-    assert commands is not None
-    found: argparse.ArgumentParser = commands._group_actions[0].choices[name]  # type: ignore[index]
-    return found
+    from daskclust.app.commands.console import Parser
+
+    return _add_parser(Parser(prog="daskclust").add_subparsers(), name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -232,9 +232,9 @@ class PrototypeProblem:
     def sample(self) -> SampleRows:
         """The sample; one pass, the first time."""
         if "_sample" not in self.__dict__:
-            # The second graph has the prototypes of a fit without constraints: the same sample.
-            count = max(self.n_prototypes, self.n_alone or 0)
-            self.__dict__["_sample"] = draw_sample(self.rows, self.cube, count, self.seed)
+            self.__dict__["_sample"] = draw_sample(
+                self.rows, self.cube, self.n_prototypes, self.seed
+            )
         return self.__dict__["_sample"]
 
     @property
