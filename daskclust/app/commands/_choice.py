@@ -56,7 +56,7 @@ class ChoiceByPairs:
             cannot_link_weight=cannot_link_weight,
             random_state=self.seed,
         )
-        return self.found.one_se_estimator
+        return self.found.best_estimator
 
     def scores(self) -> list[dict[str, Any]]:
         """Return the candidates with their scores as JSON values, the best first."""
@@ -68,7 +68,7 @@ class ChoiceByPairs:
                 "candidate": str(found.grid[at]),
                 "score": _number(found.scores[at]),
                 "standard_error": _number(found.standard_errors[at]),
-                "chosen": bool(at == found.one_se_index),
+                "chosen": bool(at == found.best_index),
             }
             for at in order.tolist()
         ]
