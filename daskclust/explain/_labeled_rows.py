@@ -36,7 +36,7 @@ from daskclust.core.reduction import Reduction
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
 from daskclust.explain.profile_reductions import LabelsOfRows, Place
-from daskclust.scenes.bands import given_names, name_of_samples
+from daskclust.scenes.bands import name_of_samples
 
 #: No label.
 NONE = -1
@@ -329,7 +329,7 @@ def open_labeled(
     if cube is not None:
         data = check_rows(model, X, reset=False) if model is not None else cube.samples
         kind = getattr(model, "_cube_scale", cube.sample_scaling.kind)
-        values_are = name_of_samples(cube, kind)
+        values_are = name_of_samples(cube.attributes, kind)
         if kind == "whitened":
             features = [f"direction {number}" for number in range(data.shape[1])]
         elif cube.wavelengths is not None:
@@ -339,7 +339,7 @@ def open_labeled(
                 numbers = zip(features, cube.bands, strict=True)
                 features = [f"{name} (band {band})" for name, band in numbers]
         else:
-            features = given_names(cube) or [f"band {band}" for band in cube.bands]
+            features = cube.band_names or [f"band {band}" for band in cube.bands]
         asked = X
     else:
         asked = X if model is None else model_input(model, X)

@@ -26,7 +26,7 @@ from daskclust.explain.profile_reductions import (
     LabelSampleRequest,
 )
 from daskclust.plotting import draw_profiles, draw_spectra, label_colors, own_axes
-from daskclust.scenes.pixels import questions_of
+from daskclust.scenes.questions import questions_of
 
 #: Quantiles of each feature.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

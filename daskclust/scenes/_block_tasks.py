@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, zip_longest
 from typing import Any, Literal
@@ -14,15 +14,14 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
-from daskclust.core.class_names import warn_of_similar
 from daskclust.core.engine import compute, seen_alike
 from daskclust.core.kernels.projection import project_rows
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.scenes._metadata import PLAIN, Meaning, Names, as_names
-from daskclust.scenes.block_grid import BlockGrid, flatten
-from daskclust.scenes.formats.vector import Features, no_codes
+from daskclust.scenes.block_grid import BlockGrid, flatten, unflatten
+from daskclust.scenes.formats.vector import Features
 from daskclust.scenes.left_out import Taken, counted, text_of
 
 
@@ -378,9 +377,85 @@ def on_block(
     return function(source, int(ids[0]), excluded, *given, **more)
 
 
+@dataclass(frozen=True)
+class CubeBlocks:
+    """The blocks of a cube; functions run on them as tasks.
+
+    `pixels` are the pixels as rows, if they come from a Dask array. `excluded` are the pixels, as
+    rows, that a mask excludes.
+    """
+
+    source: CubeSource
+    pixels: da.Array | None
+    excluded: da.Array | None
+
+    @property
+    def grid(self) -> BlockGrid:
+        return self.source.grid
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pixels are valid, which needs no reading."""
+        return self.source.is_complete and self.excluded is None
+
+    def excluding(self, mask: Any) -> CubeBlocks:
+        """Return the blocks with more pixels excluded: those of an image (y, x), bool."""
+        more = flatten(mask, self.grid)
+        return replace(self, excluded=more if self.excluded is None else self.excluded | more)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *arrays: da.Array,
+        sizes: Sequence[float],
+        dtype: Any,
+        token: str,
+        width: int | None = None,
+        **options: Any,
+    ) -> da.Array:
+        """Run a function on every block, as `on_block` does, with its chunk of each array.
+
+        The results have `sizes` rows, and `width` columns if it is given.
+        """
+        pairs: list[Any] = [da.from_array(np.arange(self.grid.count), chunks=1), "i"]
+        if self.pixels is not None:
+            pairs += [self.pixels, "ib"]
+        for array in (*arrays, *([] if self.excluded is None else [self.excluded])):
+            pairs += [array, "ik"[: array.ndim]]
+        out = "i" if width is None else "ip"
+        # Not aligned: block i of every array belongs together though lengths differ.
+        return da.blockwise(
+            on_block,
+            out,
+            *pairs,
+            new_axes=None if width is None else {"p": width},
+            adjust_chunks={"i": tuple(sizes)},
+            align_arrays=False,
+            # Blocks hold all bands: put together, they would be copied.
+            concatenate=False,
+            meta=np.empty((0,) * len(out), dtype),
+            token=token,
+            function=function,
+            source=self.source,
+            excludes=self.excluded is not None,
+            **options,
+        )
+
+    def image(self, values: da.Array, fill_value: float) -> da.Array:
+        """Put one value per row back onto the image; lazy, (y, x)."""
+        wide = widened(values, fill_value)
+        flat = self.map(
+            expand_block,
+            wide,
+            sizes=self.grid.pixels,
+            dtype=wide.dtype,
+            token="daskclust-map",
+            fill_value=fill_value,
+        )
+        return unflatten(flat, self.grid)
+
+
 _Excluded = Bools | None
-#: Counting beats sorting while labels run no further than so many times their number.
-_FEW = 4
 
 
 def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
@@ -503,37 +578,6 @@ def expand_block(
         )
     out[valid] = labels
     return out
-
-
-def write_block(
-    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, target: StoredArray
-) -> NDArray[np.object_]:
-    """Write one block of a label map, and return its labels, ascending, without -1.
-
-    Blocks are chunks of `target`, so that no two tasks touch the same chunk.
-    """
-    limit = np.iinfo(target.dtype).max
-    shown = labels.compressed() if np.ma.isMaskedArray(labels) else labels
-    largest = int(shown.max()) if len(shown) else -1
-    if largest > limit or (len(shown) and int(shown.min()) < -1):
-        raise ValueError(
-            f"Labels run from {shown.min()} to {largest}; expected -1 to {limit} "
-            f"({target.dtype}). For more clusters pass n_clusters= to write_labels."
-        )
-    # As int64, which holds -1, where something is masked.
-    plain = labels.astype(np.int64) if np.ma.isMaskedArray(labels) else labels
-    full = expand_block(source, number, excluded, plain, fill_value=-1)
-    rows, cols = source.grid.region(number)
-    shape = rows.stop - rows.start, cols.stop - cols.start
-    target[rows, cols] = full.reshape(shape).astype(target.dtype)
-    shown = np.asarray(shown)
-    return one_object(_codes(shown[shown >= 0], largest))
-
-
-def _codes(labels: Array, largest: int) -> Ints:
-    if largest > _FEW * max(1, len(labels)):
-        return np.unique(labels).astype(np.int64)
-    return np.flatnonzero(np.bincount(labels.astype(np.int64)))
 
 
 def block_rows_of(
@@ -680,132 +724,29 @@ def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
     return labels.astype(to)
 
 
-def rows_of(
-    cube: Any,
-    label_map: Any,
-    *,
-    unlabeled: int | Sequence[int] = -1,
-    variable: str | None = None,
-    class_column: str | None = None,
-    resample: bool = False,
-) -> tuple[Ints, NDArray[Any]]:
-    """Turn a label map into global row numbers and labels.
-
-    Pass the result to a semi-supervised estimator as ``y=(rows, labels)``, or compare it with
-    labels of rows: ``model.labels_[rows] == labels``.  Rows are in the order of the blocks of
-    the cube, not of the lines of the image.
-
-    Parameters
-    ----------
-    label_map : array of shape (y, x) of whole numbers or bool, or a store of one
-        NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
-        several two-dimensional arrays.  NaN means "no label".  A path may also name a
-        raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A
-        feature in a vector file labels the pixels whose center it covers.  A CSV file has
-        columns for row and column, or x and y, and one for the class.  In a bool map the
-        True pixels have the label 1.
-    unlabeled : int or sequence of int, default=-1
-        Values that mean "no label", besides those that the attributes of a stored map
-        declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
-        names always count as labels.
-    variable : str, default=None
-        Array inside the store.
-    class_column : str, default=None
-        Column of the classes in a vector or CSV file; None takes the only candidate.
-    resample : bool, default=False
-        Whether a map on another grid is brought to that of the cube, by the nearest of
-        its pixels; else it is refused.
-
-    Returns
-    -------
-    rows : ndarray of shape (m,), int64
-        Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
-    labels : ndarray of shape (m,), int64 or str
-        Class names, if `label_map` is a vector or CSV file whose classes are text; the
-        ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
-        if the map has names for them.
-
-    Raises
-    ------
-    TypeError
-        `unlabeled` is no whole number.
-    ValueError
-        The map has another shape than the cube, its values are not whole numbers, or it
-        states another coordinate system or position than the cube; features give one
-        pixel different classes.
-
-    Warns
-    -----
-    DaskclustWarning
-        Labels are left out, on pixels that are masked or have no data, or outside of the
-        scene.  A class of a vector or CSV file labels no pixel with data.  Names of classes
-        are nearly the same.
-
-    Notes
-    -----
-    Runs on the user's scheduler and reads only blocks that hold labels.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> from daskclust import open_cube
-    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-    >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-    >>> rows, labels = cube.rows_of(np.array([[0, -1], [-1, 2]]))
-    >>> rows.tolist(), labels.tolist()
-    ([0, 2], [0, 2])
-    """
-    opened = cube.open_map(
-        "label_map", label_map, variable=variable, class_column=class_column, resample=resample
-    )
-    image = opened.values
-    if image.dtype.kind not in "iub":
-        raise no_codes("label_map", image.dtype)
-    values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
-    if not all(isinstance(value, int | np.integer) for value in values):
-        raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
-    values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-    names = opened.meanings if opened.by_name else None
-    if names is not None:
-        values = opened.nodata
-    rows, labels, left_out = labeled_rows(cube, image, values, opened.features)
-    if left_out:
-        warn(left_out, DaskclustWarning)
-    warn_of_similar((opened.meanings or {}).values())
-    gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
-    if gone and len(labels):
-        shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
-        warn(
-            f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
-            f"({shown}): all that they label lies outside the image, on masked pixels, or is "
-            "smaller than a pixel.",
-            DaskclustWarning,
-        )
-    if names is not None:
-        known = np.array(sorted(names))
-        texts = np.array([names[code] for code in known.tolist()])
-        labels = texts[np.searchsorted(known, labels)]
-    return rows, labels
-
-
 def labeled_rows(
-    cube: Any, image: Any, unlabeled: tuple[int, ...], features: Sequence[Features] = ()
+    blocks: CubeBlocks,
+    counts: Sequence[int],
+    image: Any,
+    unlabeled: tuple[int, ...],
+    features: Sequence[Features] = (),
 ) -> tuple[Ints, Ints, str]:
     """Return the rows of labeled valid pixels, their codes, and which labels are left out.
 
-    `features` are those that label the pixels of the image.
+    `counts` are the valid pixels of each block. `features` are those that label the pixels of the
+    image.
     """
-    lazy = cube._per_block(
+    lazy = blocks.map(
         block_rows_of,
-        flatten(image, cube.blocks),
-        *(flatten(one.numbers, cube.blocks) for one in features),
-        sizes=(1,) * cube.blocks.count,
+        flatten(image, blocks.grid),
+        *(flatten(one.numbers, blocks.grid) for one in features),
+        sizes=(1,) * blocks.grid.count,
         dtype=object,
         token="daskclust-rows-of",
         unlabeled=unlabeled,
     )
     (found,) = compute("the reading of labels", lazy)
-    offsets = accumulate(cube._survey.counts, initial=0)
+    offsets = accumulate(counts, initial=0)
     rows = [block[0][0] + offset for block, offset in zip(found, offsets, strict=False)]
     labels = np.concatenate([block[0][1] for block in found])
     parts = [block[1] for block in found if block[1]]

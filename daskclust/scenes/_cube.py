@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -11,29 +11,30 @@ from typing import Any, Literal, Self
 
 import dask.array as da
 import numpy as np
+from dask.utils import format_bytes
 from numpy.typing import ArrayLike, NDArray
 
-from daskclust.core.array_types import Floats
-from daskclust.core.engine import compute, read_again
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.class_names import warn_of_similar
+from daskclust.core.engine import compute, read_again, seen_alike
+from daskclust.core.kernels.pair_counts import PairCounts
+from daskclust.core.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.core.storage.stored_array import StoredArray, as_dask
 from daskclust.core.storage.stores import stamp
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes import _block_tasks
-from daskclust.scenes._block_tasks import CubeSource, Scaling, StoredCube
+from daskclust.scenes import _block_tasks, pictures, pixels, smoothing
+from daskclust.scenes._block_tasks import CubeBlocks, CubeSource, Scaling, StoredCube
 from daskclust.scenes._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.scenes._metadata import Names
 from daskclust.scenes._open_array import Image, are_features, open_image, read_image
-from daskclust.scenes._writing import write_labels, write_map
+from daskclust.scenes._writing import check_not_within, write_label_image, write_value_image
 from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import flatten, merged_in_tree, unflatten
 from daskclust.scenes.formats.opening import kind_of
-from daskclust.scenes.formats.vector import rasterize_file
+from daskclust.scenes.formats.vector import no_codes, points_image, rasterize_file
 from daskclust.scenes.label_images import resampled, with_codes
 from daskclust.scenes.label_map import LabelMap, as_data_array
-from daskclust.scenes.pictures import cube_html, plot_cube
-from daskclust.scenes.pixels import count_graph, places_of_rows, sample_pixels, whitened
-from daskclust.scenes.smoothing import smooth
 
 #: Rows of statistics merged by one task.
 _FOLD = 256
@@ -51,8 +52,6 @@ class Cube:
     wavelengths : ndarray of shape (bands kept,), float64, or None
         Band centers in nm (taken for nm where no unit says otherwise); None where
         there are none.
-    dimension_names : tuple of str
-        Names of y and x in the store.
     attributes : dict
         The stored array's attributes.
     nodata : tuple of numbers
@@ -88,19 +87,19 @@ class Cube:
         wavelengths: Floats | None,
         place: Georeference,
         attributes: Mapping[str, Any],
-        dimension_names: tuple[str, str],
         dtype: np.dtype[Any],
         bands_are_fixed: bool = False,
         held_in: StoredArray | Sequence[Path] = (),
     ) -> None:
-        self._source = source
-        self._pixels = None if pixels is None else read_again(pixels)
-        self._excluded = None if excluded is None else read_again(excluded)
+        self._blocks = CubeBlocks(
+            source,
+            None if pixels is None else read_again(pixels),
+            None if excluded is None else read_again(excluded),
+        )
         self._scale: Scale = scale
         self._stamp: str | None = None
         self.georeference = place
         self.wavelengths = wavelengths
-        self.dimension_names = dimension_names
         self._dtype = dtype
         self._bands_are_fixed = bands_are_fixed
         # What is written to where the values change.
@@ -118,6 +117,15 @@ class Cube:
     # How it is stored and where it lies
 
     @property
+    def _source(self) -> CubeSource:
+        return self._blocks.source
+
+    @property
+    def dimension_names(self) -> tuple[str, str]:
+        """Names of y and x in the store."""
+        return self.georeference.names
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(y, x, bands kept)."""
         return (*self.blocks.shape, self._source.n_bands)
@@ -131,18 +139,29 @@ class Cube:
     def described(self) -> dict[str, Any]:
         """Describe the data as JSON values, to be saved with a model."""
         source, units = self._source, self.attributes.get("units")
-        bands, names = self.bands.tolist(), self.attributes.get("band_names")
-        if not isinstance(names, list | tuple) or len(names) != source.n_stored:
-            names = None
+        names = self._stored_names
         return {
-            "bands": bands,
+            "bands": self.bands.tolist(),
             "stored_bands": source.n_stored,
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
-            "band_names": None if names is None else [str(names[at]) for at in bands],
+            "band_names": None if names is None else [names[at] for at in self.bands],
             "dtype": str(source.dtype),
             "values": source.meaning.described(),
             "units": units if isinstance(units, str) else None,
         }
+
+    @property
+    def _stored_names(self) -> list[str] | None:
+        names = self.attributes.get("band_names")
+        has_all = isinstance(names, list | tuple) and len(names) == self._source.n_stored
+        return list(map(str, names)) if has_all else None
+
+    @property
+    def band_names(self) -> list[str] | None:
+        """Names of the bands kept; None if the file does not name each of them differently."""
+        names = self._stored_names
+        kept = [] if names is None else [names[at] for at in self.bands]
+        return kept if kept and all(kept) and len(set(kept)) == len(kept) else None
 
     def nodata_of(self, band: int) -> tuple[float, ...]:
         """Return the values that mean "no data" in a band, by its stored number."""
@@ -158,7 +177,7 @@ class Cube:
     def stored(self) -> StoredCube:
         """How the values are stored."""
         source = self._source
-        values = self._pixels if source.array is None else as_dask(source.array)
+        values = self._blocks.pixels if source.array is None else as_dask(source.array)
         assert values is not None
         return StoredCube(
             array=None if source.array is None else source.array.array,
@@ -166,14 +185,15 @@ class Cube:
             shape=(*self.blocks.shape, source.n_stored),
             dtype=source.dtype,
             values=values,
-            may_be_masked=not source.is_complete or self._excluded is not None,
+            may_be_masked=not self._blocks.is_complete,
         )
 
     def stored_bands(self, bands: Sequence[int]) -> da.Array:
         """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
         if self._source.array is None:
-            assert self._pixels is not None
-            images = [unflatten(self._pixels[:, int(band)], self.blocks) for band in bands]
+            pixels = self._blocks.pixels
+            assert pixels is not None
+            images = [unflatten(pixels[:, int(band)], self.blocks) for band in bands]
         else:
             whole = as_dask(self._source.array).transpose(self._source.order)
             images = [whole[:, :, int(band)] for band in bands]
@@ -190,7 +210,7 @@ class Cube:
         unless nothing stored can mean "no data".
         """
         p = self._source.n_bands
-        surveys = self._per_block(
+        surveys = self._blocks.map(
             _block_tasks.block_survey,
             sizes=(1,) * self.blocks.count,
             width=2 + p,
@@ -220,9 +240,9 @@ class Cube:
         if not isinstance(scaling, Scaling):
             scaling = Scaling("none" if scale == "whitened" else scaling, self._dtype)
         found = _block_tasks.Surveyed(source.grid.pixels, scaling)
-        if moments or not source.is_complete or self._excluded is not None:
+        if moments or not self._blocks.is_complete:
             p, keep = source.n_bands, source.keep_incomplete
-            surveys = self._per_block(
+            surveys = self._blocks.map(
                 _block_tasks.block_survey,
                 sizes=(1,) * source.grid.count,
                 width=2 + (4 if moments else 1) * p,
@@ -250,7 +270,11 @@ class Cube:
             if not present.all():
                 self._leave_out(np.flatnonzero(~present))
             found = _block_tasks.Surveyed(counts, scaling)
-        return replace(found, scaling=whitened(self, found)) if scale == "whitened" else found
+        return (
+            replace(found, scaling=pixels.whitened(self._blocks, found))
+            if scale == "whitened"
+            else found
+        )
 
     def _leave_out(self, empty: NDArray[np.intp]) -> None:
         """Go on without bands that hold no data."""
@@ -267,7 +291,8 @@ class Cube:
             "in bad_bands (--bad-bands) to do without this warning.",
             DaskclustWarning,
         )
-        self._source = replace(self._source, bands=np.delete(self.bands, empty))
+        source = replace(self._source, bands=np.delete(self.bands, empty))
+        self._blocks = replace(self._blocks, source=source)
         if self.wavelengths is not None:
             self.wavelengths = np.delete(self.wavelengths, empty)
 
@@ -295,9 +320,69 @@ class Cube:
         other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
 
-    sample_pixels = sample_pixels
-    places_of_rows = places_of_rows
-    count_neighbors = count_graph
+    # Some of the pixels, and their neighbors
+
+    def take_pixels(
+        self, places: Ints, make: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        """Fetch some pixels by their place in the image: ``y * width + x``, each once.
+
+        There is at least one place. Returns which of them hold a valid pixel, ascending, and these
+        pixels as in `samples`, or the result of ``make(x)`` for those of a block. One pass that
+        reads only the blocks concerned.
+        """
+        return pixels.take_pixels(self._blocks, places, self.sample_scaling, make)
+
+    def sample_pixels(
+        self, count: int, seed: int, *, without: Any = None
+    ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+        """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
+
+        About `count` pixels, and the pixels to the right and below of up to 16 384 of them. Pixels
+        of the image `without` (y, x), bool, are not drawn: one more pass over this image, and
+        another one if few of the other pixels have data.
+        """
+        return pixels.sample_pixels(self._blocks, self._survey, count, seed, without=without)
+
+    def places_of_rows(self, rows: Ints) -> Ints:
+        """Return the places ``y * width + x`` of rows in the image.
+
+        The blocks that hold these rows are read, unless all pixels are valid.
+
+        >>> from daskclust import open_cube
+        >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
+        >>> cube.places_of_rows(np.arange(8)).tolist()
+        [0, 1, 4, 5, 2, 3, 6, 7]
+        """
+        return pixels.places_of_rows(self._blocks, self.block_counts, rows)
+
+    def find_pixels(self, rows: Ints) -> tuple[Ints, NDArray[Any]]:
+        """Return the places of rows in the image, and their values without `scale`; one pass."""
+        plain = Scaling("none", self.sample_scaling.dtype)
+        return pixels.find_pixels(self._blocks, self.block_counts, rows, plain)
+
+    def rows_of_pixels(self, lines: Ints, columns: Ints) -> Ints:
+        """Return the rows of some pixels, ascending; masked pixels have no row."""
+        height, width, _ = self.shape
+        inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)
+        if not inside.all():
+            at = int(np.argmin(inside))
+            raise ValueError(
+                f"The pixel (row {lines[at]}, column {columns[at]}) lies outside the image of "
+                f"{height} x {width} pixels."
+            )
+        image = points_image(lines, columns, np.zeros(len(lines), np.int64), self.chunks)
+        return _block_tasks.labeled_rows(self._blocks, self.block_counts, image, (-1,))[0]
+
+    def count_neighbors(
+        self, connectivity: Connectivity, weight: Any = None
+    ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
+        """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
+
+        Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and
+        vertically adjacent pixels by their nearest nodes, the same whatever the blocks.
+        """
+        return pixels.count_graph(self._blocks, self._survey, connectivity, weight)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
@@ -335,7 +420,7 @@ class Cube:
         float32 for float32 and for integers of up to 16 bits, else float64.
         """
         counts, scaling = self._survey.counts, self._survey.scaling
-        return self._per_block(
+        return self._blocks.map(
             CubeSource.samples,
             sizes=counts,
             width=self._source.n_bands,
@@ -347,60 +432,15 @@ class Cube:
     @cached_property
     def valid(self) -> da.Array:
         """Which pixels are rows of `samples`: lazy, (y, x), bool."""
-        flat = self._per_block(
+        flat = self._blocks.map(
             _block_tasks.block_valid, sizes=self.blocks.pixels, dtype=bool, token="daskclust-valid"
         )
         return unflatten(flat, self.blocks)
 
-    def _per_block(
-        self,
-        function: Callable[..., Any],
-        *labels: da.Array,
-        sizes: Sequence[float],
-        dtype: Any,
-        token: str,
-        width: int | None = None,
-        **options: Any,
-    ) -> da.Array:
-        """Run a function on every block, as `on_block` does; `sizes` rows come out."""
-        pairs: list[Any] = [da.from_array(np.arange(self.blocks.count), chunks=1), "i"]
-        if self._pixels is not None:
-            pairs += [self._pixels, "ib"]
-        for array in (*labels, *([] if self._excluded is None else [self._excluded])):
-            pairs += [array, "ik"[: array.ndim]]
-        out = "i" if width is None else "ip"
-        # Not aligned: block i of every array belongs together though lengths differ.
-        return da.blockwise(
-            _block_tasks.on_block,
-            out,
-            *pairs,
-            new_axes=None if width is None else {"p": width},
-            adjust_chunks={"i": tuple(sizes)},
-            align_arrays=False,
-            # Blocks hold all bands: put together, they would be copied.
-            concatenate=False,
-            meta=np.empty((0,) * len(out), dtype),
-            token=token,
-            function=function,
-            source=self._source,
-            excludes=self._excluded is not None,
-            **options,
-        )
-
     # Values of rows, block by block
 
-    def _image(self, labels: Any, fill_value: float) -> da.Array:
-        """Put one value per row back onto the image; lazy, (y, x)."""
-        aligned = _block_tasks.widened(_block_tasks.align(labels, self.block_counts), fill_value)
-        flat = self._per_block(
-            _block_tasks.expand_block,
-            aligned,
-            sizes=self.blocks.pixels,
-            dtype=aligned.dtype,
-            token="daskclust-map",
-            fill_value=fill_value,
-        )
-        return unflatten(flat, self.blocks)
+    def _aligned(self, values: Any) -> da.Array:
+        return _block_tasks.align(values, self.block_counts)
 
     def _check_unchanged(self) -> None:
         """Raise where the cube is no longer what its labels were made of."""
@@ -414,10 +454,91 @@ class Cube:
     # Images of its size
 
     def _repr_html_(self) -> str:
-        # Nothing is counted for a look.
-        return cube_html(self, self.n_valid if "_survey" in self.__dict__ else None)
+        height, width, n_bands = self.shape
+        stored, (down, across) = self.stored, self.blocks.numblocks
+        rows, columns = self.blocks.block
+        n_stored = stored.shape[2]
+        facts = {
+            "Pixels": f"{height} x {width} ({', '.join(self.dimension_names)})",
+            "Bands": str(n_bands) if n_bands == n_stored else f"{n_bands} of {n_stored} stored",
+            "Wavelengths": pictures.wavelength_range(self.wavelengths),
+            "Blocks": f"{down} x {across}, of {rows} x {columns} pixels",
+            "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
+            "Scaled by": ", ".join(
+                f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
+                for key, value in self.values.items()
+            ),
+            "No data": ", ".join(f"{value:g}" for value in self.nodata),
+            # A look does not count them.
+            "Valid pixels": str(self.n_valid) if "_survey" in vars(self) else "not counted yet",
+            **pictures.place_facts(self.pixel_grid),
+        }
+        return pictures.html_table("daskclust.Cube", facts)
 
-    plot = plot_cube
+    def plot(
+        self,
+        bands: int | Sequence[int] | None = None,
+        *,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> Any:
+        """Draw the cube in colors, or one of its bands.
+
+        Parameters
+        ----------
+        bands : int or sequence of 3 int, default=None
+            Stored number of one band, or of the three bands for red, green and blue.
+            None takes the bands nearest to red, green and blue light.  Without
+            wavelengths, None takes three bands spread over the cube; with fewer than
+            three bands, the first one.
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+            None names the bands.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        ValueError
+            A band does not exist.
+
+        Notes
+        -----
+        One pass over the chunks that hold these bands; large scenes are reduced to at
+        most 1500 pixels a side.  Axes are in the units of the coordinate system.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+        >>> ax.get_xlabel(), ax.get_title(loc="left")
+        ('column', 'band 0')
+        """
+        n_stored = self._source.n_stored
+        chosen = pictures.bands_to_draw(bands, self.bands, n_stored, self.wavelengths)
+        return pictures.draw_bands(
+            self.stored_bands(chosen),
+            self.pixel_grid,
+            [self._name_of_band(band) for band in chosen],
+            [self.nodata_of(band) for band in chosen],
+            units=self.attributes.get("units"),
+            ax=ax,
+            title=title,
+        )
+
+    def _name_of_band(self, band: int) -> str:
+        place = np.flatnonzero(self.bands == band)
+        if self.wavelengths is not None and len(place):
+            return f"{self.wavelengths[place[0]]:.4g} nm"
+        names = self._stored_names
+        return names[band] if names and names[band] else f"band {band}"
 
     @property
     def pixel_grid(self) -> PixelGrid:
@@ -478,7 +599,7 @@ class Cube:
 
     def rows_where(self, mask: Any) -> da.Array:
         """Return the values of a boolean image at the rows: lazy, (n_valid,)."""
-        return self._per_block(
+        return self._blocks.map(
             _block_tasks.block_row_values,
             flatten(mask, self.blocks),
             sizes=self.block_counts,
@@ -491,11 +612,118 @@ class Cube:
 
         Counts of rows are still those of this cube.
         """
-        other, more = copy(self), flatten(mask, self.blocks)
-        other._excluded = more if self._excluded is None else self._excluded | more
+        other = copy(self)
+        other._blocks = self._blocks.excluding(mask)
         return other
 
-    rows_of = _block_tasks.rows_of
+    def rows_of(
+        self,
+        label_map: Any,
+        *,
+        unlabeled: int | Sequence[int] = -1,
+        variable: str | None = None,
+        class_column: str | None = None,
+        resample: bool = False,
+    ) -> tuple[Ints, NDArray[Any]]:
+        """Turn a label map into global row numbers and labels.
+
+        Pass the result to a semi-supervised estimator as ``y=(rows, labels)``, or compare it with
+        labels of rows: ``model.labels_[rows] == labels``.  Rows are in the order of the blocks of
+        the cube, not of the lines of the image.
+
+        Parameters
+        ----------
+        label_map : array of shape (y, x) of whole numbers or bool, or a store of one
+            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
+            several two-dimensional arrays.  NaN means "no label".  A path may also name a
+            raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A
+            feature in a vector file labels the pixels whose center it covers.  A CSV file has
+            columns for row and column, or x and y, and one for the class.  In a bool map the
+            True pixels have the label 1.
+        unlabeled : int or sequence of int, default=-1
+            Values that mean "no label", besides those that the attributes of a stored map
+            declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
+            names always count as labels.
+        variable : str, default=None
+            Array inside the store.
+        class_column : str, default=None
+            Column of the classes in a vector or CSV file; None takes the only candidate.
+        resample : bool, default=False
+            Whether a map on another grid is brought to that of the cube, by the nearest of
+            its pixels; else it is refused.
+
+        Returns
+        -------
+        rows : ndarray of shape (m,), int64
+            Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
+        labels : ndarray of shape (m,), int64 or str
+            Class names, if `label_map` is a vector or CSV file whose classes are text; the
+            ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
+            if the map has names for them.
+
+        Raises
+        ------
+        TypeError
+            `unlabeled` is no whole number.
+        ValueError
+            The map has another shape than the cube, its values are not whole numbers, or it
+            states another coordinate system or position than the cube; features give one
+            pixel different classes.
+
+        Warns
+        -----
+        DaskclustWarning
+            Labels are left out, on pixels that are masked or have no data, or outside of the
+            scene.  A class of a vector or CSV file labels no pixel with data.  Names of classes
+            are nearly the same.
+
+        Notes
+        -----
+        Runs on the user's scheduler and reads only blocks that hold labels.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> rows, labels = cube.rows_of(np.array([[0, -1], [-1, 2]]))
+        >>> rows.tolist(), labels.tolist()
+        ([0, 2], [0, 2])
+        """
+        opened = self.open_map(
+            "label_map", label_map, variable=variable, class_column=class_column, resample=resample
+        )
+        image = opened.values
+        if image.dtype.kind not in "iub":
+            raise no_codes("label_map", image.dtype)
+        values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
+        if not all(isinstance(value, int | np.integer) for value in values):
+            raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
+        values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
+        names = opened.meanings if opened.by_name else None
+        if names is not None:
+            values = opened.nodata
+        rows, labels, left_out = _block_tasks.labeled_rows(
+            self._blocks, self.block_counts, image, values, opened.features
+        )
+        if left_out:
+            warn(left_out, DaskclustWarning)
+        warn_of_similar((opened.meanings or {}).values())
+        gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
+        if gone and len(labels):
+            shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
+            warn(
+                f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
+                f"({shown}): all that they label lies outside the image, on masked pixels, or is "
+                "smaller than a pixel.",
+                DaskclustWarning,
+            )
+        if names is not None:
+            known = np.array(sorted(names))
+            texts = np.array([names[code] for code in known.tolist()])
+            labels = texts[np.searchsorted(known, labels)]
+        return rows, labels
 
     # Values of rows on the image
 
@@ -543,9 +771,67 @@ class Cube:
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        return self._image(_block_tasks.as_numbers(labels, classes)[0], fill_value)
+        codes = _block_tasks.as_numbers(labels, classes)[0]
+        return self._blocks.image(self._aligned(codes), fill_value)
 
-    smooth = smooth
+    def smooth(
+        self, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
+    ) -> da.Array:
+        """Smooth labels where neighboring spectra are alike, and sieve small regions.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,), integer or text
+            One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
+        proba : array of shape (n_valid, k), float, default=None
+            Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
+        strength : float, default=0.5
+            How much a neighbor with the same spectrum counts, beside the logarithm of the
+            posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
+            from scenes that have such.
+        min_pixels : int, default=0
+            Regions of fewer pixels (with four neighbors) become their largest neighbor, as
+            of ``gdal_sieve``.  A region among small ones follows these; one that
+            touches nothing else stays.
+
+        Returns
+        -------
+        dask.array.Array of shape (n_valid,)
+            Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
+            the chunks.  Rows without a label, or without finite posteriors, stay as they are.
+
+        Raises
+        ------
+        ValueError
+            `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
+            `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
+            `labels` are lazy text without `proba`.
+
+        Notes
+        -----
+        Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
+        each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
+        the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
+        workers*: a block waits for the next line of blocks, so two lines of blocks are held,
+        ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
+        classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
+        at edges of blocks.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
+        >>> labels = np.array([0, 0, 0, 0, 1, 0])
+        >>> cube.smooth(labels, min_pixels=2).compute().tolist()
+        [0, 0, 0, 0, 0, 0]
+        >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
+        >>> cube.smooth(labels, proba).compute().tolist()
+        [0, 0, 0, 0, 0, 0]
+        """
+        return smoothing.smooth(
+            self._blocks, self._survey, labels, proba, strength=strength, min_pixels=min_pixels
+        )
 
     def label_map(
         self,
@@ -584,7 +870,6 @@ class Cube:
             self.to_map(codes),
             names=names,
             place=self.georeference,
-            dimension_names=self.dimension_names,
         )
 
     def to_xarray(
@@ -632,12 +917,186 @@ class Cube:
         return as_data_array(
             self.to_map(codes, fill_value=fill_value),
             self.georeference,
-            self.dimension_names,
             fill_value=fill_value,
             name=name,
             class_names=names,
         )
 
-    write_labels = write_labels
+    def write_labels(
+        self,
+        labels: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        n_clusters: int | None = None,
+        classes: ArrayLike | None = None,
+        class_names: Names | None = None,
+        class_colors: Mapping[int, str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write labels as an image into a new Zarr group, or a GeoTIFF.
 
-    write_map = write_map
+        Parameters
+        ----------
+        labels : array of shape (n_valid,), integer or text
+            NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
+            turns text into codes, and the text becomes the names of the classes.
+        store : str, path or zarr store
+            The target.  The workers of a distributed cluster must be able to reach it.
+            If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
+            colors, class names, nodata value and coordinate system.
+        overwrite : bool, default=False
+            Replace a label map that daskclust has written; nothing else is ever replaced.
+        n_clusters : int, default=None
+            Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
+        classes : array of shape (k,), default=None
+            The model's ``classes_``, if labels are text; see :meth:`to_map`.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
+        class_colors : mapping of int to str, default=None
+            Colors by label, as ``#rrggbb``; distinct colors by default.
+        attributes : mapping, default=None
+            More attributes of the group, such as the origin of the labels.  JSON values;
+            credentials in URLs are not stored.
+
+        Returns
+        -------
+        zarr.Group or Path
+            The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
+            (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
+            ``flag_meanings`` list the known clusters and all labels that occur.  The
+            georeference of the cube (attributes, coordinates, grid mapping) is copied
+            unchanged.
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or daskclust has not written it.
+        StoreError
+            A worker cannot reach the cube or the target, or blocks of the target are
+            missing.
+        ValueError
+            The target is the cube's own store or contains it.  The number of labels is
+            not `n_valid`, or a label is less than -1 or too large for the dtype.  The
+            local files of the cube were changed after its valid pixels were counted.
+
+        Notes
+        -----
+        One task per block writes one chunk, on the active Dask scheduler.  A local target
+        appears under its name only when it is complete.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
+        >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
+        ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
+        """
+        labels, names = _block_tasks.as_numbers(labels, classes, class_names)
+        largest = None
+        if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+            shown = np.ma.compressed(labels)
+            largest = int(shown.max()) if len(shown) else -1
+        aligned = self._aligned(labels)
+        if aligned.dtype.kind not in "iu":
+            raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
+        check_not_within(self.stored.array, store)
+        return write_label_image(
+            self._blocks.image(aligned, -1),
+            self.georeference,
+            store,
+            dtype=aligned.dtype,
+            names=names or {},
+            colors=class_colors,
+            largest=largest,
+            n_clusters=n_clusters,
+            overwrite=overwrite,
+            attributes=attributes,
+            check=self._check_unchanged,
+        )
+
+    def write_map(
+        self,
+        values: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        names: Iterable[Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write numbers of the rows, such as margins or probabilities, as an image.
+
+        Parameters
+        ----------
+        values : array of shape (n_valid,) or (n_valid, m), float
+            NumPy, or Dask with the chunks of `samples`.  float64 is kept; other types
+            become float32.
+        store : str or path
+            The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
+            otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
+        overwrite : bool, default=False
+            Replace a map of values that daskclust has written; nothing else is ever
+            replaced.
+        names : iterable, default=None
+            Names of the m bands, such as ``model.classes_``; converted by ``str``.
+        attributes : mapping, default=None
+            More attributes; JSON values.
+
+        Returns
+        -------
+        zarr.Group or Path
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or it is not a map of values that
+            daskclust has written.
+        ValueError
+            `values` does not have `n_valid` rows, or there are not m names.
+
+        Notes
+        -----
+        Masked pixels are NaN.  The client writes a GeoTIFF, one row of blocks at a time.
+        A Zarr group is written by one task per block.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
+        >>> written["values"][:].tolist()
+        [[0.5, nan], [0.25, 1.0]]
+        """
+        bands = None if names is None else [str(name) for name in names]
+        values = seen_alike(values)
+        if not isinstance(values, da.Array):
+            # A mask stays: what it hides is NaN in the map, as in masked blocks.
+            values = np.asanyarray(values)
+        if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
+            raise ValueError(
+                f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "
+                "shape (n_valid,) or (n_valid, m)."
+            )
+        columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
+        if bands is not None and len(bands) != len(columns):
+            raise ValueError(f"Got {len(bands)} names for {len(columns)} bands; expected one each.")
+        dtype = np.float64 if values.dtype == np.float64 else np.float32
+        images = [
+            self._blocks.image(self._aligned(column.astype(dtype)), np.nan) for column in columns
+        ]
+        image = images[0] if values.ndim == 1 else da.stack(images)
+        check_not_within(self.stored.array, store)
+        return write_value_image(
+            image,
+            self.georeference,
+            store,
+            names=bands,
+            overwrite=overwrite,
+            attributes=attributes,
+            check=self._check_unchanged,
+        )

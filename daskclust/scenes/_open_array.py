@@ -456,7 +456,6 @@ class Image:
     place: Georeference = NOWHERE
     meanings: dict[int, str] | None = None
     colors: dict[int, str] | None = None
-    names: tuple[str, str] = ("y", "x")
     stated: tuple[int, ...] = ()
     by_name: bool = False
     features: tuple[Features, ...] = ()
@@ -674,7 +673,7 @@ def _of_labels(name: str, item: Described) -> Image:
 
 def _described(item: Described, values: Any) -> Image:
     """Make an upright image of values and what is said of them."""
-    place, names = NOWHERE, ("y", "x")
+    place = NOWHERE
     if item.names is not None and len(item.names) == 2:
         names = item.names[0], item.names[1]
         if role_of(names[0]) == "x":
@@ -682,9 +681,7 @@ def _described(item: Described, values: Any) -> Image:
             values = values.T if role_of(names[0]) == "y" else values
         place = Georeference.of(item, names)
     said = {**item.encoding, **item.attributes}
-    return Image(
-        values, _nodata(said), place, read_meanings(said), read_colors(said) or None, names
-    )
+    return Image(values, _nodata(said), place, read_meanings(said), read_colors(said) or None)
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:

@@ -426,7 +426,6 @@ def open_cube(
         wavelengths=centers,
         place=place,
         attributes=found.attributes,
-        dimension_names=names,
         dtype=samples,
         bands_are_fixed=bands is not None,
         held_in=source.array or found.files,

@@ -7,7 +7,7 @@ import io
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -142,14 +142,23 @@ class AreaTable(Sequence[ClassArea]):
         return target
 
 
-def areas_of(label_map: Any) -> AreaTable:
-    """Return the table of an open map; see :func:`daskclust.scenes.area_table`."""
-    rule = _rule_of(label_map.grid)
+def areas_of(
+    values: da.Array,
+    grid: PixelGrid,
+    known: Iterable[int],
+    name_of: Callable[[int], str],
+    color_of: Callable[[int], str],
+) -> AreaTable:
+    """Return the areas of labels (y, x), -1 for none; see :func:`daskclust.scenes.area_table`.
+
+    The codes `known` are in the table even if they do not occur.
+    """
+    rule = _rule_of(grid)
     counted = da.map_blocks(
         _block_areas,
-        label_map.values,
+        values,
         rule=rule,
-        chunks=tuple((1,) * count for count in label_map.values.numblocks),
+        chunks=tuple((1,) * count for count in values.numblocks),
         meta=np.empty((0, 0), object),
     )
     (blocks,) = compute("the measuring of areas", counted)
@@ -166,13 +175,13 @@ def areas_of(label_map: Any) -> AreaTable:
     classes = [
         ClassArea(
             code=code,
-            name=label_map.name_of(code),
-            color=label_map.color_of(code),
+            name=name_of(code),
+            color=color_of(code),
             pixels=pixels[code],
             share=pixels[code] / total if total else math.nan,
             square_meters=rule.total(pixels[code], areas[code]),
         )
-        for code in sorted({*label_map.names, *pixels})
+        for code in sorted({*known, *pixels})
     ]
     return AreaTable(classes, unclassified=unclassified, method=rule.method)
 

@@ -285,21 +285,11 @@ def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArr
     return found
 
 
-def given_names(cube: Any) -> list[str] | None:
-    """Return the names that a file gives the bands of a cube, as far as they tell them apart."""
-    names = cube.attributes.get("band_names")
-    if not isinstance(names, list | tuple) or len(names) != cube.stored.shape[2]:
-        return None
-    kept = [str(names[at]) for at in cube.bands.tolist()]
-    return kept if all(kept) and len(set(kept)) == len(kept) else None
+def name_of_samples(attributes: Mapping[str, Any], kind: str) -> str:
+    """Return a name, with the unit, of samples of a cube with some attributes and scaling.
 
-
-def name_of_samples(cube: Any, kind: str) -> str:
-    """Say what the values of a cube's samples of some scaling are, with their unit.
-
-    >>> from types import SimpleNamespace
-    >>> cube = SimpleNamespace(attributes={"long_name": "surface_reflectance", "units": "%"})
-    >>> name_of_samples(cube, "none"), name_of_samples(cube, "unit")
+    >>> attributes = {"long_name": "surface_reflectance", "units": "%"}
+    >>> name_of_samples(attributes, "none"), name_of_samples(attributes, "unit")
     ('surface reflectance (%)', "share of the spectrum's length")
     """
     if kind != "none":
@@ -308,8 +298,8 @@ def name_of_samples(cube: Any, kind: str) -> str:
             "standard": "standard deviations from the band's mean",
             "whitened": "whitened share of the spectrum's length",
         }[kind]
-    said = cube.attributes
-    name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
-    unit, shown = said.get("units"), str(name).replace("_", " ")
+    keys = ("long_name", "standard_name")
+    name = next((attributes[key] for key in keys if key in attributes), "value")
+    unit, shown = attributes.get("units"), str(name).replace("_", " ")
     is_told = isinstance(unit, str) and unit.strip() not in ("", "1")
     return f"{shown} ({unit})" if is_told else shown

@@ -18,10 +18,10 @@ from daskclust.core.storage.stores import local_path
 from daskclust.scenes._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
 from daskclust.scenes._metadata import flags
 from daskclust.scenes._open_array import Image, read_image
-from daskclust.scenes._writing import write_label_map
+from daskclust.scenes._writing import write_label_image
 from daskclust.scenes.areas import AreaTable, areas_of
 from daskclust.scenes.label_images import resampled
-from daskclust.scenes.pictures import label_map_html, plot_label_map
+from daskclust.scenes.pictures import draw_labels, label_map_html, place_facts
 
 
 class LabelMap:
@@ -39,7 +39,6 @@ class LabelMap:
         Colors of codes, as ``#rrggbb``.  Other codes get the colors of
         :func:`daskclust.colors.class_colors`.
     place : Georeference, optional
-    dimension_names : tuple of str, default=("y", "x")
     title : str, default="label map"
         For messages and pictures.
 
@@ -73,7 +72,6 @@ class LabelMap:
         names: Mapping[int, str] | None = None,
         colors: Mapping[int, str] | None = None,
         place: Georeference = NOWHERE,
-        dimension_names: tuple[str, str] = ("y", "x"),
         title: str = "label map",
     ) -> None:
         # A hidden pixel has no class.
@@ -89,7 +87,6 @@ class LabelMap:
         self.names = {int(code): str(name) for code, name in (names or {}).items() if code >= 0}
         self.colors = {int(code): str(color) for code, color in (colors or {}).items()}
         self.georeference = place
-        self.dimension_names = dimension_names
         self.title = title
 
     def __repr__(self) -> str:
@@ -102,6 +99,11 @@ class LabelMap:
         """(y, x)."""
         height, width = self.values.shape
         return int(height), int(width)
+
+    @property
+    def dimension_names(self) -> tuple[str, str]:
+        """Names of y and x."""
+        return self.georeference.names
 
     @property
     def grid(self) -> PixelGrid:
@@ -118,11 +120,94 @@ class LabelMap:
 
     def area(self) -> AreaTable:
         """Return pixels and area of each class; see :func:`daskclust.scenes.area_table`."""
-        return areas_of(self)
+        return areas_of(self.values, self.grid, self.names, self.name_of, self.color_of)
 
-    plot = plot_label_map
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
+        """Draw the map with a legend of its classes.
 
-    write = write_label_map
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+
+        Notes
+        -----
+        Large maps are reduced to at most 1500 pixels a side by taking every n-th pixel;
+        all blocks are read.
+
+        Examples
+        --------
+        >>> from daskclust.scenes import LabelMap
+        >>> ax = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"}).plot()
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['wheat', 'water', 'no class']
+        """
+        return draw_labels(
+            self.values,
+            self.grid,
+            self.names,
+            self.name_of,
+            self.color_of,
+            title=self.title if title is None else title,
+            ax=ax,
+        )
+
+    def write(
+        self,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
+
+        Parameters
+        ----------
+        store : str or path
+            A name that ends in ``.tif`` makes a GeoTIFF, any other a Zarr store.
+        overwrite : bool, default=False
+            Replace a label map that daskclust has written.
+        attributes : mapping, optional
+            JSON values to keep beside the map.
+
+        Returns
+        -------
+        Path or zarr.Group
+
+        Raises
+        ------
+        FileExistsError
+            Something is there, and `overwrite` is False or daskclust has not written it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from daskclust.scenes import LabelMap, open_label_map
+        >>> found = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"})
+        >>> group = found.write(tempfile.mkdtemp() + "/map.zarr")
+        >>> open_label_map(group).names
+        {0: 'wheat', 1: 'water'}
+        """
+        return write_label_image(
+            self.values,
+            self.georeference,
+            store,
+            dtype=self.values.dtype,
+            names=self.names,
+            colors=self.colors,
+            overwrite=overwrite,
+            attributes=attributes,
+        )
 
     def to_xarray(self) -> Any:
         """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.
@@ -135,14 +220,19 @@ class LabelMap:
         return as_data_array(
             self.values,
             self.georeference,
-            self.dimension_names,
             fill_value=-1,
             name="labels",
             class_names=self.names or None,
             class_colors={code: self.color_of(code) for code in self.names},
         )
 
-    _repr_html_ = label_map_html
+    def _repr_html_(self) -> str:
+        facts = {
+            "Pixels": f"{self.shape[0]} x {self.shape[1]} ({', '.join(self.dimension_names)})",
+            **place_facts(self.grid),
+        }
+        codes, title = sorted(self.names), f"daskclust {self.title}"
+        return label_map_html(title, facts, codes, self.name_of, self.color_of)
 
 
 def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
@@ -184,7 +274,6 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
         names=found.meanings,
         colors=found.colors,
         place=found.place,
-        dimension_names=found.names,
         title="label map" if path is None else f"label map {path.name!r}",
     )
 
@@ -231,7 +320,7 @@ def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
     >>> found.unclassified
     1
     """
-    return areas_of(open_label_map(label_map, variable=variable))
+    return open_label_map(label_map, variable=variable).area()
 
 
 def signed_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
@@ -259,7 +348,6 @@ def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -
 def as_data_array(
     image: da.Array,
     place: Georeference,
-    names: tuple[str, str],
     *,
     fill_value: float,
     name: str,
@@ -290,7 +378,7 @@ def as_data_array(
         attributes.update(flags(class_names, class_names, class_colors))
         if "class_names" in attributes:
             attributes["class_names"] = json.dumps(attributes["class_names"])
-    out = xarray.DataArray(image, coordinates, names, name, attributes)
+    out = xarray.DataArray(image, coordinates, place.names, name, attributes)
     out.encoding.update(encoding)
     return out
 
@@ -383,8 +471,8 @@ def compare_maps(
     """
     new = _on_grid(old, new, resample)
     pairs = da.map_blocks(_pair, old.values, new.values, meta=np.empty((0, 0), np.int64))
-    where = LabelMap(pairs, place=old.georeference, dimension_names=old.dimension_names)
-    table = areas_of(where)
+    where = LabelMap(pairs, place=old.georeference)
+    table = where.area()
     of_pairs = np.array([row.code for row in table], np.int64)
     mine, theirs = of_pairs // _BASE - 1, of_pairs % _BASE - 1
     size = np.array([row.pixels for row in table], np.int64)
@@ -461,7 +549,7 @@ def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
             "nearest of its pixels for each of the first map's, use --resample."
         )
     if wrong:
-        image = Image(values, (-1,), new.georeference, names=new.dimension_names)
+        image = Image(values, (-1,), new.georeference)
         chunks = old.values.chunks
         found = resampled("the second map", image, old.grid, chunks, to="the first map")
         values = found.values
@@ -470,7 +558,6 @@ def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
         names=new.names,
         colors=new.colors,
         place=old.georeference,
-        dimension_names=old.dimension_names,
     )
 
 
@@ -523,7 +610,6 @@ def _recoded(
         names=legend.by_code,
         colors=legend.color_by_code,
         place=label_map.georeference,
-        dimension_names=label_map.dimension_names,
     )
 
 

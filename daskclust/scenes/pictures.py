@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import dask.array as da
 import numpy as np
-from dask.utils import format_bytes
 
 from daskclust.colors import NODATA_COLOR, drawn, require_matplotlib, rgb_bands, stretch
-from daskclust.core.array_types import Floats
+from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import compute
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
 
@@ -21,118 +21,83 @@ _SIDE = 1500
 _MOST_CLASSES = 40
 
 
-def plot_cube(
-    cube: Any, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
+def draw_bands(
+    bands: da.Array,
+    grid: PixelGrid,
+    names: Sequence[str],
+    nodata: Sequence[Sequence[float]],
+    *,
+    units: Any = None,
+    ax: Any = None,
+    title: str | None = None,
 ) -> Any:
-    """Draw the cube in colors, or one of its bands.
+    """Draw one band, or three in red, green and blue, of (y, x, bands); see ``Cube.plot``.
 
-    Parameters
-    ----------
-    bands : int or sequence of 3 int, default=None
-        Stored number of one band, or of the three bands for red, green and blue.
-        None takes the bands nearest to red, green and blue light.  Without
-        wavelengths, None takes three bands spread over the cube; with fewer than
-        three bands, the first one.
-    ax : matplotlib Axes, default=None
-        None makes a new figure.
-    title : str, default=None
-        None names the bands.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    ValueError
-        A band does not exist.
-
-    Notes
-    -----
-    One pass over the chunks that hold these bands; large scenes are reduced to at
-    most 1500 pixels a side.  Axes are in the units of the coordinate system.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> from daskclust import open_cube
-    >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-    >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
-    >>> ax.get_xlabel(), ax.get_title(loc="left")
-    ('column', 'band 0')
+    `nodata` are values of each band that mean "no data".
     """
-    chosen, single = _chosen(cube, bands)
-    step = _step(cube.shape[:2])
-    (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
+    step = _step(bands.shape)
+    (found,) = compute("a picture of the scene", bands[::step, ::step])
     picture = np.ma.getdata(found).astype(float)
-    for number, band in enumerate(chosen):
-        missing = np.isin(picture[:, :, number], cube.nodata_of(band))
-        picture[missing, number] = np.nan
-    ax = _axes(ax)
-    grid = cube.pixel_grid
-    extent = _extent(grid)
-    if single:
+    for number, own in enumerate(nodata):
+        picture[np.isin(picture[:, :, number], own), number] = np.nan
+    ax, extent = _axes(ax), _extent(grid)
+    if len(names) == 1:
         shown = ax.imshow(picture[:, :, 0], cmap="viridis", interpolation="nearest", extent=extent)
         shown.set_clim(*_limits(picture))
         bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8)
-        units = cube.attributes.get("units")
-        bar.set_label(_band_name(cube, chosen[0]) + (f" ({units})" if units else ""))
+        bar.set_label(names[0] + (f" ({units})" if units else ""))
         ax.set_facecolor(NODATA_COLOR)
     else:
         # A pixel that misses one of the colors has none.
         picture[np.isnan(picture).any(axis=2)] = np.nan
         ax.imshow(stretch(picture), interpolation="nearest", extent=extent)
-    names = ", ".join(_band_name(cube, band) for band in chosen)
-    _label_axes(ax, grid, title if title is not None else names)
+    _label_axes(ax, grid, title if title is not None else ", ".join(names))
     return ax
 
 
-def plot_label_map(label_map: Any, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw the map with a legend of its classes.
+def bands_to_draw(
+    bands: int | Sequence[int] | None, kept: Ints, n_stored: int, wavelengths: Floats | None
+) -> list[int]:
+    """Return the stored numbers of the bands to draw: one, or three for red, green and blue."""
+    if bands is None:
+        if len(kept) < 3:
+            return [int(kept[0])]
+        return [int(band) for band in kept[rgb_bands(len(kept), wavelengths)]]
+    numbers = [int(bands)] if isinstance(bands, int | np.integer) else [int(b) for b in bands]
+    if len(numbers) not in (1, 3) or not all(0 <= number < n_stored for number in numbers):
+        raise ValueError(
+            f"bands={bands!r}; expected one number or three (red, green, blue) from 0 to "
+            f"{n_stored - 1}."
+        )
+    return numbers
 
-    Parameters
-    ----------
-    ax : matplotlib Axes, default=None
-        None makes a new figure.
-    title : str, default=None
 
-    Returns
-    -------
-    matplotlib Axes
+def draw_labels(
+    values: da.Array,
+    grid: PixelGrid,
+    known: Iterable[int],
+    name_of: Callable[[int], str],
+    color_of: Callable[[int], str],
+    *,
+    title: str,
+    ax: Any = None,
+) -> Any:
+    """Draw labels (y, x), -1 for none, with a legend; see ``LabelMap.plot``.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-
-    Notes
-    -----
-    Large maps are reduced to at most 1500 pixels a side by taking every n-th pixel;
-    all blocks are read.
-
-    Examples
-    --------
-    >>> from daskclust.scenes import LabelMap
-    >>> ax = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"}).plot()
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['wheat', 'water', 'no class']
+    The codes `known` are in the legend even if they do not occur.
     """
     ax = _axes(ax)
     from matplotlib.patches import Patch
 
-    step = _step(label_map.shape)
-    (codes,) = compute("a picture of the map", label_map.values[::step, ::step])
+    step = _step(values.shape)
+    (codes,) = compute("a picture of the map", values[::step, ::step])
     # Classes that the picture is too coarse for are in the legend all the same.
-    classes = sorted({*label_map.names, *np.unique(codes[codes >= 0]).tolist()})
-    grid = label_map.grid
-    places, table = drawn(codes, [label_map.color_of(code) for code in classes], classes)
+    classes = sorted({*known, *np.unique(codes[codes >= 0]).tolist()})
+    places, table = drawn(codes, [color_of(code) for code in classes], classes)
     ax.imshow(table[places], interpolation="nearest", extent=_extent(grid))
-    _label_axes(ax, grid, title if title is not None else label_map.title)
+    _label_axes(ax, grid, title)
     entries = [
-        Patch(facecolor=label_map.color_of(code), label=label_map.name_of(code))
-        for code in classes[:_MOST_CLASSES]
+        Patch(facecolor=color_of(code), label=name_of(code)) for code in classes[:_MOST_CLASSES]
     ]
     if len(classes) > _MOST_CLASSES:
         entries.append(Patch(alpha=0, label=f"and {len(classes) - _MOST_CLASSES} more"))
@@ -147,32 +112,6 @@ def plot_label_map(label_map: Any, *, ax: Any = None, title: str | None = None) 
         ncols=1 + (len(entries) - 1) // 20,
     )
     return ax
-
-
-def _chosen(cube: Any, bands: int | Sequence[int] | None) -> tuple[list[int], bool]:
-    """Return the stored numbers of the bands to draw, and whether it is one."""
-    if bands is None:
-        if cube.shape[2] < 3:
-            return [int(cube.bands[0])], True
-        return cube.bands[rgb_bands(cube.shape[2], cube.wavelengths)].tolist(), False
-    numbers = [int(bands)] if isinstance(bands, int | np.integer) else [int(b) for b in bands]
-    stored = cube.stored.shape[2]
-    if len(numbers) not in (1, 3) or not all(0 <= number < stored for number in numbers):
-        raise ValueError(
-            f"bands={bands!r}; expected one number or three (red, green, blue) from 0 to "
-            f"{stored - 1}."
-        )
-    return numbers, len(numbers) == 1
-
-
-def _band_name(cube: Any, band: int) -> str:
-    place = np.flatnonzero(cube.bands == band)
-    if cube.wavelengths is not None and len(place):
-        return f"{cube.wavelengths[place[0]]:.4g} nm"
-    names = cube.attributes.get("band_names")
-    if isinstance(names, list) and len(names) > band and names[band]:
-        return str(names[band])
-    return f"band {band}"
 
 
 def _limits(picture: Floats) -> tuple[float, float]:
@@ -219,51 +158,28 @@ def _label_axes(ax: Any, grid: PixelGrid, title: str) -> None:
 _MOST_LISTED = 60
 
 
-def cube_html(cube: Any, n_valid: int | None) -> str:
-    """Describe a cube; `n_valid` where it is known."""
-    height, width, n_bands = cube.shape
-    stored = cube.stored
-    down, across = cube.blocks.numblocks
-    facts = {
-        "Pixels": f"{height} x {width} ({', '.join(cube.dimension_names)})",
-        "Bands": str(n_bands)
-        if n_bands == stored.shape[2]
-        else f"{n_bands} of {stored.shape[2]} stored",
-        "Wavelengths": _wavelengths(cube.wavelengths),
-        "Blocks": f"{down} x {across}, of {cube.blocks.block[0]} x {cube.blocks.block[1]} pixels",
-        "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
-        "Scaled by": ", ".join(
-            f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
-            for key, value in cube.values.items()
-        ),
-        "No data": ", ".join(f"{value:g}" for value in cube.nodata),
-        "Valid pixels": "not counted yet" if n_valid is None else str(n_valid),
-        **_place(cube.pixel_grid),
-    }
-    return _table("daskclust.Cube", facts)
-
-
-def label_map_html(label_map: Any) -> str:
-    """Describe a label map, with its classes."""
-    height, width = label_map.shape
-    facts = {
-        "Pixels": f"{height} x {width} ({', '.join(label_map.dimension_names)})",
-        **_place(label_map.grid),
-    }
-    codes = sorted(label_map.names)
+def label_map_html(
+    title: str,
+    facts: Mapping[str, str],
+    codes: Sequence[int],
+    name_of: Callable[[int], str],
+    color_of: Callable[[int], str],
+) -> str:
+    """Describe a label map by facts, and its classes."""
     rows = [
         f'<tr><td style="text-align:right">{code}</td>'
         f'<td><span style="display:inline-block;width:1.2em;height:0.9em;vertical-align:middle;'
-        f'background:{escape(label_map.color_of(code))}"></span></td>'
-        f'<td style="text-align:left">{escape(label_map.name_of(code))}</td></tr>'
+        f'background:{escape(color_of(code))}"></span></td>'
+        f'<td style="text-align:left">{escape(name_of(code))}</td></tr>'
         for code in codes[:_MOST_LISTED]
     ]
     if len(codes) > _MOST_LISTED:
         rows.append(f'<tr><td colspan="3">and {len(codes) - _MOST_LISTED} more</td></tr>')
-    return _table(f"daskclust {label_map.title}", facts, rows)
+    return html_table(title, facts, rows)
 
 
-def _table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> str:
+def html_table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> str:
+    """Return a table of facts, without those that are empty, and more rows of HTML."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left" colspan="2">{escape(value)}</td></tr>'
@@ -276,11 +192,13 @@ def _table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> st
     )
 
 
-def _wavelengths(centers: Any) -> str:
+def wavelength_range(centers: Floats | None) -> str:
+    """Return the range of wavelengths as text."""
     return "" if centers is None else f"{np.min(centers):.5g} to {np.max(centers):.5g} nm"
 
 
-def _place(grid: PixelGrid) -> dict[str, str]:
+def place_facts(grid: PixelGrid) -> dict[str, str]:
+    """Return facts about the position of an image."""
     if grid.transform == IDENTITY:
         return {"Position": "not stated", "Coordinate system": grid.crs_name or "not stated"}
     facts, extent = {"Coordinate system": grid.crs_name or "not stated"}, _extent(grid)

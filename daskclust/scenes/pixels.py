@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.array_types import Array, Bools, Ints
 from daskclust.core.engine import compute
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
@@ -24,16 +23,14 @@ from daskclust.core.reduction.connectivity import (
 )
 from daskclust.core.reduction.contract import RowBlock
 from daskclust.scenes._block_tasks import (
+    CubeBlocks,
     CubeSource,
     Scaling,
     Surveyed,
     align,
-    labeled_rows,
     one_object,
 )
-from daskclust.scenes.bands import given_names
 from daskclust.scenes.block_grid import merged_in_tree
-from daskclust.scenes.formats.vector import points_image
 
 #: Pixels whose neighbors to the right and below are looked at for the noise of an image.
 NEIGHBOR_PIXELS = 2**14
@@ -56,7 +53,7 @@ def _block_pixels(
 
 
 def _fetched(
-    cube: Any, function: Callable[..., Any], number: Ints, inside: Ints, **options: Any
+    blocks: CubeBlocks, function: Callable[..., Any], number: Ints, inside: Ints, **options: Any
 ) -> tuple[Ints, Ints, list[Any]]:
     """Run a function on the blocks that hold some pixels, given their places inside these.
 
@@ -64,10 +61,10 @@ def _fetched(
     that was read begins among them, and its result.
     """
     order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(cube.blocks.count + 1))
-    table = np.empty(cube.blocks.count, dtype=object)
+    bounds = np.searchsorted(number[order], np.arange(blocks.grid.count + 1))
+    table = np.empty(blocks.grid.count, dtype=object)
     table[:] = [inside[order[a:b]] for a, b in pairwise(bounds)]
-    lazy = cube._per_block(
+    lazy = blocks.map(
         function,
         da.from_array(table, chunks=1),
         sizes=(1,) * len(table),
@@ -81,29 +78,28 @@ def _fetched(
 
 
 def take_pixels(
-    cube: Any,
+    blocks: CubeBlocks,
     places: Ints,
-    scaling: Scaling | None = None,
+    scaling: Scaling,
     make: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Fetch some pixels by their place in the image: ``y * width + x``, each once.
 
     There is at least one place.  Returns which of them hold a valid pixel, ascending, and these
-    pixels as in `samples`, or what ``make(x)`` makes of those of a block, where they lie; `scaling`
-    is that of the cube by default.
+    pixels scaled, or what ``make(x)`` makes of those of a block, where they lie.
 
     One pass that reads only the blocks concerned.
     """
-    grid = cube.blocks
+    grid = blocks.grid
     y, x = np.divmod(places, grid.shape[1])
     i, j = y // grid.block[0], x // grid.block[1]
     inside = (y - i * grid.block[0]) * np.array(grid.chunks[1])[j] + x - j * grid.block[1]
     order, starts, found = _fetched(
-        cube,
+        blocks,
         _block_pixels,
         i * grid.numblocks[1] + j,
         inside,
-        scaling=cube._survey.scaling if scaling is None else scaling,
+        scaling=scaling,
         make=make,
     )
     own, values = zip(*found, strict=True)
@@ -119,45 +115,44 @@ _ENOUGH = 0.25
 
 
 def sample_pixels(
-    cube: Any, count: int, seed: int, counted: Surveyed | None = None, *, without: Any = None
+    blocks: CubeBlocks, counted: Surveyed, count: int, seed: int, *, without: Any = None
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
 
     About `count` of them, and of up to 16 384 of these the pixels to the right and below.
-    `counted` is the survey of the cube by default. Pixels of the image `without` (y, x), bool, are
-    not drawn: one more pass over this image, and another one where few of the others have data.
+    Pixels of the image `without` (y, x), bool, are not drawn: one more pass over this image, and
+    another one where few of the others have data.
     """
-    counted = cube._survey if counted is None else counted
-    height, width = cube.blocks.shape
+    height, width = blocks.grid.shape
     total = height * width
     # A mostly masked image needs more places for as many pixels.
     known = max(1, sum(counted.counts))
     n_places = -(-count * total // known)
     if without is None:
-        return _sampled(cube, n_places, seed, counted)
+        return _sampled(blocks, counted, n_places, seed)
     (n_without,) = compute("the excluded pixels", da.asarray(without).sum())
     n_places = int(n_places * total / max(1, total - int(n_without)))
-    cube = cube.excluding(without)
+    blocks = blocks.excluding(without)
     while True:
         n_places = min(n_places, total, _MOST_PLACES)
-        found = _sampled(cube, n_places, seed, counted)
+        found = _sampled(blocks, counted, n_places, seed)
         if len(found[0]) >= _ENOUGH * count or n_places in (total, _MOST_PLACES):
             return found
         n_places *= 16
 
 
 def _sampled(
-    cube: Any, n_places: int, seed: int, counted: Surveyed
+    blocks: CubeBlocks, counted: Surveyed, n_places: int, seed: int
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Read the valid ones of so many places of an image, and their neighbors; one pass."""
-    height, width = cube.blocks.shape
+    height, width = blocks.grid.shape
     total = height * width
     wanted = draw_numbers(total, n_places, seed)
     some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
     right = some[some % width < width - 1]
     below = some[some < total - width]
     places = np.unique(np.concatenate([wanted, right + 1, below + width]))
-    kept, values = take_pixels(cube, places, counted.scaling)
+    kept, values = take_pixels(blocks, places, counted.scaling)
     valid = np.append(places[kept], -1)
 
     def at(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
@@ -174,32 +169,12 @@ def _sampled(
     return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
 
 
-def whitened(cube: Any, counted: Surveyed) -> Scaling:
+def whitened(blocks: CubeBlocks, counted: Surveyed) -> Scaling:
     """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, counted)
+    _, (one, other) = sample_pixels(blocks, counted, NEIGHBOR_PIXELS, 0)
     with one_blas_thread():
         matrix = noise_whitening(one, other)
     return Scaling("whitened", counted.scaling.dtype, matrix=matrix)
-
-
-@dataclass(frozen=True)
-class Questions:
-    """Pixels to label, in order.
-
-    `rows` are row numbers in the cube's `samples`; `lines` and `columns` count from 0. `x` and `y`
-    are centers of the pixels in the scene's coordinate system, or columns and lines without one.
-    `spectra` (n, bands) are stored values, with scale factor and offset applied; `bands` are their
-    wavelengths, if known.
-    """
-
-    rows: Ints
-    lines: Ints
-    columns: Ints
-    x: Floats
-    y: Floats
-    crs: str | None
-    spectra: Array
-    bands: list[str]
 
 
 def _block_rows(
@@ -219,18 +194,20 @@ def _block_rows(
     return one_object((places, None if scaling is None else scaling(values[inside])))
 
 
-def _block_of_rows(cube: Any, rows: Ints) -> tuple[Ints, Ints]:
+def _block_of_rows(counts: Sequence[int], rows: Ints) -> tuple[Ints, Ints]:
     """Return the block of each row, and its number among the rows of that block."""
-    starts = np.cumsum((0, *cube.block_counts))
+    starts = np.cumsum((0, *counts))
     number = np.searchsorted(starts, rows, side="right") - 1
     return number, rows - starts[number]
 
 
-def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, Any]:
+def find_pixels(
+    blocks: CubeBlocks, counts: Sequence[int], rows: Ints, scaling: Scaling | None
+) -> tuple[Ints, Any]:
     """Places of rows in the image (``y * width + x``), and their values if scaled; one pass."""
-    order, _, found = _fetched(cube, _block_rows, *_block_of_rows(cube, rows), scaling=scaling)
-    places = np.empty(len(rows), np.int64)
-    values = None if scaling is None else np.empty((len(rows), cube.shape[2]), scaling.dtype)
+    order, _, found = _fetched(blocks, _block_rows, *_block_of_rows(counts, rows), scaling=scaling)
+    places, n_bands = np.empty(len(rows), np.int64), blocks.source.n_bands
+    values = None if scaling is None else np.empty((len(rows), n_bands), scaling.dtype)
     if found:
         places[order] = np.concatenate([own for own, _ in found])
         if values is not None:
@@ -238,67 +215,16 @@ def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, 
     return places, values
 
 
-def places_of_rows(cube: Any, rows: Ints) -> Ints:
-    """Return the places ``y * width + x`` of rows in the image.
-
-    Nothing is read where no pixel is masked; else the blocks that hold these rows.
-
-    >>> from daskclust import open_cube
-    >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
-    >>> places_of_rows(cube, np.arange(8)).tolist()
-    [0, 1, 4, 5, 2, 3, 6, 7]
-    """
-    if cube.n_masked:
-        return _find_pixels(cube, rows, None)[0]
-    number, inside = _block_of_rows(cube, rows)
-    grid = cube.blocks
+def places_of_rows(blocks: CubeBlocks, counts: Sequence[int], rows: Ints) -> Ints:
+    """Return the places ``y * width + x`` of rows in the image; see ``Cube.places_of_rows``."""
+    grid = blocks.grid
+    if sum(counts) < grid.shape[0] * grid.shape[1]:
+        return find_pixels(blocks, counts, rows, None)[0]
+    number, inside = _block_of_rows(counts, rows)
     i, j = np.divmod(number, grid.numblocks[1])
     y, x = np.divmod(inside, np.array(grid.chunks[1])[j])
     places: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
     return places
-
-
-def questions_of(cube: Any, rows: Ints) -> Questions:
-    """Find the pixels of some rows, each once, in any order.
-
-    Cost: one pass that reads only the blocks that hold these rows.
-
-    >>> from daskclust import open_cube
-    >>> image = np.arange(12.0).reshape(2, 3, 2)
-    >>> found = questions_of(open_cube(image, dims=("y", "x", "band")), np.array([5, 1]))
-    >>> found.lines.tolist(), found.columns.tolist(), found.spectra.tolist()
-    ([1, 0], [2, 1], [[10.0, 11.0], [2.0, 3.0]])
-    """
-    rows = np.asarray(rows, np.int64)
-    if len(rows) and not 0 <= rows.min() <= rows.max() < cube.n_valid:
-        raise ValueError(
-            f"Rows {rows.min()} to {rows.max()} are asked for; expected numbers in "
-            f"[0, {cube.n_valid}), the valid pixels."
-        )
-    plain = Scaling("none", cube.sample_scaling.dtype)
-    places, spectra = _find_pixels(cube, rows, plain)
-    lines, columns = np.divmod(places, cube.shape[1])
-    grid = cube.pixel_grid
-    x, y = grid.positions(columns + 0.5, lines + 0.5)
-    if cube.wavelengths is None:
-        names = given_names(cube) or [f"band_{number}" for number in cube.bands.tolist()]
-    else:
-        names = [f"{length:.6g} nm" for length in cube.wavelengths.tolist()]
-    return Questions(rows, lines, columns, x, y, grid.crs, spectra, names)
-
-
-def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
-    """Return the rows of some pixels, ascending; masked pixels have no row."""
-    height, width, _ = cube.shape
-    inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)
-    if not inside.all():
-        at = int(np.argmin(inside))
-        raise ValueError(
-            f"The pixel (row {lines[at]}, column {columns[at]}) lies outside the image of "
-            f"{height} x {width} pixels."
-        )
-    codes = np.zeros(len(lines), np.int64)
-    return labeled_rows(cube, points_image(lines, columns, codes, cube.chunks), (-1,))[0]
 
 
 #: Counts that one task merges.
@@ -385,35 +311,32 @@ def of_each(
 
 
 def count_graph(
-    cube: Any, connectivity: Connectivity, weight: Any = None
+    blocks: CubeBlocks, counted: Surveyed, connectivity: Connectivity, weight: Any = None
 ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
-    """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
-
-    Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and vertically
-    adjacent pixels by their nearest nodes, the same whatever the blocks.
+    """Count near nodes, and nodes of adjacent pixels; see ``Cube.count_neighbors``.
 
     One task a block, one for each two adjacent blocks, and a tree of merges.
     """
-    grid, counts = cube.blocks, cube._survey.counts
+    grid, counts = blocks.grid, counted.counts
     starts = tuple(int(n) for n in np.cumsum((0, *counts[:-1])))
-    blocks = cube._per_block(
+    by_block = blocks.map(
         _block_counts,
         *([] if weight is None else [align(weight, counts)]),
         sizes=(1,) * grid.count,
         dtype=object,
         token="daskclust-graph",
-        scaling=cube._survey.scaling,
+        scaling=counted.scaling,
         starts=starts,
         connectivity=connectivity,
     )
-    parts = [of_each(_inner, blocks)]
+    parts = [of_each(_inner, by_block)]
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)
     down, across = grid.numblocks
     if across > 1:
-        pair = ids[:-1], blocks[:-1], blocks[1:]
+        pair = ids[:-1], by_block[:-1], by_block[1:]
         parts.append(of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
     if down > 1:
-        pair = ids[:-across], blocks[:-across], blocks[across:]
+        pair = ids[:-across], by_block[:-across], by_block[across:]
         parts.append(of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
     merged = merged_in_tree(da.concatenate(parts), _merge, _FOLD)
     (found,) = compute("the count of neighbors", merged)

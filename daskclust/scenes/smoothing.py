@@ -20,8 +20,10 @@ from daskclust.core.array_types import Array, Bools, Ints
 from daskclust.core.engine import seen_alike
 from daskclust.core.engine.private_api import on_top_of, task
 from daskclust.scenes._block_tasks import (
+    CubeBlocks,
     CubeSource,
     Scaling,
+    Surveyed,
     align,
     as_numbers,
     expand_block,
@@ -45,80 +47,35 @@ from daskclust.scenes.smoothing_kernels import (
 
 
 def smooth(
-    cube: Any, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
+    blocks: CubeBlocks,
+    counted: Surveyed,
+    labels: Any,
+    proba: Any = None,
+    *,
+    strength: float = 0.5,
+    min_pixels: int = 0,
 ) -> da.Array:
-    """Smooth labels where neighboring spectra are alike, and sieve small regions.
-
-    Parameters
-    ----------
-    labels : array of shape (n_valid,), integer or text
-        One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
-    proba : array of shape (n_valid, k), float, default=None
-        Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
-    strength : float, default=0.5
-        How much a neighbor with the same spectrum counts, beside the logarithm of the
-        posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
-        from scenes that have such.
-    min_pixels : int, default=0
-        Regions of fewer pixels (with four neighbors) become their largest neighbor, as
-        of ``gdal_sieve``.  A region among small ones follows these; one that
-        touches nothing else stays.
-
-    Returns
-    -------
-    dask.array.Array of shape (n_valid,)
-        Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
-        the chunks.  Rows without a label, or without finite posteriors, stay as they are.
-
-    Raises
-    ------
-    ValueError
-        `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
-        `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
-        `labels` are lazy text without `proba`.
-
-    Notes
-    -----
-    Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
-    each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
-    the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
-    workers*: a block waits for the next line of blocks, so two lines of blocks are held,
-    ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
-    classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
-    at edges of blocks.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> from daskclust import open_cube
-    >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
-    >>> labels = np.array([0, 0, 0, 0, 1, 0])
-    >>> cube.smooth(labels, min_pixels=2).compute().tolist()
-    [0, 0, 0, 0, 0, 0]
-    >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
-    >>> cube.smooth(labels, proba).compute().tolist()
-    [0, 0, 0, 0, 0, 0]
-    """
+    """Smooth labels where neighboring spectra are alike, and sieve regions; see ``Cube.smooth``."""
     is_number = isinstance(strength, int | float | np.integer | np.floating)
     if not (is_number and 0 <= strength < math.inf):
         raise ValueError(f"strength={strength!r}; expected a finite number from 0 on.")
     is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
     if not is_whole or min_pixels < 0:
         raise ValueError(f"min_pixels={min_pixels!r}; expected an integer from 0 on.")
-    given = align(labels, cube.block_counts)
+    given = align(labels, counted.counts)
     if given.dtype.kind not in "biuOUST":
         raise ValueError(f"labels have dtype {given.dtype}; expected integers, or text.")
     if proba is not None:
         # Looked at even where the strength is 0: a mistake is one in both cases.
-        proba = _checked(proba, cube.block_counts)
-    sweeps = proba is not None and strength > 0 and cube.n_valid > 0
-    sieves = min_pixels > 1 and cube.n_valid > 0
+        proba = _checked(proba, counted.counts)
+    sweeps = proba is not None and strength > 0 and sum(counted.counts) > 0
+    sieves = min_pixels > 1 and sum(counted.counts) > 0
     if not sweeps and not sieves:
         return given
-    grid = cube.blocks
+    grid = blocks.grid
     unknown = (math.nan,) * grid.count
     if sweeps:
-        both = _swept(cube, given, proba, float(strength))
+        both = _swept(blocks, counted, given, proba, float(strength))
         left = of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
         # Told what is left, too: so nobody needs the labels of a block after it was swept.
         votes = of_each(_votes, both, given, left, k=proba.shape[1])
@@ -128,8 +85,8 @@ def smooth(
         numbers_, names = as_numbers(labels)
         known = None if names is None else np.array(list(names.values()))
         table = da.from_array(one_object((known, None)), chunks=1)
-        numbers = align(numbers_, cube.block_counts)
-        codes = cube._per_block(
+        numbers = align(numbers_, counted.counts)
+        codes = blocks.map(
             _spread_codes,
             numbers,
             sizes=grid.pixels,
@@ -175,10 +132,12 @@ def _only(block: Any) -> Any:
 # Sweeps
 
 
-def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.Array:
+def _swept(
+    blocks: CubeBlocks, counted: Surveyed, labels: da.Array, proba: da.Array, strength: float
+) -> da.Array:
     """Return the best column of `proba` for each pixel after the sweeps and before; flat."""
-    grid, k = cube.blocks, proba.shape[1]
-    shares = cube._per_block(
+    grid, k = blocks.grid, proba.shape[1]
+    shares = blocks.map(
         _spread_shares,
         labels,
         proba,
@@ -187,9 +146,9 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
         dtype=np.float32,
         token="daskclust-shares",
     )
-    scaling = Scaling("none", cube.sample_scaling.dtype)
-    counted = replace(cube._survey, scaling=scaling)
-    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, 0, counted)
+    scaling = Scaling("none", counted.scaling.dtype)
+    counted = replace(counted, scaling=scaling)
+    _, (one, other) = sample_pixels(blocks, counted, NEIGHBOR_PIXELS, 0)
     gaps = squared_gaps(np.ascontiguousarray(one), np.ascontiguousarray(other))
     gaps = gaps[~np.isnan(gaps)]
     scale = 2 * float(np.median(gaps)) if len(gaps) else 0.0
@@ -201,7 +160,7 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
     both = da.map_blocks(
         _joined,
         unflatten(shares, grid),
-        _affinities(cube, scaling, scale),
+        _affinities(blocks, scaling, scale),
         chunks=(*grid.chunks, (k + 2,)),
         meta=np.empty((0, 0, 0), np.float32),
     )
@@ -212,10 +171,10 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
 # anything else: views, as of ``dask.array.overlap``, would keep whole blocks, unseen by Dask.
 
 
-def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
+def _affinities(blocks: CubeBlocks, scaling: Scaling, scale: float) -> da.Array:
     """Return how much each pixel is like those on the right and below: (y, x, 2)."""
-    grid = cube.blocks
-    inner = cube._per_block(
+    grid = blocks.grid
+    inner = blocks.map(
         _block_alike,
         sizes=(1,) * grid.count,
         dtype=object,

@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 
 from daskclust import Cube, open_cube
 from daskclust.core.reduction.connectivity import Connectivity
-from daskclust.scenes.pixels import count_graph, take_pixels
 from daskclust.testing import CountingScheduler
 
 HEIGHT, WIDTH = 7, 9
@@ -57,7 +56,7 @@ def test_adjacent_pixels_are_counted_across_blocks_and_around_masks(
     connectivity = Connectivity((_same, _same), (nodes, nodes[:3]), 2)
     with dask.config.set(scheduler="synchronous"):
         cube = opened(values, (height, width), mask)
-        counts, adjacent = count_graph(cube, connectivity)
+        counts, adjacent = cube.count_neighbors(connectivity)
     for own, part in ((nodes, 0), (nodes[:3], 1)):
         expected = dense_counts(nearest_map(values, own, valid), len(own))
         # Pairs in both orders: a pair of the same node counts twice in either.
@@ -70,7 +69,7 @@ def test_pixels_come_by_their_place(seed: int, height: int, width: int) -> None:
     values, rng = image(seed), np.random.default_rng(seed)
     places = rng.permutation(HEIGHT * WIDTH)[:20]
     with dask.config.set(scheduler="synchronous"):
-        kept, found = take_pixels(opened(values, (height, width)), places)
+        kept, found = opened(values, (height, width)).take_pixels(places)
     flat = values.reshape(-1, 2)[places]
     assert_array_equal(kept, np.flatnonzero((flat != 0).all(axis=1)))
     assert_array_equal(found, flat[kept])
@@ -81,7 +80,7 @@ def test_pixels_of_no_weight_are_absent() -> None:
     cube = opened(values, (1, 2))
     connectivity = Connectivity((_same,), (np.array([[1.0], [5.0]]),), 2)
     with dask.config.set(scheduler="synchronous"):
-        counts, adjacent = count_graph(cube, connectivity, np.array([1.0, 0.0, 1.0]))
+        counts, adjacent = cube.count_neighbors(connectivity, np.array([1.0, 0.0, 1.0]))
     assert counts.near[0].counts.sum() == 2
     assert not len(adjacent[0].keys)
 
@@ -92,7 +91,7 @@ def test_counting_is_one_pass() -> None:
     cube = open_cube(values, dims=("y", "x", "band"), chunks=(2, 2), nodata=None)
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
-        count_graph(cube, connectivity)
+        cube.count_neighbors(connectivity)
     assert scheduler.calls == 1
 
 
@@ -100,8 +99,8 @@ def test_counting_is_one_pass() -> None:
 def test_on_a_cluster_of_processes(client: object) -> None:
     values = image(3)
     connectivity = Connectivity((_same,), (np.array([[1.0, 1], [3, 3]]),), 2)
-    one, beside = count_graph(opened(values, (3, 4)), connectivity)
+    one, beside = opened(values, (3, 4)).count_neighbors(connectivity)
     with dask.config.set(scheduler="synchronous"):
-        other, expected = count_graph(opened(values, (7, 9)), connectivity)
+        other, expected = opened(values, (7, 9)).count_neighbors(connectivity)
     assert_array_equal(beside[0].matrix(2), expected[0].matrix(2))
     assert_array_equal(one.near[0].matrix(2), other.near[0].matrix(2))

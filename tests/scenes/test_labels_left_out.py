@@ -105,9 +105,7 @@ def test_labels_of_images_and_points_are_counted(tmp_path: Path) -> None:
 
 
 def test_rows_of_pixels_are_asked_for_in_silence(tmp_path: Path) -> None:
-    from daskclust.scenes.pixels import rows_of_pixels
-
-    found = rows_of_pixels(scene(tmp_path), np.array([0, 4]), np.array([0, 0]))
+    found = scene(tmp_path).rows_of_pixels(np.array([0, 4]), np.array([0, 0]))
     assert_array_equal(found, [8 * 0 + 24 + 0])
 
 

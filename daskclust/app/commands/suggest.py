@@ -101,7 +101,7 @@ def _suggest(
     options: argparse.Namespace, cube: Any, model: Any, replace_report: bool, mark: str
 ) -> dict[str, Any]:
     from daskclust.app.labeling.files import QuestionsFile, write_questions
-    from daskclust.scenes.pixels import questions_of
+    from daskclust.scenes.questions import questions_of
     from daskclust.selection import expected_gain, suggest_labels
 
     progress = Progress()
@@ -160,14 +160,13 @@ def _suggest(
 def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
     """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
     from daskclust.app.labeling.files import skipped_pixels
-    from daskclust.scenes.pixels import rows_of_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
     vain = [np.empty(0, np.int64)]
     for part in _cubes.parts_of(options.labels):
         pixels = skipped_pixels(_cubes.store_and_variable(part)[0])
         if len(pixels[0]):
-            vain.append(rows_of_pixels(cube, *pixels))
+            vain.append(cube.rows_of_pixels(*pixels))
     more = np.setdiff1d(np.concatenate(vain), rows)
     # Among texts it is "-1".
     none = np.full(len(more), -1).astype(labels.dtype if labels.dtype.kind == "U" else np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust.app.labeling.incremental import KeptGraph
 from daskclust.core.array_types import Array, Floats, Ints
-from daskclust.scenes.pixels import Questions, questions_of, take_pixels
+from daskclust.scenes.questions import Questions, questions_of
 from daskclust.semisupervised.active_learning import (
     DOUBTS,
     Cells,
@@ -99,7 +99,7 @@ class Learner:
         places = [row * self._width + column for row, column in pixels]
         new = np.array(sorted({place for place in places if place not in self._values}), np.int64)
         if len(new):
-            kept, values = take_pixels(self.cube, new)
+            kept, values = self.cube.take_pixels(new)
             self._values.update(zip(new[kept].tolist(), values, strict=True))
         return [self._values.get(place) for place in places]
 

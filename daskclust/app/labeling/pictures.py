@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from daskclust.colors import drawn, rgb_bands
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
-from daskclust.scenes.bands import given_names
-from daskclust.scenes.pixels import take_pixels
 from daskclust.semisupervised.active_learning import Cells
 from daskclust.semisupervised.classifiers import near_weights
 from daskclust.semisupervised.predict import margins
@@ -113,7 +111,7 @@ class Pictures:
         """Wavelengths of the bands, or their names, or numbers as stored."""
         if self.cube.wavelengths is not None:
             return [f"{length:.4g} nm" for length in self.cube.wavelengths.tolist()]
-        return given_names(self.cube) or [f"band {band}" for band in self.cube.bands.tolist()]
+        return self.cube.band_names or [f"band {band}" for band in self.cube.bands.tolist()]
 
     def look(self, bands: Sequence[int], stretch: str) -> None:
         """Choose three bands and a stretch; one pass over the scene where bands are new."""
@@ -164,7 +162,7 @@ class Pictures:
 
     def _take(self, places: NDArray[np.intp], make: Any) -> tuple[Bools, Array]:
         cube = self._mapped if make is self._nearest else self.cube
-        kept, values = take_pixels(cube, places.ravel(), make=make)
+        kept, values = cube.take_pixels(places.ravel(), make)
         valid = np.zeros(places.size, bool)
         valid[kept] = True
         out = np.zeros((places.size, *values.shape[1:]), values.dtype)

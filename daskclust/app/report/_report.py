@@ -589,7 +589,7 @@ def spectrum_axes(cube: Any, kind: str) -> tuple[Floats | None, str, str]:
 
     Wavelengths are in the unit of the first name; `kind` is how the spectra are scaled.
     """
-    shown, where = name_of_samples(cube, kind), cube.wavelengths
+    shown, where = name_of_samples(cube.attributes, kind), cube.wavelengths
     if where is None:
         return None, "band", shown
     if np.max(where) >= _LONG:

@@ -202,9 +202,9 @@ def pixels_and_areas(
     """Return pixels and areas of the codes, no areas without a coordinate system; one pass."""
     place = cube.georeference
     try:
-        table = area_table(LabelMap(image, place=place, dimension_names=cube.dimension_names))
+        table = area_table(LabelMap(image, place=place))
     except ImportError:  # without pyproj there are only counts
-        table = area_table(LabelMap(image, dimension_names=cube.dimension_names))
+        table = area_table(LabelMap(image))
     found = {row.code: (row.pixels, row.square_meters) for row in table}
     counts, areas = zip(*(found.get(code, (0, 0.0)) for code in codes), strict=True)
     sizes = np.array(counts, np.int64)

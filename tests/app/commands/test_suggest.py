@@ -15,7 +15,7 @@ from helpers import write_labels
 from daskclust import open_cube
 from daskclust.app import cli
 from daskclust.app.labeling import report
-from daskclust.scenes.pixels import questions_of, rows_of_pixels
+from daskclust.scenes.questions import questions_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning"),
@@ -313,8 +313,8 @@ def test_pixels_of_rows_are_those_of_brute_force(folder: Path) -> None:
     found = questions_of(cube, rows)
     np.testing.assert_array_equal(found.lines * SHAPE[1] + found.columns, place[rows])
     np.testing.assert_array_equal(found.spectra, cube.samples.compute()[rows])
-    np.testing.assert_array_equal(rows_of_pixels(cube, found.lines, found.columns), np.sort(rows))
+    np.testing.assert_array_equal(cube.rows_of_pixels(found.lines, found.columns), np.sort(rows))
     with pytest.raises(ValueError, match="outside the image"):
-        rows_of_pixels(cube, np.array([30]), np.array([0]))
+        cube.rows_of_pixels(np.array([30]), np.array([0]))
     with pytest.raises(ValueError, match="expected numbers in"):
         questions_of(cube, np.array([cube.n_valid]))
