@@ -545,6 +545,17 @@ class Cube:
         """Shape, transform and coordinate system of the image."""
         return pixel_grid(self.georeference, self.shape[:2])
 
+    @property
+    def geobox(self) -> Any:
+        """Grid of the image as ``odc.geo.geobox.GeoBox``; its coordinate system may be None.
+
+        Raises
+        ------
+        ImportError
+            odc-geo is not installed.
+        """
+        return self.pixel_grid.geobox
+
     def open_map(
         self,
         name: str,

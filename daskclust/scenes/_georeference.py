@@ -28,6 +28,7 @@ from daskclust.scenes._coordinates import (
     placed_by_planes,
     rounding_of,
 )
+from daskclust.scenes.formats.format_detection import needs_extra
 
 _ATTRIBUTES = (
     "crs",
@@ -438,6 +439,19 @@ class PixelGrid:
         """
         a, b, c, d, e, f = self.transform
         return np.asarray(np.linalg.solve([[a, b], [d, e]], [x - c, y - f]), np.float64)
+
+    @property
+    def geobox(self) -> Any:
+        """The grid as ``odc.geo.geobox.GeoBox``, for which odc-geo is needed.
+
+        >>> PixelGrid((2, 3), (30.0, 0.0, 600.0, 0.0, -30.0, 90.0), "EPSG:32610").geobox.resolution
+        Resolution(x=30, y=-30)
+        """
+        with needs_extra("A GeoBox"):
+            from affine import Affine
+            from odc.geo.geobox import GeoBox
+
+        return GeoBox(self.shape, Affine(*self.transform), self.crs)
 
     @property
     def axes(self) -> MapAxes:

@@ -34,7 +34,7 @@ from daskclust.scenes._georeference import (
     PixelGrid,
     pixel_grid,
 )
-from daskclust.scenes._metadata import flags, label_dtype
+from daskclust.scenes._metadata import NODATA_ATTRIBUTES, flags, label_dtype
 from daskclust.scenes.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.scenes.formats.vector import check_codes
 
@@ -311,15 +311,16 @@ def _new_array(
 def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
     values = found.values
     numeric = values.dtype.kind in "iuf"
+    # A coordinate has no "no data": a position of 0 is one.
+    said = {k: v for k, v in found.attributes.items() if k not in NODATA_ATTRIBUTES}
     copy = _new_array(
         group,
         name,
         found.dims,
-        found.attributes,
+        said,
         shape=values.shape,
         chunks=values.shape,
         dtype=values.dtype if numeric else np.int32,
-        # A coordinate has no "no data": a position of 0 is one.
         fill_value=None,
     )
     copy[...] = values_of(values) if numeric else 0

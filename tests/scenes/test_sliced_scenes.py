@@ -438,3 +438,22 @@ def test_an_array_of_a_store_lies_where_its_group_says(zarr_format: Any, tmp_pat
     with pytest.warns(DaskclustWarning, match=TWO_WAYS):
         cube = daskclust.open_cube(eopf(tmp_path) / "scene")
     check_place(cube, HERE, tmp_path)
+
+
+@pytest.mark.parametrize("cut", [{}, CUT, {"y": BACK}, {"x": slice(None, None, 2)}])
+def test_the_geobox_is_that_of_the_coordinates(tmp_path: Path, cut: dict[str, slice]) -> None:
+    pytest.importorskip("odc.geo.xr", reason="needs the extra `raster`")
+    image = scene(tmp_path).isel(cut)
+    image.spatial_ref.attrs.pop("GeoTransform")  # of the image before it was cut
+    assert daskclust.open_cube(image).geobox == image.odc.geobox
+
+
+def test_coordinates_of_files_may_state_a_fill_value(tmp_path: Path) -> None:
+    lat, lon = (50 - 0.01 * np.arange(4)).astype("f4"), (0.01 * np.arange(5)).astype("f4")
+    image = xarray.DataArray(np.ones((4, 5, 2)), {"lat": lat, "lon": lon}, ("lat", "lon", "band"))
+    # xarray writes a _FillValue of NaN, of the type of the coordinate.
+    image.rename("scene").to_netcdf(tmp_path / "scene.nc", engine="h5netcdf")
+    cube = daskclust.open_cube(tmp_path / "scene.nc")
+    written = cube.write_labels(np.zeros(20, int), tmp_path / "map.zarr")
+    assert_array_equal(written["lat"], lat)
+    assert "_FillValue" not in written["lat"].attrs

@@ -44,6 +44,8 @@ def json_text(value: Any, **how: Any) -> str:
 
 def finite(value: Any) -> Any:
     """Return attributes, or other values, as :func:`json_text` writes them."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

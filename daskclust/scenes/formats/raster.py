@@ -270,30 +270,6 @@ def _categories(file: Any) -> dict[str, str] | None:
     return {code: name for code, name in found.items() if name} or None
 
 
-def _positions(file: Any) -> dict[str, Coordinate]:
-    """Return positions of pixels and the coordinate system, as rioxarray puts them.
-
-    Without positions along y and x where the image is turned, or placed by control points.
-    """
-    a, b, c, d, e, f = file.transform[:6]
-    said: dict[str, Any] = {}
-    if file.crs:
-        from pyproj import CRS
-
-        with suppress(KeyError):  # CF has no name for it
-            said = CRS.from_user_input(file.crs).to_cf()
-        wkt = file.crs.to_wkt()
-        said |= {"spatial_ref": wkt, "crs_wkt": wkt}
-    said["GeoTransform"] = " ".join(map(str, (c, a, b, f, d, e)))
-    found = {"spatial_ref": Coordinate((), np.array(0), said)}
-    if file.transform.is_rectilinear and not b == d != 0 and not file.gcps[0]:
-        height, width = file.shape
-        top, left = d * 0.5 + e * 0.5 + f, a * 0.5 + b * 0.5 + c
-        found["y"] = Coordinate(("y",), np.arange(height) * e + top)
-        found["x"] = Coordinate(("x",), np.arange(width) * a + left)
-    return found
-
-
 def open_raster(path: str | os.PathLike[str]) -> Described:
     """Open a raster file as a lazy, undecoded image (band, y, x).
 
@@ -301,7 +277,7 @@ def open_raster(path: str | os.PathLike[str]) -> Described:
     multiples of the file's own blocks, with all bands.
     """
     with needs_extra(f"{str(path)!r}"):
-        import rasterio  # noqa: F401
+        import rioxarray  # noqa: F401
     name = str(path)
     if name.lower().endswith(".hdr") and Path(name).is_file():
         name = str(envi_data_file(Path(name)))
@@ -315,6 +291,7 @@ def open_raster(path: str | os.PathLike[str]) -> Described:
 
 def _open(name: str, shown: str) -> Described:
     import rasterio
+    import rioxarray
     from rasterio.enums import MaskFlags
 
     try:
@@ -332,8 +309,7 @@ def _open(name: str, shown: str) -> Described:
             attributes = _attributes(file)
             centers = _centers(file)
             dtype = np.dtype(file.dtypes[0])
-            size = dtype.itemsize * file.count
-            rows, cols = block_of(file.block_shapes[0], file.shape, size)
+            rows, cols = block_of(file.block_shapes[0], file.shape, dtype.itemsize * file.count)
             check_whole(file, name)
             still = file.transform.is_identity
             # By a mask, inside the file or beside it, or an alpha band.
@@ -349,25 +325,36 @@ def _open(name: str, shown: str) -> Described:
             # What GDAL notes beside a file holds no pixels, and may be written by any viewer.
             listed = [one for one in file.files if not one.endswith(".aux.xml")]
             files = SeenFiles([*listed, name.removeprefix("zip://").partition("!/")[0]])
-            places = {} if file.crs is None and still else _positions(file)
-            shape = file.count, *file.shape
+            is_placed = file.crs is not None or not still
+            # Turned images, and those placed by control points, have no positions along y and x.
+            is_straight = file.transform.b == file.transform.d == 0 and not file.gcps[0]
+        # Where a mask hides pixels, numbers become floats, which are NaN there.
+        image: Any = rioxarray.open_rasterio(
+            name,
+            masked=hidden,
+            parse_coordinates=is_placed and is_straight,
+            lock=False,
+            cache=False,
+        )
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
             f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
             "format that GDAL knows?"
         ) from error
-    # Where a mask hides pixels, numbers become floats, which are NaN there.
-    read = np.result_type(dtype, np.float32 if dtype.itemsize <= 2 else np.float64)
-    read = read if hidden and dtype.kind in "iu" else dtype
     changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
     pixels = da.from_array(
-        _Bands(name, shape, read, still, files, hidden),
+        _Bands(name, image, files, unplaced=still),
         chunks=(-1, rows, cols),
         name=f"raster-{tokenize(name, changed, (rows, cols))}",
         asarray=False,
         fancy=False,
-        meta=np.empty((0, 0, 0), read),
+        meta=np.empty((0, 0, 0), image.dtype),
     )
+    places = {
+        key: Coordinate(one.dims, one.values, dict(one.attrs))
+        for key, one in image.coords.items()
+        if is_placed and key in ("spatial_ref", "y", "x")
+    }
     mapping = "spatial_ref" if places else None
     if centers is not None:
         places["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
@@ -384,60 +371,28 @@ def _open(name: str, shown: str) -> Described:
 
 
 class _Bands:
-    """The bands of a file, for tasks: what travels is the file's name.
+    """The bands of a file, for tasks: an image of rioxarray, whose values are not read yet."""
 
-    Each read opens the file and closes it.  Handles that stay open keep a decoded tile of all
-    bands each, and every task that arrives on a worker would have its own.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        unplaced: bool,
-        files: SeenFiles,
-        hidden: bool,
-    ) -> None:
-        self._files, self.hidden = files, hidden
-        self.name, self.shape, self.dtype, self.ndim = name, shape, dtype, len(shape)
+    def __init__(self, name: str, image: Any, files: SeenFiles, *, unplaced: bool) -> None:
+        self.name, self._image, self._files = name, image, files
+        self.shape, self.dtype, self.ndim = image.shape, image.dtype, image.ndim
         # Filters of warnings belong to all threads: they are left alone where nothing warns.
         self._quiet = maybe_unplaced if unplaced else nullcontext
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
         import rasterio
-        from rasterio.windows import Window
 
-        spans, rest = [], []
-        for part, size in zip(key, self.shape, strict=True):
-            places = range(size)[part] if isinstance(part, slice) else range(part, part + 1)
-            low, high = (min(places), max(places) + 1) if places else (0, 0)
-            spans.append((low, high))
-            rest.append(slice(None, None, places.step) if isinstance(part, slice) else 0)
-        bands, *area = spans
-        if any(low == high for low, high in spans):
-            return np.empty([high - low for low, high in spans], self.dtype)[tuple(rest)]
+        self._files.check()
         # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
         # more than a worker may have.
-        self._files.check()
         bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
         failed: Exception | None = None
         try:
-            with (
-                self._quiet(),
-                rasterio.Env(**bound),
-                rasterio.open(self.name, sharing=False) as file,
-            ):
-                window = Window.from_slices(*area)
-                found: np.ndarray[Any, Any] = file.read(
-                    list(range(bands[0] + 1, bands[1] + 1)), window=window
-                )
-                if self.hidden:
-                    # As GDAL shows the image: 0 is no data.
-                    found = found.astype(self.dtype)
-                    found[:, file.dataset_mask(window=window) == 0] = np.nan
-            return found[tuple(rest)]
+            with self._quiet(), rasterio.Env(**bound):
+                return np.asarray(self._image.variable[key].values)
         except Exception as error:
+            # Another try opens the file again.
+            self._image.close()
             if type(error).__module__.split(".")[0] != "rasterio":
                 raise
             failed = self._error(error)

@@ -217,7 +217,7 @@ def test_a_polygon_that_is_not_split_at_the_seam_is_refused(
         cube.rows_of(path)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_places_beyond_the_system_of_the_image_are_outside(tmp_path: Path) -> None:
     cube = place(tmp_path, **UTM)
     for line in ("lon,lat,class\n500,91,reef\n", "row,column,class\n1e30,2,reef\n"):
