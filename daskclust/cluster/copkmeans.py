@@ -1,4 +1,4 @@
-"""K-means under constraints that hold without exception, on row blocks."""
+"""K-means under hard constraints, on blocks of rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from daskclust.core.persistence.schema import Entry
 
 
 class COPKMeans(ConstrainedClusterer):
-    """K-means under hard constraints, after COP-KMeans, for data of any size.
+    """K-means with hard must-links and cannot-links (COP-KMeans), for data of any size.
 
-    Every must-link and cannot-link holds; if that is impossible, ``fit`` raises an error.
-    Minimizes ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
-    means m.
+    Use it when every pair must hold: rows that belong together (must-links) or apart
+    (cannot-links).  ``fit`` raises an error if no assignment satisfies all pairs.  If some pairs
+    may be wrong, use :class:`PCKMeans`.
 
-    Rows connected by must-links (or by a label) are one group, which is assigned as a whole.  In
-    [1]_ rows are assigned one after another, and the algorithm fails when no cluster is left for
-    one.  Here the groups that cannot-links connect are assigned together: whether that is possible
-    is known before the first iteration.
+    The fit minimizes ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and
+    their means m.
 
     Parameters
     ----------
@@ -33,7 +31,7 @@ class COPKMeans(ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        As in :class:`PCSKMeans`.
+        Initialization of the centers, as in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
     max_iter : int, default=100
@@ -55,27 +53,28 @@ class COPKMeans(ConstrainedClusterer):
         Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
         :class:`PCKMeans`.  No pair is violated, but a wrong pair has a large cost.
     constraint_violations_ : record array of (i, j, kind)
-        Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
+        Pairs of ``contradicting_pairs_`` that ``labels_`` violate: always empty.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
         As in :class:`PCKMeans`.
     objective_ : float
-        The same.
+        Equal to ``inertia_``.
     n_iter_ : int
-        Passes, the last that changes nothing included.
+        Number of passes, including the last pass that changes nothing.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`PCKMeans`, and ``exact``: whether the assignment is known to be the
-        cheapest that satisfies the constraints.
+        As in :class:`PCKMeans`, and ``exact``: True if the assignment is known to be the
+        cheapest one that satisfies the constraints.
 
     Raises
     ------
     ConstraintError
-        If the constraints contradict each other, naming the chain, or need more than k clusters,
-        naming the rows; for pairs out of range, self-links, labels of the wrong length.
+        If the constraints contradict each other (the message names the chain) or need more than k
+        clusters (it names the rows); for pairs out of range, self-links, and labels of the wrong
+        length.
     ValueError
         For NaN or infinity in X, fewer rows than clusters, parameters out of range.
     CheckpointError
@@ -86,21 +85,30 @@ class COPKMeans(ConstrainedClusterer):
     ConstraintWarning
         If must-links leave fewer groups than clusters; if constrained rows have weight 0.
     ConvergenceWarning
-        If the fit was cut off by ``max_iter``, or a cluster is left empty.
+        If ``max_iter`` is reached, or if a cluster is empty.
+
+    See Also
+    --------
+    PCKMeans : Constraints that may be violated at a cost.
+    PCSKMeans : Soft constraints and feature selection.
+    SemiSupervisedKMeans : Labels that hold, without pairs.
 
     Notes
     -----
-    *Assignment*: groups without a cannot-link take the nearest center.  Up to 16 connected groups
-    are assigned by branch and bound, and any number that are all linked to each other (labels are
-    such) by the Hungarian method: exactly.  Larger ones greedily in smallest-last order, then
-    improved by exchanging two clusters along chains of cannot-links (Kempe chains) or everywhere.
-    The result is never dearer than that of the pass before, so the objective falls.  Among groups
-    with k or more cannot-linked ones a search decides, and says so in the rare case that it gives
-    up.
+    *Assignment*: rows connected by must-links or by a label form a group, which is assigned as a
+    whole.  Groups without a cannot-link are assigned to the nearest center.  Groups that
+    cannot-links connect are assigned together: exactly for up to 16 groups (branch and bound), and
+    for any number of groups that are all cannot-linked to each other (Hungarian method).  Other
+    sets of groups are assigned greedily in smallest-last order, and improved by exchanging two
+    clusters along chains of cannot-links (Kempe chains).  The cost is never higher than in the
+    previous pass.
 
-    *Memory*, what reaches the client and *passes*: see the notes of :class:`PCKMeans`.
+    *Feasibility* is decided before the first iteration, by a search if some groups have k or more
+    cannot-links.  In the rare case that the search gives up, a message states this.  In [1]_ rows
+    are assigned one after another, and the algorithm fails when no cluster is possible for a row.
 
-    ``predict`` takes the nearest center: constraints speak of the rows of ``fit``.
+    ``predict`` returns the nearest center, because constraints concern the rows of ``fit`` only.
+    *Memory*, *to the client* and *passes*: see :class:`PCKMeans`.
 
     References
     ----------
@@ -109,6 +117,8 @@ class COPKMeans(ConstrainedClusterer):
 
     Examples
     --------
+    A must-link and a cannot-link override the distances:
+
     >>> import daskclust
     >>> X = [[0.0], [1.0], [5.0], [6.0], [7.0]]
     >>> model = daskclust.COPKMeans(2, init=[[0.0], [7.0]])
@@ -168,7 +178,7 @@ class COPKMeans(ConstrainedClusterer):
         return fit(self, X, sample_weight, y=y, must_link=must_link, cannot_link=cannot_link)
 
     def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
-        # Which rows are absent is known only when rows are fetched.
+        # Rows of weight 0 are known only after the rows are fetched.
         if not weighted:
             check_feasible(constraints, self.n_clusters)
 

@@ -1,4 +1,4 @@
-"""One row of each group of near duplicates."""
+"""Select one row of each group of near duplicates."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ from daskclust.core.kernels.blas import one_blas_thread
 
 MetricName = Literal["cosine", "euclidean"]
 Keep = Literal["first", "last"]
-#: Rows of a cluster, on average; those that are compared at a time; bytes of the rows of a task.
-_EACH, _SLAB, _PART = 4096, 1024, 2**27
-#: Of squared lengths, beyond any rounding of products: what is nearer is measured by differences.
-_DOUBT = 1e-12
+#: Average number of rows per cluster; rows compared at a time; bytes of the rows of a task.
+_ROWS_PER_CLUSTER, _ROWS_AT_ONCE, _TASK_BYTES = 4096, 1024, 2**27
+#: Fraction of squared lengths below which a squared distance is computed by differences.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class _Keeper:
-    """Which rows of a cluster are kept; travels to workers."""
+class _RowSelector:
+    """Function that selects the rows of a cluster; it is sent to workers."""
 
     squared: float
     metric: Metric
     last: bool
 
     def __call__(self, x: Array) -> Bools:
-        """Keep the rows that have no near one before them, or after them."""
+        """Return a mask of rows without a near row before them (or after them, for `last`)."""
         z = self.metric(x.astype(working_dtype(x.dtype), copy=False)).astype(np.float64)
         z = z[::-1] if self.last else z
-        kept = np.ones(len(z), bool)
-        # Rows of zeros have no direction: they are near none.
+        selected = np.ones(len(z), bool)
+        # A row of zeros has no direction, so no row is near it.
         usable = np.ones(len(z), bool)
         if not self.metric.is_identity:
             usable &= z.any(axis=1)
-        # Near the origin, where squares keep their digits.
+        # Centered, so that squares have small rounding errors.
         z = z - z.mean(axis=0)
         lengths = np.einsum("ij,ij->i", z, z)
-        for low in range(0, len(z), _SLAB):
-            rows = slice(low, low + _SLAB)
-            for start in range(0, low + 1, _SLAB):
-                before = slice(start, start + _SLAB)
+        for low in range(0, len(z), _ROWS_AT_ONCE):
+            rows = slice(low, low + _ROWS_AT_ONCE)
+            for start in range(0, low + 1, _ROWS_AT_ONCE):
+                before = slice(start, start + _ROWS_AT_ONCE)
                 near = self._near(z[rows], z[before], lengths[rows], lengths[before])
                 near &= usable[rows, None] & usable[before]
                 if start == low:
                     near = np.tril(near, -1)
-                kept[rows] &= ~near.any(axis=1)
-        return kept[::-1] if self.last else kept
+                selected[rows] &= ~near.any(axis=1)
+        return selected[::-1] if self.last else selected
 
     def _near(
-        self, z: Floats, others: Floats, lengths: Floats, of_others: Floats
+        self, z: Floats, other_rows: Floats, lengths: Floats, other_lengths: Floats
     ) -> NDArray[np.bool_]:
         with one_blas_thread():
-            squares = lengths[:, None] + of_others - 2.0 * (z @ others.T)
+            squares = lengths[:, None] + other_lengths - 2.0 * (z @ other_rows.T)
         near: NDArray[np.bool_] = squares < self.squared
-        doubt = _DOUBT * (lengths[:, None] + of_others)
-        for i, j in np.argwhere(np.abs(squares - self.squared) <= doubt):
-            near[i, j] = ((z[i] - others[j]) ** 2).sum() < self.squared
+        rounding = _ROUNDING * (lengths[:, None] + other_lengths)
+        for i, j in np.argwhere(np.abs(squares - self.squared) <= rounding):
+            near[i, j] = ((z[i] - other_rows[j]) ** 2).sum() < self.squared
         return near
 
 
@@ -81,30 +81,34 @@ def deduplicate(
     keep: Keep = "first",
     random_state: Any = None,
 ) -> Any:
-    """Choose rows so that near duplicates go (SemDeDup).
+    """Select rows so that no two near duplicates remain (SemDeDup).
 
-    Rows are clustered, and a row goes if another one of its cluster that lies before it is nearer
-    than `threshold`.
+    Use it to remove near duplicates from embeddings, images or spectra before training or
+    labeling.  Rows are clustered with :class:`HierarchicalKMeans`.  A row is removed if an earlier
+    row of its cluster is nearer than `threshold` [1]_.
 
     Parameters
     ----------
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        Rows.
     threshold : float
-        Distance: ``1 - cos(angle)`` in [0, 2], or the Euclidean distance.
+        Distance below which rows are duplicates: ``1 - cos(angle)`` in [0, 2] for ``"cosine"``,
+        else the Euclidean distance.
     metric : {"cosine", "euclidean"}, default="cosine"
+        Distance.
     n_clusters : int, default=None
-        Clusters within which rows are compared; None for one for each 4096 rows.  With 1 all rows
-        are compared, which no sample of many rows should be.
+        Number of clusters within which rows are compared.  None is one for each 4096 rows.  With 1
+        all pairs of rows are compared, which is slow for many rows.
     keep : {"first", "last"}, default="first"
-        Which of the near rows stays; with ``"last"`` the order is turned around.
+        Row of each group of duplicates that is selected.
     random_state : int, RandomState, Generator or None, default=None
-        Of the clusters.
+        Seed of the clusters.
 
     Returns
     -------
     kept : ndarray or dask.array.Array of shape (n,), bool
-        True where a row is kept.  Lazy, and chunked like X, for a Dask array; the clusters are
-        found at once.
+        True for selected rows.  For a Dask array it is lazy, with the chunks of X; only the
+        clusters are computed immediately.
 
     Raises
     ------
@@ -113,13 +117,14 @@ def deduplicate(
 
     See Also
     --------
-    HierarchicalKMeans : Finds the clusters.
+    HierarchicalKMeans : Computes the clusters.
 
     Notes
     -----
-    Costs the fit, and ``n p m / 2`` multiplications of clusters of m rows.  Near rows of
-    different clusters are both kept.  A task holds the rows of some clusters, of about 128 MiB; the
-    client nothing of length n.  A row of zeros has no direction, and is kept under ``"cosine"``.
+    The cost is that of the fit, and ``n p m / 2`` multiplications for clusters of m rows.  Near
+    rows in different clusters are both selected.  A task holds the rows of some clusters, about
+    128 MiB; the client holds nothing of length n.  With ``"cosine"``, a row of zeros has no
+    direction and is always selected.
 
     References
     ----------
@@ -142,20 +147,20 @@ def deduplicate(
         check_integer(n_clusters, "n_clusters", 1)
     data = check_data(X)
     rows = data.rows
-    k = max(1, rows.n_rows // _EACH) if n_clusters is None else int(n_clusters)
+    k = max(1, rows.n_rows // _ROWS_PER_CLUSTER) if n_clusters is None else int(n_clusters)
     try:
-        # The threshold is in the units of X, whatever they are.
+        # The threshold has the units of X, so X is not checked for different scales.
         model = HierarchicalKMeans(k, metric=metric, random_state=random_state)
         model.fit(Data(data.X, has_units=False))
     except ValueError:
         if metric != "cosine":
             raise
-        found = data.X.any()
-        if is_dask(found):
-            (found,) = compute("the rows of zeros", found)
-        if found:
+        nonzero = data.X.any()
+        if is_dask(nonzero):
+            (nonzero,) = compute("the rows of zeros", nonzero)
+        if nonzero:
             raise
-        # Rows of zeros alone, of which no cluster has a center.
+        # All rows are zeros, so no cluster has a center.
         if not is_dask(data.X):
             return np.ones(rows.n_rows, bool)
         return make_rows(rows.lengths, _keep_all, dtype=np.bool_, name="deduplicate")
@@ -166,9 +171,9 @@ def deduplicate(
     return decide_within_groups(
         data.X,
         model._leaf_function(rows.dtype),
-        _Keeper(float(squared), space, keep == "last"),
+        _RowSelector(float(squared), space, keep == "last"),
         lengths=rows.lengths,
-        n_parts=int(min(k, max(1, size // _PART))),
+        n_parts=int(min(k, max(1, size // _TASK_BYTES))),
         name="deduplicate",
     )
 

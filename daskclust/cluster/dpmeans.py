@@ -1,10 +1,11 @@
-"""DP-means on row blocks: the number of clusters follows from the price of one.
+"""DP-means on blocks of rows: each cluster has a price, which determines their number.
 
-In which cluster a row lies depends on the clusters founded before it, anywhere in the data.  A
-group of blocks is told which rows of *other* groups are thought to have founded clusters; its own
-founders it finds itself, in row order.  If all groups together find just the founders they were
-told, these and the sums made on the way are those of the serial algorithm.  Partials are as long as
-rows found clusters: O(K p) numbers in the end, which ``max_clusters`` bounds.
+The cluster of a row depends on the clusters that earlier rows founded, anywhere in the data.  Each
+group of blocks therefore receives a guess: the rows of *other* groups that are assumed to found
+clusters.  It finds the founders among its own rows, in row order.  If all groups together find
+exactly the guessed founders, then these founders and the sums of their clusters are those of the
+serial algorithm.  A partial has one record per founder, O(K p) numbers in the end; ``max_clusters``
+is a bound for K.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust.cluster.dpmeans_kernels import found_in_order
+from daskclust.cluster.dpmeans_kernels import add_founders
 from daskclust.cluster.lloyd import useless_clusters
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.engine import Rows
@@ -50,36 +51,36 @@ class Founders:
 
     @classmethod
     def none(cls, p: int) -> Founders:
-        """Return the founders of nothing."""
+        """Return an empty set of founders."""
         return cls(np.empty(0, np.int64), np.empty((0, p)))
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, which: Any) -> Founders:
-        return Founders(self.rows[which], self.points[which])
+    def __getitem__(self, index: Any) -> Founders:
+        return Founders(self.rows[index], self.points[index])
 
     def joined(self, other: Founders) -> Founders:
-        """Return both, in row order."""
+        """Return the founders of both sets, in row order."""
         rows = np.concatenate([self.rows, other.rows])
         return Founders(rows, np.concatenate([self.points, other.points]))[np.argsort(rows)]
 
     def thinned(self, settled: int, delta: float) -> Founders:
-        """Drop rows within delta of one before them, but none of the first ``settled``."""
-        kept = np.ones(len(self), bool)
+        """Drop rows within delta of an earlier row, but keep the first ``settled`` rows."""
+        keep = np.ones(len(self), bool)
         for i in range(settled, len(self)):
-            before = self.points[:i][kept[:i]]
+            before = self.points[:i][keep[:i]]
             if len(before):
-                kept[i] = direct_distances(self.points[i : i + 1], before).min() > delta
-        return self[kept]
+                keep[i] = direct_distances(self.points[i : i + 1], before).min() > delta
+        return self[keep]
 
 
 @dataclass(frozen=True)
 class FoundingRequest:
-    """One pass of DP-means.
+    """State of one pass of DP-means.
 
-    `means` (k, p): clusters at the start of the iteration. `guess`: rows thought to found one in
-    it. `shift` (p,): a point amid the data.
+    `means` (k, p): clusters at the start of the iteration. `guess`: rows assumed to found clusters
+    in this iteration. `shift` (p,): a point near the center of the data.
     """
 
     means: Floats
@@ -90,11 +91,11 @@ class FoundingRequest:
 
 
 class Founding(NamedTuple):
-    """The founders that all groups found.
+    """Founders of all groups, and sums of the clusters.
 
-    `stats` (k + m, p + 2): sums, weights and squared distances of the means' and of the founders'
-    clusters; meaningful where the founders are those of the guess. `farthest`: largest squared
-    distance of a row to its cluster.
+    `stats` (k + m, p + 2): sums, weights and squared distances, first of the clusters of the means,
+    then of the clusters of the founders.  They are valid only if the founders are the guessed ones.
+    `farthest`: largest squared distance of a row to its cluster.
     """
 
     founders: Founders
@@ -103,7 +104,7 @@ class Founding(NamedTuple):
 
 
 def _founder_dtype(p: int) -> np.dtype:
-    """Record of a row that founded a cluster, and that cluster's sums as a pair."""
+    """Return the dtype of a founder's record: its row, and the sums of its cluster as a pair."""
     pair = [(name, np.float64, (p + 2,)) for name in ("hi", "lo")]
     return np.dtype([("row", np.int64), ("x", np.float64, (p,)), *pair])
 
@@ -113,85 +114,87 @@ def _by_row(a: Array, b: Array) -> Array:
     return joined[np.argsort(joined["row"], kind="stable")]
 
 
-#: Records of disjoint rows, in row order.
+#: Merge records of disjoint rows in row order.
 _BY_ROW = Merge("by row", np.empty, _by_row)
 _ANY = Merge("any", np.zeros, np.logical_or)
 
 
 def _fields(state: FoundingRequest) -> Mapping[str, Field]:
     k, p = state.means.shape
-    told = len(state.guess)
+    n_guessed = len(state.guess)
     return {
-        # Sums, weights and squared distances by cluster: of the means and the guessed founders.
-        "stats": Field((2, k + told, p + 2)),
+        # Sums, weights and squared distances of the clusters of means and guessed founders.
+        "stats": Field((2, k + n_guessed, p + 2)),
         "founders": Field((None,), _BY_ROW, _founder_dtype(p)),
-        # Which guessed founders lie among the rows worked through.
-        "met": Field((told,), _ANY, np.bool_),
+        # Guessed founders whose rows have been visited.
+        "met": Field((n_guessed,), _ANY, np.bool_),
         "farthest": Field((), "max"),
     }
 
 
 class _Group:
-    """The clusters that the rows of a group may join, as it is worked through."""
+    """Clusters that the rows of one group may join, updated while its rows are visited."""
 
     def __init__(self, request: FoundingRequest, before: Partial) -> None:
         self.request = request
-        known = before["founders"]
-        self.own = Founders(known["row"], known["x"])
-        self.n_told = before["stats"].shape[1]
-        own_stats = np.stack([known["hi"], known["lo"]])
-        # A copy, which the rows of the block are added to.
+        records = before["founders"]
+        self.own = Founders(records["row"], records["x"])
+        self.n_guessed = before["stats"].shape[1]
+        own_stats = np.stack([records["hi"], records["lo"]])
+        # A copy, because the rows of the block are added to it.
         self.stats = np.concatenate([before["stats"], own_stats], axis=1)
         self._met = before["met"].copy()
-        self._known: tuple[int, int] | None = None
+        self._cached_for: tuple[int, int] | None = None
 
     def clusters(self, start: int) -> tuple[Floats, Ints]:
-        """Centers older than row ``start``, oldest first, and their places in the sums."""
+        """Return the centers older than row ``start``, oldest first, and their rows in the sums."""
         guess, k = self.request.guess, len(self.request.means)
         n_before = int(np.searchsorted(guess.rows, start))
-        if self._known != (n_before, len(self.own)):
-            self._known = n_before, len(self.own)
-            told = np.flatnonzero(~self._met[:n_before])
-            founders = guess[told].joined(self.own)
-            places = np.concatenate([k + told, self.n_told + np.arange(len(self.own))])
-            order = np.argsort(np.concatenate([guess.rows[told], self.own.rows]))
+        if self._cached_for != (n_before, len(self.own)):
+            self._cached_for = n_before, len(self.own)
+            pending = np.flatnonzero(~self._met[:n_before])
+            founders = guess[pending].joined(self.own)
+            rows_of_sums = np.concatenate([k + pending, self.n_guessed + np.arange(len(self.own))])
+            order = np.argsort(np.concatenate([guess.rows[pending], self.own.rows]))
             self._centers = np.concatenate([self.request.means, founders.points])
-            self._places = np.concatenate([np.arange(k), places[order]])
-        return self._centers, self._places
+            self._rows_of_sums = np.concatenate([np.arange(k), rows_of_sums[order]])
+        return self._centers, self._rows_of_sums
 
     def work(self, x: Array, weight: Floats, start: int) -> float:
         """Assign consecutive rows; return the largest squared distance."""
-        centers, places = self.clusters(start)
+        centers, rows_of_sums = self.clusters(start)
         short, distances = nearest(x, centers, shift=self.request.shift)
         labels, most = short.astype(np.int64), self.request.max_clusters
-        may_found = len(x) if most is None else max(0, min(len(x), most - len(centers)))
-        found = found_in_order(
-            x, weight, self.request.delta, may_found, len(centers), labels, distances
+        room = len(x) if most is None else max(0, min(len(x), most - len(centers)))
+        new_rows = add_founders(
+            x, weight, self.request.delta, room, len(centers), labels, distances
         )
-        if len(found):
-            places = np.concatenate([places, self.stats.shape[1] + np.arange(len(found))])
-            self.own = self.own.joined(Founders(start + found, x[found].astype(np.float64)))
-            grown = np.zeros((2, len(found), self.stats.shape[2]))
+        if len(new_rows):
+            rows_of_sums = np.concatenate(
+                [rows_of_sums, self.stats.shape[1] + np.arange(len(new_rows))]
+            )
+            self.own = self.own.joined(Founders(start + new_rows, x[new_rows].astype(np.float64)))
+            grown = np.zeros((2, len(new_rows), self.stats.shape[2]))
             self.stats = np.concatenate([self.stats, grown], axis=1)
-        # Those of the guess that lie here have been found anew, or refuted.
-        here = np.searchsorted(self.request.guess.rows, [start, start + len(x)])
-        if here[1] > here[0]:
-            self._met[here[0] : here[1]] = True
-            self._known = None
-        sums, weights = label_sums(x, weight, places[labels], self.stats.shape[1])
-        inertia = np.bincount(places[labels], weight * distances, self.stats.shape[1])
+        # Guessed founders among these rows are confirmed or refuted now.
+        guessed = np.searchsorted(self.request.guess.rows, [start, start + len(x)])
+        if guessed[1] > guessed[0]:
+            self._met[guessed[0] : guessed[1]] = True
+            self._cached_for = None
+        sums, weights = label_sums(x, weight, rows_of_sums[labels], self.stats.shape[1])
+        inertia = np.bincount(rows_of_sums[labels], weight * distances, self.stats.shape[1])
         terms = np.column_stack([sums, weights, inertia]).astype(np.float64)
         add_plain(self.stats[0].ravel(), self.stats[1].ravel(), terms.ravel())
         return float(distances.max(where=weight > 0, initial=0.0))
 
     def partial(self, farthest: float) -> Partial:
-        """Return what the group has to tell so far."""
-        hi, lo = self.stats[:, self.n_told :]
+        """Return the partial of the rows visited so far."""
+        hi, lo = self.stats[:, self.n_guessed :]
         founders = np.empty(len(self.own), _founder_dtype(self.stats.shape[2] - 2))
         founders["row"], founders["x"] = self.own.rows, self.own.points
         founders["hi"], founders["lo"] = hi, lo
         return {
-            "stats": self.stats[:, : self.n_told],
+            "stats": self.stats[:, : self.n_guessed],
             "founders": founders,
             "met": self._met,
             "farthest": np.array(farthest),
@@ -199,7 +202,7 @@ class _Group:
 
 
 def _block(rows: RowBlock, state: FoundingRequest, before: Partial) -> Partial:
-    """Work through a block; O(n K p) time for K clusters in the end, O(K p) memory beside it."""
+    """Visit the rows of a block; O(n K p) time for K clusters in the end, O(K p) extra memory."""
     group = _Group(state, before)
     farthest = float(before["farthest"])
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
@@ -207,34 +210,35 @@ def _block(rows: RowBlock, state: FoundingRequest, before: Partial) -> Partial:
     for stop in rows.segments():
         if stop > start:
             first = int(rows.numbers(np.array([start]))[0])
-            part = slice(start, int(stop))
-            farthest = max(farthest, group.work(rows.x[part], weight[part], first))
+            segment = slice(start, int(stop))
+            farthest = max(farthest, group.work(rows.x[segment], weight[segment], first))
         start = int(stop)
     return group.partial(farthest)
 
 
 def _finalize(partial: Partial, state: FoundingRequest) -> Founding:
     k = len(state.means)
-    own = partial["founders"]
-    founders = Founders(own["row"], own["x"])
-    # One group alone has never been merged, and its sums are not rounded yet.
+    records = partial["founders"]
+    founders = Founders(records["row"], records["x"])
+    # The sums of a single group were never merged, so they are not rounded yet.
     hi, lo = add_pairs(tuple(partial["stats"]), (np.zeros(()), np.zeros(())))
     stats = hi
     if np.array_equal(founders.rows, state.guess.rows):
-        told = add_pairs((hi[k:], lo[k:]), (own["hi"], own["lo"]))[0]
-        stats = np.concatenate([hi[:k], told])
+        founder_stats = add_pairs((hi[k:], lo[k:]), (records["hi"], records["lo"]))[0]
+        stats = np.concatenate([hi[:k], founder_stats])
     return Founding(founders, stats, max(0.0, float(partial["farthest"])))
 
 
-#: Nearest clusters of all rows, and the clusters that rows found on the way, given a guess.
+#: Find the nearest clusters of all rows, and the rows that found clusters, for a given guess.
 FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 
 
 @dataclass(frozen=True)
 class _State:
-    """`inertia` and `farthest` (see :class:`Founding`) are of the last assignment.
+    """State between iterations.
 
-    `settled`: whether that changed nothing. `repaired`: whether a collapsed fit was repaired.
+    `inertia` and `farthest` (see :class:`Founding`) belong to the last assignment. `settled`: True
+    if that assignment changed nothing. `repaired`: True if a collapsed fit was repaired.
     """
 
     centers: Annotated[Floats, "f m p"]
@@ -247,7 +251,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Problem(DataAlone):
-    """DP-means from one cluster, the mean of all rows; from `n_clusters_hint` if delta is None."""
+    """DP-means from one cluster, the mean of all rows; without delta, from `n_clusters_hint`."""
 
     kind: ClassVar[type[_State]] = _State
 
@@ -285,7 +289,7 @@ class _Problem(DataAlone):
         return centers[np.sort(first)]
 
     def step(self, state: _State) -> Step[_State]:
-        """Assign all rows, founding clusters on the way; then move the centers."""
+        """Assign all rows and create clusters for far rows; then move the centers."""
         founders, stats, farthest = self._assign(state)
         p = state.centers.shape[1]
         sums, counts, inertia = stats[:, :p], stats[:, p], float(stats[:, p + 1].sum())
@@ -294,17 +298,17 @@ class _Problem(DataAlone):
         centers = sums[filled] / counts[filled, None]
         shift = float(((centers - before[filled]) ** 2).sum())
         same = not len(founders) and bool(filled.all())
-        found = _State(
+        new_state = _State(
             centers, state.delta, inertia, farthest, same and shift == 0.0, state.repaired
         )
         finished = same and shift <= self.tolerance
-        if finished and self.delta is not None and not found.repaired:
-            few = useless_clusters(centers, counts[filled], inertia)
-            other = self._repaired(found, few) if few.any() else None
-            found, finished = other or found, other is None
+        if finished and self.delta is not None and not new_state.repaired:
+            useless = useless_clusters(centers, counts[filled], inertia)
+            restarted = self._repaired(new_state, useless) if useless.any() else None
+            new_state, finished = restarted or new_state, restarted is None
         return Step(
-            state=found,
-            objective=found.inertia + found.delta * len(found.centers),
+            state=new_state,
+            objective=new_state.inertia + new_state.delta * len(new_state.centers),
             center_shift=float(np.sqrt(shift)),
             finished=finished,
             extra={
@@ -314,7 +318,7 @@ class _Problem(DataAlone):
             },
         )
 
-    def _repaired(self, state: _State, few: Bools) -> _State | None:
+    def _repaired(self, state: _State, useless: Bools) -> _State | None:
         """Return the centers of the initialization of k-means if their inertia is smaller."""
         centers = self._sampled_centers(len(state.centers))
         last = CenterSets(centers[None], shift=self.survey.mean)
@@ -323,72 +327,72 @@ class _Problem(DataAlone):
         if not inertia < state.inertia:
             return None
         warn(
-            f"{few.sum()} of {len(few)} clusters contained few rows, and these rows are not "
-            f"outliers. The fit continued from {len(centers)} centers of k-means.",
+            f"{useless.sum()} of {len(useless)} clusters contained few rows, and these rows are "
+            f"not outliers. The fit continued from {len(centers)} centers of k-means.",
             ConvergenceWarning,
         )
         return replace(state, centers=centers, inertia=inertia, repaired=True)
 
     def _assign(self, state: _State) -> Founding:
-        """Find out which rows found clusters, and the sums of all clusters then.
+        """Find the founders and the sums of all clusters.
 
-        A pass tells what follows from a guess.  Up to the first row in which both differ, and in
-        that row, this is right: so each pass settles the founders of one more group of blocks at
-        least, and a guess that is confirmed is right altogether.
+        A pass returns the founders that follow from a guess.  They are correct up to and including
+        the first founder that differs from the guess.  So each pass confirms the founders of at
+        least one more group of blocks.  A guess that the pass reproduces is correct.
         """
         guess = Founders.none(state.centers.shape[1])
         while True:
             request = FoundingRequest(
                 state.centers, guess, state.delta, self.max_clusters, self.survey.mean
             )
-            told: Founding = self.rows.reduce(FOUNDING, request)
-            found = told.founders
-            wrong = np.setxor1d(found.rows, guess.rows)
+            result: Founding = self.rows.reduce(FOUNDING, request)
+            new_guess = result.founders
+            wrong = np.setxor1d(new_guess.rows, guess.rows)
             if not len(wrong):
-                return told
-            settled = int(np.searchsorted(found.rows, wrong[0], side="right"))
-            guess = found.thinned(settled, state.delta)
+                return result
+            settled = int(np.searchsorted(new_guess.rows, wrong[0], side="right"))
+            guess = new_guess.thinned(settled, state.delta)
             if self.max_clusters is not None:
                 guess = guess[: max(0, self.max_clusters - len(state.centers))]
 
 
 class DPMeans(BaseClusterer):
-    """DP-means: k-means that founds a cluster wherever a row is too far from all.
+    """DP-means: k-means that finds the number of clusters from a distance.
 
-    Exactly the serial algorithm of Kulis & Jordan [1]_ (Algorithm 3 of the lecture notes, with
-    means moved once an iteration) in row order, whatever the chunks: a row whose squared distance
-    to all clusters exceeds delta founds a new one, which the rows after it may join at once.  No
-    iteration raises ``inertia + delta K``.
+    Use it when you know how far a row may be from its center, but not the number of clusters.  A
+    row whose squared distance to all centers exceeds ``delta`` becomes a new cluster.  If you know
+    the number of clusters, use :class:`KMeans`; if clusters have any shape, :class:`HDBSCAN`.
+
+    The fit minimizes ``inertia + delta K`` over the number of clusters K and their means [1]_.
 
     Parameters
     ----------
     delta : float or None, default=None
-        Price of a cluster, lambda of [1]_.  None: suggested from ``n_clusters_hint``, as by
-        :func:`daskclust.selection.suggest_delta`; the fit then begins with so many centers, those
-        of the initialization of :class:`KMeans`, instead of the mean.
+        Price of a cluster (lambda of [1]_): the squared distance at which a row founds a cluster.
+        None: chosen for about ``n_clusters_hint`` clusters, as in
+        :func:`daskclust.selection.suggest_delta`.  The fit then starts from as many initial centers
+        of :class:`KMeans` instead of the mean of all rows.
     n_clusters_hint : int, default=8
-        Number of clusters wanted, about; used where ``delta`` is None only.
+        Approximate number of clusters; used only if ``delta`` is None.
     max_clusters : int or None, default=None
-        When there are so many clusters, rows that are too far join the nearest.
-    max_iter : int, default=300
-        Maximum number of iterations.
+        Maximum number of clusters.  At this number, far rows join the nearest cluster.
     tol : float, default=0.0
-        The fit has converged when no cluster is founded or dropped and the squared shift of all
-        centers is at most ``tol`` times the mean variance of the features; 0: as in [1]_.
+        The fit has converged when the set of clusters is unchanged and the squared shift of all
+        centers is at most ``tol`` times the mean variance of the features.
     random_state : int, RandomState, Generator or None, default=None
-        Seed of the centers of k-means.  A fit with a given ``delta`` draws nothing unless it
-        collapses (see Notes).
+        Seed for the initial centers of k-means.  A fit with a given ``delta`` uses no random
+        numbers unless it collapses (see Notes).
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (K, p), float64
-        Means of the clusters, in the order of their founding.
+        Means of the clusters, in the order in which they were founded.
     n_clusters_ : int
         Number of clusters K.
     delta_ : float
-        Price of a cluster that was used.
+        Price of a cluster, given or chosen.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         As in :class:`KMeans`.
     inertia_ : float
@@ -398,9 +402,9 @@ class DPMeans(BaseClusterer):
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`KMeans`, with ``n_clusters``, ``founded`` and ``dropped`` (left empty).
+        As in :class:`KMeans`, with ``n_clusters``, ``founded`` and ``dropped`` (empty clusters).
 
     Raises
     ------
@@ -412,29 +416,37 @@ class DPMeans(BaseClusterer):
     Warns
     -----
     ConvergenceWarning
-        If no row founds a cluster, so that there is one; if ``max_clusters`` kept rows from it; if
-        a collapsed fit continued from other centers.
+        If one cluster remains because all rows are near the mean; if ``max_clusters`` prevented a
+        new cluster; if a collapsed fit continued from other centers.
+
+    See Also
+    --------
+    KMeans : K-means with a given number of clusters.
+    HDBSCAN : Density-based clusters without a given number.
+    daskclust.selection.suggest_delta : Suggest ``delta`` for a number of clusters.
 
     Notes
     -----
-    In many dimensions a single row is as far from the rows of its own cluster as from all others,
-    and founds a cluster of its own.  If the fit ends with clusters of few rows that are not
-    outliers, it continues from as many centers of :class:`KMeans` if their inertia is smaller, with
-    a warning.  Nothing else departs from [1]_ for a given delta.
+    The result is that of the serial algorithm (Algorithm 3 of the lecture notes, with means updated
+    once per iteration) in row order, for any chunks.  Later rows may join a new cluster in the same
+    pass.  No iteration increases ``inertia + delta K``, unless weights below 1 are used.
 
-    *Passes*: 1 to check the data, ``n_clusters_hint`` for a suggested delta and those of the
-    initialization of :class:`KMeans`, 1 an iteration in
-    which no cluster is founded, and 1 at the end unless the centers stood still.  Where
-    clusters are founded, each group of blocks finds those of its own rows, given a guess of the
-    others; the pass is made again until the guess is confirmed: twice where clusters are well
-    separated, at most once a group (a few a worker thread) and once more.
+    *Collapsed fits*.  In many dimensions a single row is as far from the rows of its own cluster as
+    from all other rows, and founds its own cluster.  If the fit ends with clusters of few rows that
+    are not outliers, it continues from as many centers of :class:`KMeans` if their inertia is
+    smaller.
 
-    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(K p).  *To
-    the client*: O(K p) a group and pass.  A delta so small that K grows with n costs O(n K p);
-    ``max_clusters`` is the guard.
+    *Passes*: 1 to check the data, 1 per iteration without new clusters, and 1 at the end unless the
+    centers stopped moving.  An iteration with new clusters repeats its pass until the guessed
+    founders are confirmed: twice if clusters are well separated, at most once per group of blocks
+    and once more.  Without ``delta``, ``n_clusters_hint`` passes and the initialization of
+    :class:`KMeans` are added.
 
-    A weight counts as so many repetitions of a row.  With weights below 1 the objective may rise
-    when such a row founds a cluster.
+    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(K p).
+    *To the client*: O(K p) per group and pass.  If ``delta`` is so small that K grows with n, the
+    time is O(n K p); set ``max_clusters`` to limit it.
+
+    An integer weight equals repetition of the row.
 
     References
     ----------
@@ -460,7 +472,7 @@ class DPMeans(BaseClusterer):
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def _check_sizes(self) -> None:
-        """Nothing to compare: the number of clusters is found."""
+        """Do nothing: the number of clusters is a result."""
 
     def __init__(
         self,
@@ -491,7 +503,7 @@ class DPMeans(BaseClusterer):
         check_real(self.tol, "tol", 0)
 
     def _read(self, data: Data) -> None:
-        """Nothing is given besides X."""
+        """Do nothing: X is the only input."""
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         return FirstPass(draw_seeds(self.random_state, 1), 1)
@@ -527,15 +539,15 @@ class DPMeans(BaseClusterer):
         self.labels_ = row_labels(data, self._row_function(data.rows.dtype))
         if state.farthest > state.delta:
             warn(
-                f"max_clusters={self.max_clusters} is reached, and a row is still at squared "
-                f"distance {state.farthest:.6g} > delta = {state.delta:.6g} of its cluster. Use a "
-                "larger max_clusters or delta.",
+                f"max_clusters={self.max_clusters} is reached, but the squared distance of a row "
+                f"to its cluster is {state.farthest:.6g}, more than delta = {state.delta:.6g}. "
+                "Use a larger max_clusters or delta.",
                 ConvergenceWarning,
             )
         elif self.n_clusters_ == 1 and state.delta > 0 and not history[0]["founded"]:
             warn(
-                f"No row is farther than delta = {state.delta:.6g} from the mean (the largest "
-                f"squared distance is {state.farthest:.6g}), so there is one cluster. Use a "
-                "smaller delta for more.",
+                f"The fit ended with one cluster: no row is farther than delta = {state.delta:.6g} "
+                f"from the mean (the largest squared distance is {state.farthest:.6g}). Use a "
+                "smaller delta for more clusters.",
                 ConvergenceWarning,
             )

@@ -1,4 +1,4 @@
-"""Rows that found clusters of their own, one after another, on ONE segment of rows."""
+"""Kernel of DP-means: create clusters row by row, on one segment of rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from daskclust.core.kernels.nearest.row_loops import row_distance
 
 
 @compiled()
-def _found(x, weights, delta, room, first, labels, distances, points, founders):
-    """Run through the rows from the first that is too far; return the number of founders."""
+def _add_founders(x, weights, delta, room, first, labels, distances, points, founders):
+    """Visit the rows from the first that is too far; return the number of founders."""
     count = 0
     for i in range(founders[0], x.shape[0]):
         nearest, label = distances[i], labels[i]
         for f in range(count):
             squared = row_distance(x, i, points, f, (), 1.0, (), ())
-            # A tie goes to the older cluster.
+            # If two clusters are equally near, the older one is selected.
             if squared < nearest:
                 nearest, label = squared, first + f
         if nearest > delta and count < room and weights[i] > 0.0:
@@ -32,7 +32,7 @@ def _found(x, weights, delta, room, first, labels, distances, points, founders):
     return count
 
 
-def found_in_order(
+def add_founders(
     x: Array,
     weight: Floats,
     delta: float,
@@ -41,20 +41,21 @@ def found_in_order(
     labels: Ints,
     distances: Floats,
 ) -> NDArray[np.intp]:
-    """Let rows farther than delta (squared) from all clusters found new ones; return places.
+    """Create a cluster for each row farther than delta (squared) from all clusters.
 
-    The inner loop of Algorithm 3 of the lecture notes for consecutive rows, once ``labels`` and
-    ``distances`` are those of the nearest older cluster; both are changed where a new one, numbered
-    from ``first``, is nearer.  At most ``room`` are new.  O(n m p) for m founders.
+    This is the inner loop of Algorithm 3 of the lecture notes for consecutive rows.  ``labels`` and
+    ``distances`` must be those of the nearest existing cluster.  Both are updated for rows that are
+    nearer to a new cluster.  New clusters are numbered from ``first``; there are at most ``room``.
+    Return the positions of the founders.  O(n m p) for m founders.
     """
     far = np.flatnonzero((distances > delta) & (weight > 0))[: max(room, 0)]
     if not len(far):
         return far
-    # No more rows found a cluster than are too far now, or than there is room for.
+    # The number of founders is at most the number of far rows, and at most ``room``.
     most = min(int(np.count_nonzero(distances > delta)), room)
     founders = np.empty(most, np.intp)
     founders[0] = far[0]
     points = np.empty((most, x.shape[1]))
     x = np.ascontiguousarray(x)
-    count = _found(x, weight, delta, most, first, labels, distances, points, founders)
+    count = _add_founders(x, weight, delta, most, first, labels, distances, points, founders)
     return founders[:count]

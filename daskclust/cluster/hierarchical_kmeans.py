@@ -1,4 +1,4 @@
-"""K-means of k-means, for very many clusters: tasks see the rows of one parent each."""
+"""K-means in levels, for very many clusters: each task clusters the rows of one parent."""
 
 from __future__ import annotations
 
@@ -60,23 +60,24 @@ from daskclust.core.reduction.assign import LEAF_STATISTICS, LeafQuery
 from daskclust.core.storage.shuffle_files import GroupedRows, Spill
 from daskclust.core.warn import warn
 
-#: Parents whose parts are clustered between two checkpoints at least, and steps of a level at most.
+#: Minimum number of parents clustered between two checkpoints; maximum number of steps per level.
 _BATCH, _STEPS = 64, 16
-#: Tasks of a refinement at most: each writes for all of them.
+#: Maximum number of tasks of a refinement.  Each task writes one file section for every other task.
 _SPANS = 128
-#: Steps of float32 that a leaf is wide at least.
-_FINE = 8
-#: Rounds in which leaves that are too large are divided.
+#: Minimum width of a leaf, in steps of float32.
+_MIN_WIDTH = 8
+#: Maximum number of rounds in which large leaves are divided.
 _ROUNDS = 24
-#: Number of empty leaves that a warning names.
-_NAMED = 100
+#: Maximum number of empty leaves that a warning lists.
+_MAX_LISTED = 100
 
 
 def choose_parents(n_clusters: int) -> int:
-    """Return the number of parents for so many leaves: a quarter of the square root.
+    """Return the number of parents for ``n_clusters`` leaves: a quarter of the square root.
 
-    A row is compared with ``m`` parents and ``k / m`` children, which is least, ``2 sqrt(k)``, for
-    ``m = sqrt(k)``.  A quarter as many parents take twice the multiplications, and lose a third.
+    A row is compared with ``m`` parents and ``k / m`` children.  The sum is smallest, ``2
+    sqrt(k)``, for ``m = sqrt(k)``.  A quarter as many parents need about twice the multiplications,
+    and lose a third as much accuracy.
 
     >>> choose_parents(2000), choose_parents(100_000)
     (11, 79)
@@ -84,38 +85,37 @@ def choose_parents(n_clusters: int) -> int:
     return max(1, round(np.sqrt(n_clusters) / 4))
 
 
-def give_out(total: int, mass: Floats, most: Ints) -> Ints:
-    """Give out children in proportion to masses: one or more each, and at most so many.
+def distribute_children(total: int, mass: Floats, most: Ints) -> Ints:
+    """Distribute children in proportion to masses: at least one each, and at most ``most``.
 
-    Their sum is ``total``, or as near to it as the bounds allow.
-
-    >>> give_out(6, np.array([1.0, 2.0, 9.0]), np.array([9, 9, 9]))
+    The sum of the result is ``total``, or as near to it as the limits allow.
+    >>> distribute_children(6, np.array([1.0, 2.0, 9.0]), np.array([9, 9, 9]))
     array([1, 1, 4])
-    >>> give_out(6, np.array([1.0, 2.0, 9.0]), np.array([1, 9, 3]))
+    >>> distribute_children(6, np.array([1.0, 2.0, 9.0]), np.array([1, 9, 3]))
     array([1, 2, 3])
     """
     most = np.maximum(most, 1)
-    # Rounded, so that sums of weights in another order change nothing.
-    wanted = np.round(total * mass / mass.sum(), 6)
-    sizes = np.clip(np.floor(wanted).astype(np.int64), 1, most)
+    # Rounded, so that the order of summation of the weights does not matter.
+    ideal = np.round(total * mass / mass.sum(), 6)
+    sizes = np.clip(np.floor(ideal).astype(np.int64), 1, most)
     while sizes.sum() != total:
-        left = int(total - sizes.sum())
-        free = np.flatnonzero(sizes < most if left > 0 else sizes > 1)
+        missing = int(total - sizes.sum())
+        free = np.flatnonzero(sizes < most if missing > 0 else sizes > 1)
         if not len(free):
             break
-        owed = wanted[free] - sizes[free]
-        first = np.argsort(-owed if left > 0 else owed, kind="stable")[: abs(left)]
-        sizes[free[first]] += np.sign(left)
+        owed = ideal[free] - sizes[free]
+        chosen = np.argsort(-owed if missing > 0 else owed, kind="stable")[: abs(missing)]
+        sizes[free[chosen]] += np.sign(missing)
     return sizes
 
 
 @dataclass(frozen=True)
 class HierarchyState(LloydState):
-    """A fit of two or more levels; of the first what :class:`LloydState` says.
+    """State of a fit with two or more levels; the first level is a :class:`LloydState`.
 
-    `phase` (1,): 0 while that moves, then the number of what was done since. `sizes`: children of
-    each center so far, and `nodes` (t, p): centers below the first level so far, both level after
-    level. `leaf_counts` (k,), `leaf_inertia`: of the last measurement.
+    `phase` (1,): 0 while the first level moves, then the number of completed later steps. `sizes`:
+    number of children of each center so far. `nodes` (t, p): centers below the first level so far.
+    Both are ordered by level. `leaf_counts` (k,), `leaf_inertia`: of the last count.
     """
 
     phase: Annotated[Ints, "i one"]
@@ -126,24 +126,24 @@ class HierarchyState(LloydState):
 
     @property
     def top(self) -> LloydState:
-        """The parents."""
+        """State of the first level."""
         return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
 
     @property
     def tree(self) -> CenterTree:
-        """All levels so far; the last may lack centers."""
+        """All levels so far; the last level may be incomplete."""
         return CenterTree.of(self.centers[0], self.sizes, self.nodes)
 
     def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
-        """Return the state with other centers of the last level, so many of each parent."""
+        """Replace the centers of the last level; `sizes` is the number of children per parent."""
         tree = self.tree
         above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
         sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
         return replace(self, nodes=np.concatenate(above), sizes=sizes)
 
 
-class Part(NamedTuple):
-    """Divides the rows of one parent."""
+class ParentTask(NamedTuple):
+    """Task that clusters the rows of one parent."""
 
     parent: int
     n_children: int
@@ -152,7 +152,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Refinement:
-    """One pass of means: what tasks share."""
+    """Data shared by the tasks of one refinement pass."""
 
     grouping: Grouping
     sums: GroupedRows
@@ -163,15 +163,15 @@ class _Refinement:
 
     @property
     def bounds(self) -> Ints:
-        """Parents of each task: the rows of those from one bound to the next."""
+        """First parent of each task, and the number of parents."""
         m = len(self.tree.starts[-1]) - 1
         return np.linspace(0, m, min(m, _SPANS) + 1).astype(np.int64)
 
     def assign(self, span: int) -> float:
-        """Sum the rows of some parents by the leaves they are nearest to; return their inertia."""
+        """Sum the rows of some parents by nearest leaf; return the inertia of these rows."""
         p = self.tree.leaves.shape[1]
-        # Where the sums of a leaf are: only some leaves have any.
-        places = np.full(len(self.tree.leaves), -1, np.int64)
+        # Position of each leaf in the sums; -1 for leaves without sums.
+        position = np.full(len(self.tree.leaves), -1, np.int64)
         met, sums, weights = np.empty(0, np.int64), np.empty((0, p)), np.empty(0)
         inertia = 0.0
         for parent in range(*self.bounds[span : span + 2]):
@@ -182,15 +182,15 @@ class _Refinement:
                 labels, squared = nearest_leaf(z, self.tree, self.n_probe)
                 inertia += float(weight[tile] @ squared)
                 leaves, index = np.unique(labels, return_inverse=True)
-                new = leaves[places[leaves] < 0]
-                if len(new):
-                    places[new] = len(met) + np.arange(len(new))
-                    met = np.concatenate([met, new])
-                    sums = np.concatenate([sums, np.zeros((len(new), p))])
-                    weights = np.concatenate([weights, np.zeros(len(new))])
-                more, weight_more = label_sums(z, weight[tile], index, len(leaves))
-                sums[places[leaves]] += more
-                weights[places[leaves]] += weight_more
+                unseen = leaves[position[leaves] < 0]
+                if len(unseen):
+                    position[unseen] = len(met) + np.arange(len(unseen))
+                    met = np.concatenate([met, unseen])
+                    sums = np.concatenate([sums, np.zeros((len(unseen), p))])
+                    weights = np.concatenate([weights, np.zeros(len(unseen))])
+                tile_sums, tile_weights = label_sums(z, weight[tile], index, len(leaves))
+                sums[position[leaves]] += tile_sums
+                weights[position[leaves]] += tile_weights
         records = np.empty(len(met), self.sums.dtype)
         records["leaf"], records["weight"], records["sum"] = met, weights, sums
         starts = self.tree.starts[-1][self.bounds]
@@ -198,12 +198,12 @@ class _Refinement:
         return inertia
 
     def mean(self, span: int) -> NDArray[np.float32]:
-        """Return the children of some parents, each the mean of all its rows."""
+        """Return the children of some parents, each as the mean of all its rows."""
         first, last = self.tree.starts[-1][self.bounds[span : span + 2]].tolist()
         centers = self.tree.leaves[first:last].astype(np.float64)
         records = self.sums.read(range(len(self.bounds) - 1), span)
         sums, weights = np.zeros_like(centers), np.zeros(len(centers))
-        # In the order of the spans: the sums are the same in any order of writing.
+        # Sums are added in the order of the spans, so the order of writing does not matter.
         np.add.at(sums, records["leaf"] - first, records["sum"])
         np.add.at(weights, records["leaf"] - first, records["weight"])
         filled = weights > 0
@@ -211,28 +211,30 @@ class _Refinement:
         return centers.astype(np.float32)
 
 
-def _fit_part(shared: tuple[KMeans, Grouping], part: Part) -> tuple[NDArray[np.float32], float]:
+def _fit_children(
+    shared: tuple[KMeans, Grouping], task: ParentTask
+) -> tuple[NDArray[np.float32], float]:
     """Cluster the rows of one parent."""
     model, grouping = shared
-    x, weight = grouping.read(part.parent)
-    model = clone(model).set_params(n_clusters=part.n_children, random_state=part.seed)
+    x, weight = grouping.read(task.parent)
+    model = clone(model).set_params(n_clusters=task.n_children, random_state=task.seed)
     state = settled(model, Data(x, None if (weight == 1).all() else weight))
     best = best_restart(state.inertia)
     return state.centers[best].astype(np.float32), float(state.inertia[best])
 
 
 def _check_steps(survey: Survey, k: int) -> None:
-    """Refuse rows of double precision that k leaves of single precision cannot tell apart."""
+    """Raise ValueError if float32 is too coarse for k leaves of these float64 rows."""
     size = np.maximum(np.abs(survey.low), np.abs(survey.high))
     column, spread = int(np.argmax(size)), float(np.sqrt(survey.variance.max()))
-    # About the width of a leaf.
+    # Approximate width of a leaf.
     width = spread * k ** (-1 / len(size))
     kind = np.finfo(np.float32)
-    if 0 < width < max(_FINE * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
+    if 0 < width < max(_MIN_WIDTH * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
         raise ValueError(
-            f"Column {column} of X has values up to {size[column]:.3g} in size, and the standard "
-            f"deviation of columns is {spread:.3g} at most: {k} leaves of float32 would be too "
-            "coarse. Subtract the mean of each column, or rescale X."
+            f"X must not be finer than float32, the type of the leaves: values of column {column} "
+            f"are up to {size[column]:.3g}, and the largest standard deviation of a column is "
+            f"{spread:.3g}, got {k} clusters. Subtract the mean of each column, or rescale X."
         )
 
 
@@ -240,17 +242,18 @@ def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
     return nearest_leaf(x, tree, n_probe)[0].astype(np.int64)
 
 
-def _crowded(tree: CenterTree, n_probe: int | None, places: Ints, x: AnyArray) -> Ints:
-    """Return the place of each row's leaf among those that are divided, -1 for others."""
-    return places[nearest_leaf(x, tree, n_probe)[0]]
+def _large_leaf_of(tree: CenterTree, n_probe: int | None, position: Ints, x: AnyArray) -> Ints:
+    """Return the position of each row's leaf among the large leaves, -1 for other leaves."""
+    return position[nearest_leaf(x, tree, n_probe)[0]]
 
 
 @dataclass(frozen=True)
 class HierarchyProblem(DataAlone):
-    """K-means of k-means.
+    """Fit of k-means in levels.
 
-    `X`: says where tasks run. `top`: that of the first level; its rows are in the metric's space.
-    `totals`: centers of each level. `most`: rows of a leaf at most.
+    `X`: data, which determine where tasks run. `top`: problem of the first level; its rows are in
+    the metric's space. `totals`: number of centers of each level. `most`: maximum number of rows of
+    a leaf.
     """
 
     kind: ClassVar[type[HierarchyState]] = HierarchyState
@@ -264,7 +267,7 @@ class HierarchyProblem(DataAlone):
     model: KMeans
     spill: Spill
     seed: int
-    _held: dict[int, Grouping] = field(default_factory=dict)
+    _groupings: dict[int, Grouping] = field(default_factory=dict)
 
     @property
     def rows(self) -> Rows:
@@ -273,16 +276,16 @@ class HierarchyProblem(DataAlone):
 
     @property
     def max_iter(self) -> int:
-        """Steps at most: of the first level, of parts, refinements, and two more."""
+        """Maximum number of steps: first level, later levels, refinements, and two more."""
         return self.top.max_iter + (_STEPS + 1) * len(self.totals) + self.refine + 2
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """One number says what has been done."""
+        """Return the sizes for the checkpoint: the phase is one number."""
         return {"one": 1}
 
     def begin(self) -> HierarchyState:
-        """Find the start of the parents."""
+        """Initialize the parents."""
         top = self.top.begin()
         p = top.centers.shape[-1]
         return HierarchyState(
@@ -295,7 +298,7 @@ class HierarchyProblem(DataAlone):
         )
 
     def step(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Move the first level; then cluster some parts, refine all leaves, or measure them."""
+        """Move the first level; then cluster some parents, refine the leaves, or count rows."""
         phase = int(state.phase[0])
         if phase == 0:
             step = self.top.step(state.top)
@@ -303,32 +306,32 @@ class HierarchyProblem(DataAlone):
             moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
             return Step(moved, step.objective, step.center_shift, False)
         tree = state.tree
-        is_whole = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
-        if len(tree.levels) < len(self.totals) or not is_whole:
-            return self._cluster(state, len(tree.levels) - (not is_whole))
+        is_complete = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
+        if len(tree.levels) < len(self.totals) or not is_complete:
+            return self._cluster(state, len(tree.levels) - (not is_complete))
         done = replace(state, phase=state.phase + 1)
         return self._refine(done) if phase <= self.refine else self._measure(done)
 
     def _groups(self, state: HierarchyState, depth: int) -> Grouping:
-        """Return the rows by the centers of a level, put there when they are first wanted."""
-        if depth not in self._held:
-            self._held.clear()
+        """Return the rows grouped by the centers of a level; write them on the first call."""
+        if depth not in self._groupings:
+            self._groupings.clear()
             stored = np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
             store = self.spill.store(row_record(stored, int(self.X.shape[1])))
             tree = state.tree
             groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
             n_groups = len(tree.levels[depth - 1])
-            self._held[depth] = group_rows(self.rows, store, groups_of, n_groups)
+            self._groupings[depth] = group_rows(self.rows, store, groups_of, n_groups)
             if len(tree.levels) > depth:
-                # The process before has counted this pass.
+                # This pass was counted before the fit was resumed.
                 self.rows.passes -= 1
-        return self._held[depth]
+        return self._groupings[depth]
 
     def _cluster(self, state: HierarchyState, depth: int) -> Step[HierarchyState]:
-        """Find children of some centers of a level."""
+        """Compute the children of some centers of a level."""
         grouping = self._groups(state, depth)
         if len(state.tree.levels) == depth:
-            sizes = give_out(self.totals[depth], grouping.weights, grouping.counts)
+            sizes = distribute_children(self.totals[depth], grouping.weights, grouping.counts)
             state = replace(state, sizes=np.concatenate([state.sizes, sizes]))
         tree = state.tree
         above, starts = tree.levels[depth - 1], tree.starts[depth - 1]
@@ -337,23 +340,29 @@ class HierarchyProblem(DataAlone):
         batch = range(first, min(first + max(_BATCH, -(-m // _STEPS)), m))
         seeds = np.random.SeedSequence(self.seed).generate_state(len(state.sizes))[-m:]
         # A parent without rows is its own child.
-        parts = [
-            Part(at, int(sizes[at]), int(seeds[at])) for at in batch if grouping.counts[at] > 0
+        tasks = [
+            ParentTask(node, int(sizes[node]), int(seeds[node]))
+            for node in batch
+            if grouping.counts[node] > 0
         ]
-        found = self._fit_parts(grouping, parts)
-        children = {part.parent: own for part, (own, _) in zip(parts, found, strict=True)}
-        own = [children.get(at, above[at : at + 1].astype(np.float32)) for at in batch]
+        results = self._fit_parents(grouping, tasks)
+        children = {
+            task.parent: new_nodes for task, (new_nodes, _) in zip(tasks, results, strict=True)
+        }
+        new_nodes = [
+            children.get(node, above[node : node + 1].astype(np.float32)) for node in batch
+        ]
         return Step(
-            replace(state, nodes=np.concatenate([state.nodes, *own])),
-            objective=float(sum(inertia for _, inertia in found)),
+            replace(state, nodes=np.concatenate([state.nodes, *new_nodes])),
+            objective=float(sum(inertia for _, inertia in results)),
             center_shift=0.0,
             finished=False,
         )
 
-    def _fit_parts(
-        self, grouping: Grouping, parts: Sequence[Part]
+    def _fit_parents(
+        self, grouping: Grouping, tasks: Sequence[ParentTask]
     ) -> list[tuple[NDArray[np.float32], float]]:
-        return map_independent(self.X, "parts", _fit_part, (self.model, grouping), parts)
+        return map_independent(self.X, "parts", _fit_children, (self.model, grouping), tasks)
 
     def _refine(self, state: HierarchyState) -> Step[HierarchyState]:
         tree = state.tree
@@ -382,19 +391,19 @@ class HierarchyProblem(DataAlone):
         )
 
     def _measure(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Count the rows of the leaves, and divide those that are too large."""
+        """Count the rows of the leaves, and divide leaves that are too large."""
         for round_ in range(_ROUNDS + 1):
-            found = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
-            large = found.counts > (np.inf if self.most is None else self.most)
+            statistics = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
+            large = statistics.counts > (np.inf if self.most is None else self.most)
             if not large.any() or round_ == _ROUNDS:
                 break
-            divided = self._divide(state, np.flatnonzero(large), found.counts, round_)
+            divided = self._divide(state, np.flatnonzero(large), statistics.counts, round_)
             if len(divided.nodes) == len(state.nodes):
                 break
             state = divided
-        inertia = float(found.inertia.sum())
+        inertia = float(statistics.inertia.sum())
         return Step(
-            replace(state, leaf_counts=found.counts, leaf_inertia=inertia),
+            replace(state, leaf_counts=statistics.counts, leaf_inertia=inertia),
             objective=inertia,
             center_shift=0.0,
             finished=True,
@@ -403,43 +412,45 @@ class HierarchyProblem(DataAlone):
     def _divide(
         self, state: HierarchyState, large: Ints, counts: Floats, round_: int
     ) -> HierarchyState:
-        """Cluster the rows of leaves that have too many, each by itself."""
+        """Cluster the rows of each large leaf."""
         assert self.most is not None
         tree = state.tree
-        places = np.full(len(tree.leaves), -1, np.int64)
-        places[large] = np.arange(len(large))
+        position = np.full(len(tree.leaves), -1, np.int64)
+        position[large] = np.arange(len(large))
         with Spill(self.spill.base) as spill:
             store = spill.store(self._groups(state, len(tree.levels) - 1).store.dtype)
-            groups_of = partial(_crowded, tree, self.n_probe, places)
+            groups_of = partial(_large_leaf_of, tree, self.n_probe, position)
             grouping = group_rows(self.rows, store, groups_of, len(large))
-            wanted = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
+            n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
             seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
-            parts = [
-                Part(at, max(1, int(k)), int(seed))
-                for at, (k, seed) in enumerate(zip(wanted, seeds, strict=True))
+            tasks = [
+                ParentTask(index, max(1, int(k)), int(seed))
+                for index, (k, seed) in enumerate(zip(n_children, seeds, strict=True))
             ]
-            found = self._fit_parts(grouping, parts)
-        # Rows that are all the same cannot be divided.
-        children = [np.unique(centers, axis=0) for centers, _ in found]
+            results = self._fit_parents(grouping, tasks)
+        # Leaves whose rows are all equal cannot be divided.
+        children = [np.unique(centers, axis=0) for centers, _ in results]
         parents = np.searchsorted(tree.starts[-1], large, side="right") - 1
         pieces: list[AnyArray] = []
         sizes, done = np.diff(tree.starts[-1]), 0
-        for leaf, parent, own in zip(large.tolist(), parents.tolist(), children, strict=True):
-            if len(own) < 2:
+        for leaf, parent, pieces_of_leaf in zip(
+            large.tolist(), parents.tolist(), children, strict=True
+        ):
+            if len(pieces_of_leaf) < 2:
                 continue
-            pieces += [tree.leaves[done:leaf], own]
-            sizes[parent] += len(own) - 1
+            pieces += [tree.leaves[done:leaf], pieces_of_leaf]
+            sizes[parent] += len(pieces_of_leaf) - 1
             done = leaf + 1
         return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
 
 
 MetricName = Literal["euclidean", "cosine", "sam"]
-#: Leaves from which an integer `n_clusters` gets a level of parents.
+#: Minimum integer `n_clusters` that gives two levels.
 _TWO_LEVELS = 1000
 
 
 def totals_of(n_clusters: Any) -> tuple[int, ...]:
-    """Return the centers of each level that are asked for; two levels at least.
+    """Return the requested number of centers of each level, for at least two levels.
 
     >>> totals_of(20), totals_of(2000), totals_of((5, 20, 20))
     ((20, 20), (11, 2000), (5, 100, 2000))
@@ -453,10 +464,10 @@ def totals_of(n_clusters: Any) -> tuple[int, ...]:
 
 
 def passes_of_levels(params: Mapping[str, Any]) -> int:
-    """Return the passes over all rows at most, after those of the first level.
+    """Return the maximum number of passes over all rows after those of the first level.
 
-    One for each further level, and one that counts the rows of the leaves: of leaves that are too
-    large again after each division, which is a pass, too.
+    There is one pass per further level, and one that counts the rows of the leaves.  Each division
+    of large leaves takes a pass, and another one to count again.
     """
     totals = totals_of(params["n_clusters"])
     divides = params.get("max_cluster_size") is not None
@@ -468,10 +479,10 @@ def passes_of_levels(params: Mapping[str, Any]) -> int:
 def bytes_of_levels(
     params: Mapping[str, Any], shape: tuple[int, int], dtype: np.dtype[Any], block_rows: int
 ) -> tuple[int, int]:
-    """Return the bytes that levels put into temporary files, and those of their largest task.
+    """Return the bytes of temporary files, and the bytes of memory of the largest task.
 
-    Parents are taken to have twice as many rows as on average, and rows, which are stored as
-    `dtype`, to meet the leaves of `n_probe` parents.
+    Assumptions: a parent has up to twice the average number of rows, rows are stored as `dtype`,
+    and the rows of a parent are nearest to leaves of `n_probe` parents.
     """
     (n, p), totals = shape, totals_of(params["n_clusters"])
     divides = params.get("max_cluster_size") is not None
@@ -479,11 +490,11 @@ def bytes_of_levels(
         return 0, 0
     k, m = totals[-1], totals[-2]
     record, values = row_record(dtype, p).itemsize, p * dtype.itemsize
-    # Records are sorted before they are written; a parent's are read, and a start copies some.
+    # Records are sorted before writing; the records of a parent are read, and some are copied.
     written = 2 * block_rows * values + 2 * min(PART, block_rows * record)
     rows = min(n, -(-2 * n // totals[0]))
     parent = rows * values + max(rows * record, 8 * p * min(rows, 10 * -(-k // m)))
-    # Sums of leaves, once more while they grow, beside all leaves.
+    # Sums of leaves, twice while the array grows, in addition to all leaves.
     probe = m if params["n_probe"] == "all" else min(m, int(params["n_probe"]))
     met = min(k, -(-m // min(m, _SPANS)) * probe * -(-k // m))
     refined = parent + 2 * met * p * 8 if params["refine"] else 0
@@ -494,13 +505,13 @@ def bytes_of_levels(
 
 @dataclass(frozen=True)
 class LeafFunction:
-    """Handles a block's rows in ``predict``; travels to workers, once."""
+    """Function that assigns the rows of a block in ``predict``; it is sent to workers once."""
 
     tree: CenterTree
     n_probe: int | None
     metric: Metric
     dtype: np.dtype[Any]
-    #: Of the columns, for messages.
+    #: Names of the columns, for messages.
     names: Any = None
 
     @property
@@ -509,123 +520,125 @@ class LeafFunction:
         return sum(int(centers.nbytes) for centers in self.tree.levels)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Leaves of the rows."""
+        """Return the leaves of the rows."""
         x = as_matrix(x, self.dtype)
         z = self.metric(x)
         labels, squared = nearest_leaf(z, self.tree, self.n_probe)
         if not np.isfinite(squared).all():
-            # A value that is not finite makes such a distance: else none is looked at twice.
+            # Distances are not finite if a value is not, so values are checked only in this case.
             check_block(x, start, missing=False, names=self.names)
             check_squares(squared, start)
         return self.metric.break_ties(z, labels)
 
 
 class HierarchicalKMeans(BaseClusterer):
-    """K-means of k-means: a thousand to a million clusters, of rows that fit no memory.
+    """K-means in levels, for a thousand to a million clusters of rows that exceed the memory.
 
-    The first level is :class:`KMeans`. One pass puts the rows of each of its clusters, the
-    *parents*, together in temporary files; the rows of each parent are then clustered by
-    themselves, one task each, to the next level: the *leaves*, or parents again.  Refinement
-    passes compare each row with the leaves of its nearest parents, and move the leaves to the
-    means of all their rows.
+    Use it when you need 1000 clusters or more, for example to deduplicate or index embeddings, and
+    :class:`KMeans` takes too long.  With fewer clusters, use :class:`KMeans`, which is more
+    accurate.
+
+    The first level is :class:`KMeans`.  Its clusters are the *parents*.  One pass writes the rows
+    of each parent to temporary files.  Then each parent's rows are clustered in a separate task.
+    The resulting clusters are the *leaves*, or the parents of a further level.  Refinement passes
+    assign each row to the nearest leaf of its nearest parents, and update the leaves.
 
     Parameters
     ----------
     n_clusters : int or tuple of int, default=8
-        Leaves k, or clusters of each level: ``(m, c, ...)`` is of m centers with c children each
-        on average, and so on.  m c children are given out in proportion to the weights of the
-        parents, one or more to each, and no more than it has rows.  With an integer from 1000 on
-        there are two levels, with ``sqrt(k) / 4`` parents; below, and with ``(k, 1)``, it is
-        ``KMeans(k)`` to the last bit.  See the notes for three levels.
+        Number of clusters:
+
+        - an integer k: k leaves.  From 1000 on there are two levels, with ``sqrt(k) / 4`` parents;
+          with fewer clusters the result is that of ``KMeans(k)``.
+        - a tuple ``(m, c, ...)``: m parents with c children each on average, and so on.  The
+          children are distributed in proportion to the weights of the parents.
     n_probe : int or "all", default=4
-        Nearest parents of each level with whose children a row is compared.  ``"all"``: it is
-        compared with every leaf.
+        Number of nearest parents of each level whose children are compared with a row.  ``"all"``
+        compares each row with all leaves.
     refine : int, default=1
-        Refinement passes.
+        Number of refinement passes.
     metric : {"euclidean", "cosine", "sam"}, default="euclidean"
         As in :class:`KMeans`.
     max_iter : int, default=25
-        Iterations of each level at most.
+        Maximum number of iterations of each level.
     tol : float, default=1e-4
         As in :class:`KMeans`.
     max_cluster_size : int, default=None
-        Rows (their weight) of a leaf at most.  In the end leaves with more are divided, for
-        which there may be more than k of them; rows that are all the same cannot be.
+        Maximum total weight of the rows of a leaf.  Larger leaves are divided at the end, so there
+        may be more than k leaves.  Leaves whose rows are all equal are not divided.
     spill : path-like or str, default=None
-        Folder or URL for the rows by parents, that all workers reach under the same name.
-        Default: the folder of the checkpoint, else Dask's ``temporary-directory``, else that of
-        the system.  It is removed in the end, also after an error.
+        Folder or URL for temporary files, reachable by all workers under the same name.  Default:
+        the folder of the checkpoint, else Dask's ``temporary-directory``, else the system's folder.
+        The files are removed at the end, also after an error.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        See :class:`KMeans`: written after each iteration of the first level, each 64 parts (each
-        16th of a level that has more than 1024) and each refinement.  Where a fit goes on, one
-        pass puts the rows by parents again.
+        As in :class:`KMeans`.  It is written after each iteration of the first level, each 64
+        parents (or each 16th of a level with more than 1024) and each refinement.  A resumed fit
+        makes one pass to write the temporary files again.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float32
-        Leaves; those of one parent follow one another.
+        Leaves, ordered by parent.
     parents_ : ndarray of shape (k,), int64
-        Parent of each leaf, of the level above.
+        Parent of each leaf, in the level above.
     level_centers_ : list of ndarray
-        Centers of each level, root first: float64, the others float32.
+        Centers of each level, the first level first: float64, the others float32.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Leaf of each row, see :meth:`predict`.
     counts_ : ndarray of shape (k,), float64
-        Weight of the rows of each leaf (of one level see :class:`KMeans`).  A row of zeros under
-        ``"cosine"`` has label 0 and weight 0, as in :class:`KMeans`.
+        Total weight of the rows of each leaf.
     empty_leaves_ : ndarray, int64
-        Numbers of the leaves without rows, as where X has fewer distinct rows than leaves.
+        Numbers of the leaves without rows, for example if X has fewer distinct rows than leaves.
     inertia_ : float
         Weighted sum of squared distances of the rows to their leaves.
     n_iter_ : int
         Iterations of the first level.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        See :class:`KMeans`: records of the first level, of some parts each (``objective`` is
-        their inertia), of refinements (the inertia of the rows before the leaves moved), and of
-        the last measurement.
+        As in :class:`KMeans`: records of the iterations of the first level, of groups of parents
+        (``objective`` is their inertia), of refinements (the inertia before the leaves moved), and
+        of the final count.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X, fewer rows than clusters, float64 values too large, too small or
-        too far from 0 beside their spread for leaves of float32, and parameters out of range.
+        For NaN or infinity in X, fewer rows than clusters, parameters out of range, and float64
+        values that float32 leaves cannot represent (very large, very small, or with a small spread
+        relative to their mean).
     OSError
-        The folder for the rows cannot be made, which is told before any pass, is full, or some
-        workers do not reach it.
+        If the folder for temporary files cannot be created (before any pass) or is full, or if some
+        workers cannot reach it.
     CheckpointError
-        See :class:`KMeans`.
+        As in :class:`KMeans`.
 
     Warns
     -----
     ConvergenceWarning
-        If some leaves are empty, or equal to others.
+        If some leaves are empty, or equal to other leaves.
 
     See Also
     --------
     KMeans : One level, exact.
+    deduplicate : Select one row of each group of near duplicates.
 
     Notes
     -----
-    *Passes*: those of ``KMeans(m)``, one for each further level that writes ``n (p itemsize +
-    16)`` bytes in place of those before, and one in the end.  Parts and refinements read what was
-    written instead.  *Multiplications* of an iteration: ``n p m`` of the first level and ``n p k /
-    m`` of the parts, in place of ``n p k``; a refinement makes ``n p (m + n_probe k / m)``.
-    *Memory*: the client holds O(k p); a worker thread the rows of one parent, a block, and the
-    centers.
+    *Passes*: those of ``KMeans(m)``, one per further level, which writes ``n (p itemsize + 16)``
+    bytes and replaces the files of the previous level, and one at the end.  Clustering within
+    parents and refinements read these files.  *Multiplications*: an iteration of the first level
+    makes ``n p m`` and an iteration within parents ``n p k / m``, instead of ``n p k``; a
+    refinement makes ``n p (m + n_probe k / m)``.  *Memory*: O(k p) on the client; the rows of one
+    parent, a block, and the centers on a worker thread.
 
-    *Levels*: of 60 742 text vectors (p = 256, 25 iterations) two levels took as much processor time
-    as one at k = 500, 0.69 times at 1000, half at 2000 and 0.40 times at 4000, and ended 2.6, .9,
-    1.4 and 2.3 % above it.  Fewer parents cost more and lose less: at k = 2000, 11 and 22 ended 1.4
-    and 2.7 % above one level; with ``n_probe="all"`` and five refinements .7 and 1.3 %, in 0.8 of
-    its time (means of five seeds).  The more levels, the fewer multiplications: at k = 1e6 an
-    iteration compares a row with 4250 centers on two levels, and with 300 where
-    ``n_clusters=(100, 100, 100)``.  An integer never chooses three, since their loss adds up: ``(5,
-    20, 20)`` ended 4.7 % above one level, 2.2 % with ``"all"`` and five refinements (two seeds).
+    *Accuracy*: two levels take less time than :class:`KMeans` from about 1000 clusters on, and
+    increase the inertia by 1 to 3 %.  Fewer parents take longer and are more accurate;
+    ``n_probe="all"`` and more refinements halve the increase.  Each further level reduces the
+    number of multiplications, and increases the inertia again.  Three levels are used only for a
+    tuple of three numbers.
 
     References
     ----------
@@ -676,8 +689,8 @@ class HierarchicalKMeans(BaseClusterer):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    # Set by fit: centers of all levels but the leaves, in the space in which rows are compared,
-    # level after level; of them, those of the first; and the children of each.
+    # Set by fit: `_above`, centers of all levels but the leaves in the metric's space, ordered by
+    # level; `_n_top`, how many of them are of the first level; `_sizes`, children of each center.
     _above: Floats
     _n_top: int
     _sizes: Ints
@@ -686,8 +699,8 @@ class HierarchicalKMeans(BaseClusterer):
         levels = self.n_clusters if isinstance(self.n_clusters, tuple | list) else [self.n_clusters]
         if not levels:
             raise ValueError(
-                f"n_clusters={self.n_clusters!r}; expected an integer, or clusters of each level "
-                "under one of the level before on average: (1000, 100), say."
+                f"n_clusters must be an integer or a tuple of clusters per level, got "
+                f"{self.n_clusters!r}. For 1000 parents with 100 children each, use (1000, 100)."
             )
         for level in levels:
             check_integer(level, "n_clusters", 1)
@@ -707,8 +720,8 @@ class HierarchicalKMeans(BaseClusterer):
         return totals_of(self.n_clusters)
 
     @property
-    def _is_one_level(self) -> bool:
-        """Whether the fit is that of the first level, and needs no rows by parents."""
+    def _has_one_level(self) -> bool:
+        """True if only the first level is fitted, so that no temporary files are needed."""
         return self._totals[0] == self._totals[-1] and self.max_cluster_size is None
 
     @property
@@ -748,11 +761,11 @@ class HierarchicalKMeans(BaseClusterer):
         check_enough_rows(data, self._totals[-1])
         if spill is None:
             raise TypeError(
-                "HierarchicalKMeans shares no passes with other fits, as grids of "
-                "daskclust.selection do. Give them KMeans, on some of the rows where there are "
-                "many, or compare inertia_ of single fits."
+                "HierarchicalKMeans is not supported in grids of daskclust.selection, because its "
+                "fits cannot share passes. Use KMeans, on a sample if there are many rows, or "
+                "compare inertia_ of separate fits."
             )
-        if not self._is_one_level:
+        if not self._has_one_level:
             spill.check()
         return spill
 
@@ -764,7 +777,7 @@ class HierarchicalKMeans(BaseClusterer):
         if data.rows.dtype == np.float64:
             _check_steps(data.survey, totals[-1])
         top = self._kmeans(totals[0], None)._problem(data, None)
-        if self._is_one_level:
+        if self._has_one_level:
             return top
         return HierarchyProblem(
             data.X,
@@ -806,11 +819,11 @@ class HierarchicalKMeans(BaseClusterer):
         warn_few_distinct(distinct, max(len(self.cluster_centers_), self._totals[-1]))
         empty = self.empty_leaves_
         if len(empty):
-            more = ", ..." if len(empty) > _NAMED else ""
+            ellipsis = ", ..." if len(empty) > _MAX_LISTED else ""
             warn(
                 f"{len(empty)} of {len(self.counts_)} leaves are empty: "
-                f"{', '.join(map(str, empty[:_NAMED].tolist()))}{more} (empty_leaves_). No row has "
-                "these labels. Use fewer clusters, or leave these centers out.",
+                f"{', '.join(map(str, empty[:_MAX_LISTED].tolist()))}{ellipsis} (empty_leaves_). "
+                "No row has these labels. Use fewer clusters, or ignore these centers.",
                 ConvergenceWarning,
             )
         self.labels_ = row_labels(data, self._leaf_function(data.rows.dtype))
@@ -827,7 +840,7 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _centers(self) -> AnyArray:  # type: ignore[override]
-        """Leaves, in the space in which rows are compared."""
+        """Leaves, in the metric's space."""
         return self._above if self._is_flat else self.cluster_centers_
 
     def _tree(self) -> CenterTree:
@@ -837,7 +850,7 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def level_centers_(self) -> list[AnyArray]:
-        """Centers of each level, root first."""
+        """Centers of each level, the first level first."""
         check_is_fitted(self)
         return list(self._tree().levels)
 
@@ -849,37 +862,38 @@ class HierarchicalKMeans(BaseClusterer):
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def _leaf_function(self, dtype: Any, depth: int = 0) -> LeafFunction:
-        """Handle rows by the first levels, or by all."""
+        """Return the function that assigns rows to a level (1, 2, ...), or to leaves for 0."""
         tree = CenterTree((self._above[: self._n_top],), ()) if self._is_flat else self._tree()
         names = getattr(self, "feature_names_in_", None)
         centers = tree.upto(depth or len(tree.levels))
         return LeafFunction(centers, self._probe, self._metric, dtype, names)
 
     def predict(self, X: Any, level: int = -1) -> Any:
-        """Nearest leaf of each row, among those of its nearest parents.
+        """Return the nearest leaf of each row, among the leaves of its nearest parents.
 
         Parameters
         ----------
         X : array-like or dask.array.Array of shape (n_samples, n_features)
         level : int, default=-1
-            Number of the level: 0 for the first, -1 for leaves.
+            Level whose labels are returned: 0 is the first, -1 the leaves.
 
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for a Dask array: values of X are checked
-            when it is computed.
+            Lazy, with the chunks of X, for a Dask array.  Values of X are then checked during the
+            computation.
 
         Raises
         ------
         ValueError
-            For NaN and infinity, another number of features, and another level.
+            For NaN and infinity, another number of features, and a level that does not exist.
         """
         check_is_fitted(self)
         n_levels = len(self.level_centers_)
         if not isinstance(level, int | np.integer) or level not in range(-n_levels, n_levels):
             raise ValueError(
-                f"level={level!r}; expected 0 (the first) to {n_levels - 1}, or -1 (leaves)."
+                f"level must be between 0 (the first) and {n_levels - 1}, or -1 (leaves), got "
+                f"{level!r}."
             )
         X = check_rows(self, X, reset=False)
         function = self._leaf_function(working_dtype(X.dtype), level % n_levels + 1)
@@ -890,36 +904,36 @@ class HierarchicalKMeans(BaseClusterer):
             None if self._metric.is_identity else self._metric
         )
         function = self._leaf_function(rows.dtype)
-        found = rows.reduce(LEAF_STATISTICS, LeafQuery(function.tree, function.n_probe))
-        if not np.isfinite(found.inertia.sum()):
-            # Says where.
+        statistics = rows.reduce(LEAF_STATISTICS, LeafQuery(function.tree, function.n_probe))
+        if not np.isfinite(statistics.inertia.sum()):
+            # This raises an error that names the invalid row.
             self._assigned(X, sample_weight)
-        return float(found.inertia.sum())
+        return float(statistics.inertia.sum())
 
     def _check_sizes(self) -> None:
         k, bound = len(self.cluster_centers_), self.max_cluster_size
-        levels, left = [self._n_top], self._sizes
-        while len(left):
-            m = int(left[: levels[-1]].sum())
-            left = left[levels[-1] :]
+        levels, remaining = [self._n_top], self._sizes
+        while len(remaining):
+            m = int(remaining[: levels[-1]].sum())
+            remaining = remaining[levels[-1] :]
             levels.append(m)
         if levels[-1] != k or sum(levels[:-1]) != len(self._above):
-            raise ValueError("the numbers of children are not those of the centers of any levels")
+            raise ValueError("the numbers of children do not match the number of centers")
         totals = self._totals
-        # One level has the same again below.
+        # A fit of one level has an equal second level.
         totals = totals if totals[0] < totals[-1] or bound is not None else totals[:2]
-        # Rows of no weight may leave fewer centers, a bound of their sizes more leaves.
+        # Rows of weight 0 may reduce the number of centers; max_cluster_size may increase it.
         most = (*totals[:-1], max(totals[-1], k if bound is not None else 0))
         if [levels[0], len(levels)] != [totals[0], len(totals)] or (np.array(levels) > most).any():
             raise ValueError(
-                f"n_clusters={self.n_clusters!r} are {', '.join(map(str, totals))} centers of the "
-                f"levels, but the fit has {', '.join(map(str, levels))}"
+                f"n_clusters={self.n_clusters!r} gives levels of {', '.join(map(str, totals))} "
+                f"centers, got {', '.join(map(str, levels))}"
             )
-        # Too few rows for the leaves: each is one of them, but for rounding.
+        # With fewer distinct rows than leaves, each row is a leaf, except for rounding.
         squares = np.linalg.norm(self.cluster_centers_.astype(np.float64), axis=1) ** 2
         rounding = 64 * np.finfo(np.float32).eps ** 2 * float(self.counts_ @ squares)
         if k < totals[-1] and self.inertia_ > rounding:
             raise ValueError(
-                f"n_clusters={self.n_clusters!r} are {totals[-1]} leaves, but the fit has {k}; "
-                f"they are not the rows, whose inertia is {self.inertia_:.6g}"
+                f"n_clusters={self.n_clusters!r} gives {totals[-1]} leaves, got {k}; with fewer "
+                f"leaves the inertia must be 0, got {self.inertia_:.6g}"
             )

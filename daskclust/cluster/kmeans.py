@@ -1,4 +1,4 @@
-"""K-means on row blocks, and on batches of a stream."""
+"""K-means on blocks of rows, and on batches of a stream."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from daskclust.core.reduction import SURVEY, SurveyRequest
 
 
 def can_follow(model: Any) -> bool:
-    """Whether means can be updated by batches; raise if parameters do not allow it."""
+    """Return True if `partial_fit` is available; raise AttributeError if parameters exclude it."""
     if model.metric != "euclidean":
         raise AttributeError(
-            f"metric={model.metric!r} cannot go with partial_fit, whose centers are means of rows "
-            'as they are; use metric="euclidean", on rows that are scaled as they should be.'
+            'partial_fit requires metric="euclidean", because its centers are means of unscaled '
+            f'rows; got metric={model.metric!r}. Scale the rows, and use metric="euclidean".'
         )
     if is_partial(model):
         raise AttributeError(
-            'missing="partial" cannot go with partial_fit, which keeps one weight a center and not '
-            'one a feature; use missing="error" on complete rows, or fit.'
+            'partial_fit requires missing="error", because it stores one weight per center and not '
+            'one per feature; got missing="partial". Use complete rows, or use fit.'
         )
     return True
 
@@ -72,6 +72,10 @@ _ANGULAR = {"cosine": UnitSphere(), "sam": UnitSphere()}
 class KMeans(LloydClusterer):
     """K-means clustering of data of any size, by Lloyd's algorithm.
 
+    Use it when all features matter, the clusters are compact, and you can choose their number.
+    For 1000 clusters or more, :class:`HierarchicalKMeans` is faster.  If some rows have labels, use
+    :class:`SemiSupervisedKMeans`; if most features are uninformative, :class:`SparseKMeans`.
+
     Parameters
     ----------
     n_clusters : int, default=8
@@ -80,29 +84,23 @@ class KMeans(LloydClusterer):
 array of shape (k, p), fitted model or callable, default="k-means||"
         Initialization of the centers:
 
-        - ``"k-means||"``: k-means on a sample of the rows that grows (see Notes).
-        - ``"k-means++"``: one row after another, one per pass, with probability proportional to
-          ``w D^2`` [1]_.  Each is the best of ``2 + ln k`` draws, judged on a sample of the rows.
+        - ``"k-means||"``: k-means on a sample of the rows, which grows (see Notes).
+        - ``"k-means++"``: rows drawn one after another, one per pass, with probability
+          proportional to ``w D^2`` [1]_.  Each row is the best of ``2 + ln k`` draws.
         - ``"random"``: rows drawn at random.
-        - ``"maximin"``: the row of the largest norm, then always the row farthest from those
-          chosen, one per pass [3]_.
-        - ``"dkm++"``: rows of the largest local density times distance to those chosen [4]_.
+        - ``"maximin"``: the row of the largest norm, then always the row farthest from the rows
+          chosen before, one per pass [3]_.
+        - ``"dkm++"``: rows with the largest product of local density and distance to the rows
+          chosen before [4]_.
         - ``"robin"``: rows far from each other whose local outlier factor is near 1 [5]_.
-        - an array, a fitted model of as many clusters (whose centers are used, and their order),
-          or a callable, which gets ``(X, n_clusters, random_state)`` and returns the centers.
+        - an array, a fitted model with k clusters, or a callable that is called as
+          ``init(X, n_clusters, random_state)`` and returns the centers.
 
-        ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.  The last two compare all
-        rows up to ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.
-
-        A named initialization may choose rows that attract few other rows.  If the fit converges to
-        clusters of few rows that are not outliers, it continues from the centers of
-        ``"k-means||"`` if their inertia is smaller, and emits a ``ConvergenceWarning``.  Centers of
-        an array, a model or a callable are not replaced; the fit only warns if one cluster contains
-        nearly all rows.
+        ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.
     n_init : int or "auto", default="auto"
-        Restarts, of which the one of least inertia is kept.  They advance
-        together and share every pass over the data.  ``"auto"`` is 10 for
-        ``init="random"`` and callables, else 1.  Deterministic starts are made once.
+        Number of restarts.  The restart with the smallest inertia is selected.  All restarts share
+        every pass over the data.  ``"auto"`` is 10 for ``init="random"`` and callables, else 1.
+        A deterministic initialization has one restart.
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=1e-4
@@ -111,16 +109,14 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     oversampling_factor : float, default=2.0
         Candidates per round of ``"k-means||"``, as a multiple of ``n_clusters``.
     init_rounds : int, default=5
-        Rounds of ``"k-means||"``.  More follow only while there are fewer candidates than
+        Rounds of ``"k-means||"``.  More rounds follow only if there are fewer candidates than
         clusters.
     algorithm : {"auto", "lloyd", "nested"}, default="auto"
         Iterations:
 
         - ``"lloyd"``: plain iterations on all rows.
-        - ``"nested"``: the initial centers, whatever ``init``, are first iterated on a sample that
-          grows (see Notes).  From the fourth iteration on, momentum adds 0.9 times the last shift
-          of each center to its update, which mostly takes fewer iterations; inertia may rise for
-          some of them.  The final centers are means.
+        - ``"nested"``: iterations on a growing sample, then on all rows with momentum (see Notes).
+          Usually fewer iterations are needed; inertia may rise in some of them.
         - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and more than 8192 rows, or 20 per
           cluster, else ``"lloyd"``.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
@@ -131,102 +127,96 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"
-        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
-        distances and means use the observed values only; nothing is imputed.  No iteration
-        raises the sum of squares over the observed values, which k-POD [6]_ minimizes, too;
-        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
-        bit, in the same time.  Rows without any value get label -1, with a warning.
+        Treatment of NaN in X: as an error, or as a missing value.  With ``"partial"``, distances
+        and means use the observed values only, as in k-POD [6]_.  Values are not imputed, and
+        ``inertia_`` is the sum over observed values.  Rows without any value get label -1, with a
+        warning.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically after each pass of the
-        start and each iteration; a fit started again with the same data, parameters
-        (``max_iter`` may differ) and version of daskclust continues from it and ends with the
-        same model.  The first pass then hashes the rows, for which it takes up to twice as long
-        where they are in memory.
+        File with the newest state of the fit, replaced atomically after each pass of the
+        initialization and each iteration.  A fit with the same data, parameters (``max_iter`` may
+        differ) and version of daskclust resumes from it and gives the same model.  The first pass
+        then takes up to twice as long for rows in memory, because it hashes them.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers, in the space of the data.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        Whether any row of the cluster has a value of the feature.  Where it is False, the
-        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
+        True if any row of the cluster has a value of the feature.  If False, this coordinate of
+        the center is not an estimate for the cluster.  With ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        The nearest center of each row, ties to the lowest.  Lazy, and chunked like X, for Dask
-        input.
+        Nearest center of each row; of equally near centers, the lowest number.  For Dask input it
+        is lazy, with the chunks of X.
     inertia_ : float
         Weighted sum of squared distances to the centers, in the metric.
     n_iter_ : int
-        Iterations of the restart that was kept, over all rows.
+        Iterations of the selected restart over all rows.
     counts_ : ndarray of shape (k,), float64
-        Weight of the rows of which each center is the mean.
+        Total weight of the rows of each cluster.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record an iteration: ``iteration``, ``objective`` (inertia of the
-        assignment, the least of all restarts), ``center_shift`` (the largest of
-        the restarts still moving), ``moved`` (None: not known), ``seconds``,
-        ``passes`` (over the data so far).  For ``"dkm++"`` and ``"robin"`` the
-        first also has ``init_rows``, how many rows they compared; a sample is
-        logged as a warning, too.
+        One record per iteration: ``iteration``, ``objective`` (smallest inertia of all restarts),
+        ``center_shift`` (largest shift of all restarts), ``moved`` (None), ``seconds``, ``passes``
+        (over the data so far).  For ``"dkm++"`` and ``"robin"``, the first record also has
+        ``init_rows``, the number of rows that were compared.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows than clusters,
+        For NaN or infinity in X (the message names the first such value), fewer rows than clusters,
         and parameters out of range.
     CheckpointError
-        If the checkpoint is damaged or belongs to other data, parameters or another
-        version, or a parameter hides what it is (such as a callable with a lock).
+        If the checkpoint is damaged; if it belongs to other data, parameters or another version;
+        if the state of a parameter cannot be read (such as a callable with a lock).
 
     Warns
     -----
     ConvergenceWarning
-        If there are fewer distinct rows than clusters.
+        If there are fewer distinct rows than clusters, or the fit collapsed (see Notes).
     PrecisionWarning
-        If float64 hardly holds the spread of the data beside their offset.
+        If the mean of the data is so large, relative to their spread, that float64 loses digits.
     PerformanceWarning
-        If chunks are cut along the features, or of unknown length.
+        If chunks are cut along the features, or have an unknown length.
+
+    See Also
+    --------
+    HierarchicalKMeans : A thousand to a million clusters.
+    SemiSupervisedKMeans : K-means with partial labels.
+    PCKMeans : K-means with must-links and cannot-links.
+    SparseKMeans : K-means that selects features.
+    GaussianMixture : Clusters of different size and shape.
+    DPMeans : K-means that finds the number of clusters.
 
     Notes
     -----
-    *Initialization*.  ``"k-means||"`` draws a uniform sample of 65 536 rows or 256 per cluster, at
-    most a quarter of all rows and 256 MiB.  Of up to 8192 rows, or 20 per cluster, the sample is
-    all rows.  Otherwise the farthest rows (up to 1024, or 2.5 per cluster) are added, and
-    candidates from ``init_rounds`` rounds, in which each row is drawn with probability
-    proportional to ``w D^2`` [2]_.  Up to 8 sets of centers are drawn by greedy k-means++ from
-    these rows and iterated.  The best set is improved by swaps: two clusters are merged and a
-    third one is split if that lowers the cost.  With more than ``3 k + 12`` features this is done
-    in the space of ``2 k + 8`` principal directions.  Then the centers are iterated on the
-    sample, which is doubled each time they move less than its noise [7]_.  Candidates are never
-    averaged: in many dimensions the mean of a few rows is nearer to any row than a single row is,
-    and attracts nearly all of them.  Of 256 clusters or more one set is drawn, without swaps, and
-    without rounds if ``k p`` is 16 384 or more or there are fewer than 160 rows per cluster.
+    *Initialization*.  ``"k-means||"`` [2]_ clusters a uniform sample of 65 536 rows, or 256 per
+    cluster, together with rows far from this sample.  The sample is doubled each time the centers
+    move less than its noise [7]_.  ``"dkm++"`` and ``"robin"`` compare all rows up to
+    ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.  See
+    ``docs/explanation/algorithms.md`` for the steps, and for the momentum of ``"nested"``.
 
-    *Passes*: 1 to check the data, those of the initialization, 1 per iteration, 1 whenever a
-    cluster is empty, and 1 at the end unless the centers stood still.  The initialization takes
-    ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample is all rows, 2 without rounds),
-    ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.  ``"nested"``
-    with these takes 2 more.  If collapsed centers are compared with those of ``"k-means||"``, this
-    takes the passes of ``"k-means||"`` and one more.
-    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
-    for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
-    that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
-    again in each round, with the same result.  *To the client*: O(r k p) a worker thread and
-    pass, never anything of length n.
+    *Collapsed fits*.  A named initialization may choose rows that attract few other rows.  If the
+    fit converges to clusters of few rows that are not outliers, it continues from the centers of
+    ``"k-means||"`` if their inertia is smaller.  Centers of an array, a model or a callable are
+    not replaced; the fit only warns if one cluster contains nearly all rows.
 
-    Sums of clusters are of the values as they are, in float64.  Where data lie so far from 0 that
-    the steps of float64 show beside their spread, inertia is above that of scikit-learn, which
-    subtracts the mean first (0.1 to 0.5 % at an offset of 1e14 standard deviations).  A
-    ``PrecisionWarning`` then asks for that.
+    *Passes*: 1 to check the data, the passes of the initialization, 1 per iteration, 1 whenever a
+    cluster is empty, and 1 at the end unless the centers stopped moving.  The initialization takes
+    ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample contains all rows, 2 without
+    rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others;
+    ``"nested"`` adds 2 to the last three.  An iteration makes ``n p k`` multiplications, or fewer
+    if ``k p`` is large.
 
-    An iteration makes ``n p k`` multiplications, less those that bounds save where ``k p`` is
-    large.  From 1000 clusters on :class:`HierarchicalKMeans` takes less; its notes have figures.
+    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p)
+    for r restarts.  *To the client*: O(r k p) per worker thread and pass, never anything of
+    length n.
 
-    Labels are exact: a row whose two nearest centers cannot be told apart in the
-    input's precision is decided by direct differences in float64.
+    *Precision*: labels are exact.  If two centers are equally near in the precision of the input,
+    differences in float64 decide.  Sums are in float64 without subtracting the mean first.
 
     References
     ----------
@@ -299,40 +289,39 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
+        """Update the centers with one batch of rows, for example of a stream.
 
-        Each center becomes the mean of all rows it was ever given (``counts_`` is their
-        weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment (Sculley 2010).  A
-        call is one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
+        Each center becomes the mean of all rows that were assigned to it in any batch
+        (``counts_`` is their weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment
+        [8]_.  A call is one batch for any chunks; for one batch per block, loop over ``X.blocks``.
 
         Parameters
         ----------
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            The batch.  The first must have at least ``n_clusters`` rows: it finds the start,
-            as ``fit`` with one iteration.
+            The batch.  The first batch must have at least ``n_clusters`` rows.  It initializes the
+            centers like ``fit`` with one iteration.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
 
         Returns
         -------
         self
-            With ``labels_`` those of the batch by the new centers, ``inertia_`` that of the batch
-            by the centers it met, ``n_iter_`` the number of batches (after ``fit`` of
-            iterations and batches), and one more record in ``history_``.
+            ``labels_`` are the labels of the batch for the new centers, ``inertia_`` is the inertia
+            of the batch for the previous centers, ``n_iter_`` counts batches (and iterations of
+            ``fit``), and ``history_`` has one more record.
 
         Raises
         ------
         ValueError
-            For rows of another width, NaN or infinity, and unusable weights.
+            For rows with another number of features, NaN or infinity, and invalid weights.
         AttributeError
-            Where means of rows cannot be carried on: with a ``metric`` other than
-            ``"euclidean"``, and ``missing="partial"``.
+            For a ``metric`` other than ``"euclidean"``, and for ``missing="partial"``.
 
         Notes
         -----
-        One pass; those of a ``fit`` with one iteration for the first batch.  A call that fails
-        changes nothing.  ``checkpoint`` is for ``fit``: :meth:`save` keeps the state between
-        batches.
+        One pass per batch; the first batch takes the passes of ``fit`` with one iteration.  A call
+        that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use :meth:`save` to store
+        the state between batches.
 
         Examples
         --------
@@ -345,35 +334,35 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         """
         self._check_parameters()
         if not hasattr(self, "cluster_centers_"):
-            first = copy(self)
-            first.max_iter, first.checkpoint = 1, None
-            first.fit(X, sample_weight=sample_weight)
-            first.inertia_ = first.history_[-1]["objective"]
+            initial = copy(self)
+            initial.max_iter, initial.checkpoint = 1, None
+            initial.fit(X, sample_weight=sample_weight)
+            initial.inertia_ = initial.history_[-1]["objective"]
             params = self.get_params(deep=False)
-            kept = {name: v for name, v in vars(first).items() if name not in params}
-            self.__dict__.update(kept)
+            attributes = {name: v for name, v in vars(initial).items() if name not in params}
+            self.__dict__.update(attributes)
             return self
         if not hasattr(self, "counts_"):
             raise ValueError(
-                "The model was saved by a version that kept no counts_, the weight of the rows of "
-                "which each center is the mean; without them centers cannot be carried on. Fit it "
-                "anew."
+                "counts_ is missing: the model was saved by a version that did not store the total "
+                "weight of each cluster. partial_fit cannot update its centers. Fit the model "
+                "again."
             )
         if len(self.counts_) != self.n_clusters:
             raise ValueError(
-                f"n_clusters={self.n_clusters}, but the model has {len(self.counts_)} centers; "
-                f"partial_fit carries these on. Set n_clusters={len(self.counts_)}, or fit anew."
+                f"n_clusters must be {len(self.counts_)}, the number of centers of the model, got "
+                f"{self.n_clusters}. Set n_clusters={len(self.counts_)}, or fit the model again."
             )
         began = time.perf_counter()
         X = check_rows(self, X, reset=False)
         passes = 1
         if sample_weight is not None:
-            # Weights are looked at before they count, once and for all.
+            # Check weights before using them.
             request = SurveyRequest(X.shape[1])
             check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
             passes += 1
         stats = self._assigned(X, sample_weight)
-        # ``(counts c + sums) / (counts + weights)``; a center without new rows stays.
+        # New centers are ``(counts c + sums) / (counts + weights)``; other centers do not change.
         batch = stats.counts[0]
         counts = self.counts_ + batch
         sums = self._centers * self.counts_[:, None] + stats.sums[0]
@@ -392,7 +381,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             "seconds": time.perf_counter() - began,
             "passes": self.history_[-1]["passes"] + passes,
         }
-        forget_range(self)  # which no pass over the batch has found
+        forget_range(self)  # the range of the previous data
         self._centers, self.counts_, self.labels_ = centers, counts, labels
         self.cluster_centers_, self.inertia_ = centers.copy(), inertia
         self.n_iter_ += 1
@@ -400,7 +389,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         return self
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
-        # Of starts without chance one is all starts.
+        # Restarts of a deterministic initialization are equal.
         init, n_restarts = self.init, 1
         if callable(init) or (isinstance(init, str) and init not in DETERMINISTIC_INITS):
             auto = 10 if callable(init) or init == "random" else 1
@@ -471,8 +460,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     def _start(self, data: OpenData, metric: Metric, shift: Floats | None, tol: float) -> Floats:
         k, missing = self.n_clusters, data.survey.n_incomplete > 0
         if not isinstance(self.init, str):
-            given = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
-            centers = np.stack([metric(centers) for centers in given])
+            initial = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
+            centers = np.stack([metric(centers) for centers in initial])
         else:
             centers = self._sampled(data, self.init, data.seeds, metric, shift, tol)
             if self.init == "k-means||":
@@ -484,7 +473,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
 
 def _whitened(survey: Any, metric: Whitened) -> Any:
-    """Return the survey with the rows that it drew in the metric's space."""
+    """Return the survey with its drawn rows transformed by the metric."""
     picks, (p, q) = survey.picks, metric.forward.shape
     white: Any = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
     white["key"], white["row"] = picks["key"], picks["row"]

@@ -1,4 +1,4 @@
-"""Lloyd's algorithm for several restarts at once, and what its estimators share."""
+"""Lloyd's algorithm for several restarts at once, and code that its estimators share."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from daskclust.core.reduction import (
 from daskclust.core.reduction.assign import ASSIGN_KEPT, MovedCenters
 from daskclust.core.warn import warn
 
-#: Bounds of rows are kept between passes for so many centers of so many features, and for centers
-#: of more features that are large together.  Of fewer, from so many products on, while centers move
-#: by less than a share of the spread of a feature: otherwise scores cost no more.
+#: Limits for keeping bounds of rows between passes.  Bounds are kept for this minimum number of
+#: centers and features, and for centers with many features if all centers together are large.
+#: With fewer centers, bounds are kept if centers and features have this minimum product, while
+#: centers move less than this fraction of the spread of a feature.
 _KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
 KEPT_PRODUCTS, _CALM = 4096, 0.1
 #: Limits of a collapsed fit.  The first is the maximum fraction of rows outside the largest
@@ -40,20 +41,21 @@ KEPT_PRODUCTS, _CALM = 4096, 0.1
 #: the maximum fraction of the variance that such clusters explain, relative to their fraction of
 #: the rows.
 _COLLAPSED, _OWN_SHARE = 0.01, 3.0
-#: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
-_AGAIN, _PASSES = 2**27, 4
+#: Limits on the passes to repeat after a lost worker: bytes of their centers, and number of passes.
+_REPEATED_BYTES, _REPEATED_PASSES = 2**27, 4
 
 
 @dataclass(frozen=True)
 class LloydState:
     """All restarts of one fit.
 
-    `centers` (r, k, p). `inertia` (r,): of the last assignment; of the present centers where
-    ``settled``. `converged` (r,), bool: whether the restart moves no more than the tolerance.
-    `settled` (r,), bool: whether it does not move at all: inertia agrees with the centers. `n_iter`
-    (r,). `counts` (r, k): weight of the rows of which each center is the mean. `before` (r, k, p):
-    centers an iteration before; the present ones where momentum begins anew. `observed` (r, k, p):
-    whether any of these rows has a value of the feature; None where no value is missing.
+    `centers` (r, k, p). `inertia` (r,): of the last assignment; if ``settled``, of the present
+    centers. `converged` (r,), bool: True if the restart moves at most by the tolerance. `settled`
+    (r,), bool: True if the restart does not move at all, so that inertia agrees with the centers.
+    `n_iter` (r,). `counts` (r, k): total weight of the rows of each cluster. `before` (r, k, p):
+    centers of the previous iteration; the present centers if momentum was reset. `observed`
+    (r, k, p): True if any row of the cluster has a value of the feature; None without missing
+    values.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -67,57 +69,57 @@ class LloydState:
 
 
 class ClassClusters(Protocol):
-    """Labeled rows, and the clusters of their classes: the first, in the order of the classes."""
+    """Labeled rows and the clusters of their classes, which come first, in the order of classes."""
 
     @property
     def labels(self) -> PartialLabels:
-        """Labels as given: what a checkpoint belongs to, besides data and parameters."""
+        """Labels as given.  They identify a checkpoint, together with data and parameters."""
 
     @property
     def sizes(self) -> Ints:
-        """Clusters of each class, at least one."""
+        """Number of clusters of each class, at least one."""
 
     def centers(self, seed: int) -> Floats:
-        """Find a starting center for each of these clusters."""
+        """Return the initial centers of these clusters."""
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
-        """Add the labeled rows to statistics of the others, which centers (r, k, p) have made."""
+        """Add the labeled rows to statistics of the other rows for the centers (r, k, p)."""
 
     def assigned(self, centers: Floats) -> RowLabels:
-        """Cluster of each labeled row, for one set of centers."""
+        """Return the cluster of each labeled row, for one set of centers."""
 
 
-def explain_little(centers: Floats, counts: Floats, inertia: float, few: Bools) -> bool:
-    """Return True if the clusters `few` (k,) explain little variance for their number of rows.
+def explain_little(centers: Floats, counts: Floats, inertia: float, small: Bools) -> bool:
+    """Return True if the clusters `small` (k,) explain little variance for their number of rows.
 
     A cluster of one row explains the squared distance of this row from the mean.  For a typical row
-    this is about its share of the variance; for a far outlier it is much more.
+    this is about its fraction of the variance; for a far outlier it is much more.
     """
-    weight = np.where(few, counts, 0.0)
+    weight = np.where(small, counts, 0.0)
     if not weight.any():
         return False
     squared = ((centers - counts @ centers / counts.sum()) ** 2).sum(axis=1)
-    share = _OWN_SHARE * weight.sum() / counts.sum()
-    return bool(weight @ squared <= share * (counts @ squared + inertia))
+    limit = _OWN_SHARE * weight.sum() / counts.sum()
+    return bool(weight @ squared <= limit * (counts @ squared + inertia))
 
 
 def useless_clusters(centers: Floats, counts: Floats, inertia: float) -> Bools:
-    """Return which clusters (k,) have few rows that are not outliers."""
-    few: Bools = counts <= _COLLAPSED * counts.max()
-    return few if explain_little(centers, counts, inertia, few) else np.zeros_like(few)
+    """Return a mask (k,) of the clusters that have few rows and are not outliers."""
+    small: Bools = counts <= _COLLAPSED * counts.max()
+    return small if explain_little(centers, counts, inertia, small) else np.zeros_like(small)
 
 
 @dataclass
 class _LastPass:
-    """What helps the next assignment pass: what blocks kept, the centers, and their spread.
+    """Data of the last assignment pass that speed up the next one.
 
-    That is the root of the mean square of a row's distance to its center in one feature.
+    `spread`: root mean square of a row's distance to its center, per feature.
     """
 
     carry: Carry = field(default_factory=Carry)
     centers: Floats | None = None
     spread: float = 0.0
-    #: Passes that may follow before a lost worker would have too many to make again.
+    #: Number of passes until the cache is reset, which limits the passes to repeat.
     n_left: int = 0
     #: True if a collapsed restart was compared with another initialization.
     compared: bool = False
@@ -127,12 +129,12 @@ class _LastPass:
 class LloydProblem(DataAlone):
     """Lloyd's algorithm for several restarts, which share every pass.
 
-    `rows`: those that are assigned to the nearest center, in the metric's space. `start`: finds the
-    centers of all restarts, (r, k, p), there. `tolerance`: squared shift of a restart's centers, up
-    to which it has converged. `shift` (p,): a point amid the data. `clamped`: the classes where
-    labeled rows, which ``rows`` leaves out then, keep to the clusters of their class whatever their
-    distance. `momentum`: see
-    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: function that finds other
+    `rows`: rows that are assigned to the nearest center, in the metric's space. `start`: function
+    that returns the initial centers of all restarts, (r, k, p), in that space. `tolerance`: squared
+    shift of a restart's centers at which it has converged. `shift` (p,): a point near the center of
+    the data. `clamped`: classes of labeled rows that keep their class; ``rows`` then excludes the
+    labeled rows. `momentum`: see
+    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: function that returns other
     centers, (1, k, p), which replace the centers of a collapsed fit if their inertia is smaller.
     """
 
@@ -174,7 +176,7 @@ class LloydProblem(DataAlone):
         )
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
-        """Make a pass, with the help of the one before where that pays."""
+        """Run an assignment pass; reuse bounds of the previous pass if that is faster."""
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
         r, k, p = centers.shape
         rows, last = self.rows, self._last
@@ -188,9 +190,12 @@ class LloydProblem(DataAlone):
         stats: ClusterStatistics
         if pays and able:
             if not last.n_left:
-                last.carry, last.n_left = Carry(), max(_PASSES, _AGAIN // centers.nbytes)
-            known = None if last.carry.held is None else moves
-            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, known), last.carry)
+                last.carry, last.n_left = (
+                    Carry(),
+                    max(_REPEATED_PASSES, _REPEATED_BYTES // centers.nbytes),
+                )
+            usable_moves = None if last.carry.held is None else moves
+            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, usable_moves), last.carry)
             last.n_left -= 1
         else:
             last.carry, last.n_left = Carry(), 0
@@ -215,27 +220,29 @@ class LloydProblem(DataAlone):
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
         observed = None if state.observed is None else state.observed.copy()
         shifts: list[float] = []
-        for at, r in enumerate(active):
-            centers[r], counts[r], before[r] = move.means(points[at], state.centers[r], stats, at)
+        for position, r in enumerate(active):
+            centers[r], counts[r], before[r] = move.means(
+                points[position], state.centers[r], stats, position
+            )
             if observed is not None and stats.masses is not None:
-                # A cluster that was empty has a row of its own now.
-                observed[r] = (stats.masses[at] > 0) | (stats.counts[at] <= 0)[:, None]
-            inertia[r] = stats.inertia[at].sum()
-            moved = float(((centers[r] - points[at]) ** 2).sum())
+                # A cluster that was empty has one row now.
+                observed[r] = (stats.masses[position] > 0) | (stats.counts[position] <= 0)[:, None]
+            inertia[r] = stats.inertia[position].sum()
+            moved = float(((centers[r] - points[position]) ** 2).sum())
             shifts.append(moved)
             settled[r] = moved == 0.0
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
-        found = LloydState(
+        new_state = LloydState(
             centers, inertia, converged, settled, n_iter, counts, before, observed=observed
         )
         if converged.all():
-            found = self._repaired(found)
+            new_state = self._repaired(new_state)
         return Step(
-            state=found,
-            objective=float(found.inertia.min()),
+            state=new_state,
+            objective=float(new_state.inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
-            finished=bool(found.converged.all()),
+            finished=bool(new_state.converged.all()),
         )
 
     def _repaired(self, state: LloydState) -> LloydState:
@@ -248,18 +255,19 @@ class LloydProblem(DataAlone):
         centers, counts = state.centers[best], state.counts[best]
         if self.again is None or self._last.compared or self.missing:
             return state
-        few = useless_clusters(centers, counts, float(state.inertia[best]))
-        if not few.any():
+        useless = useless_clusters(centers, counts, float(state.inertia[best]))
+        if not useless.any():
             return state
         self._last.compared = True
-        other = self.again()
-        stats = self._assign(other)
+        new_centers = self.again()
+        stats = self._assign(new_centers)
         inertia = stats.inertia.sum()
         if not inertia < state.inertia[best]:
             return state
         warn(
-            f"{few.sum()} of {len(few)} clusters contained {counts[few].sum() / counts.sum():.2%} "
-            "of the rows, and these rows are not outliers. The fit continued from the centers of "
+            f"{useless.sum()} of {len(useless)} clusters contained "
+            f"{counts[useless].sum() / counts.sum():.2%} of the rows, and these rows are not "
+            "outliers. The fit continued from the centers of "
             'init="k-means||".',
             ConvergenceWarning,
         )
@@ -267,13 +275,13 @@ class LloydProblem(DataAlone):
             name: getattr(state, name).copy()
             for name in ("centers", "before", "inertia", "counts", "converged", "settled")
         }
-        arrays["centers"][best] = arrays["before"][best] = other[0]
+        arrays["centers"][best] = arrays["before"][best] = new_centers[0]
         arrays["inertia"][best], arrays["counts"][best] = inertia, stats.counts[0]
         arrays["converged"][best] = arrays["settled"][best] = False
         return replace(state, **arrays)
 
     def settle(self, state: LloydState) -> LloydState:
-        """Make the inertia that of the present centers; a pass where centers moved."""
+        """Compute the inertia of the present centers; this takes a pass if they moved."""
         loose = np.flatnonzero(~state.settled)
         if not len(loose):
             return state
@@ -282,22 +290,22 @@ class LloydProblem(DataAlone):
         inertia[loose] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
-    def kept_labels(self, centers: Floats) -> Ints | None:
-        """Labels that the last pass left of rows in memory, if it went to these centers."""
+    def last_labels(self, centers: Floats) -> Ints | None:
+        """Return the labels of rows in memory from the last pass, if it used these centers."""
         last = self._last
         if self.clamped is not None or not self.metric.is_identity or last.carry.held is None:
             return None
         if last.centers is None or not np.array_equal(last.centers, centers):
             return None
-        return np.concatenate([kept.labels for group in last.carry.held for kept in group])
+        return np.concatenate([bounds.labels for group in last.carry.held for bounds in group])
 
 
 class LloydClusterer(BaseClusterer):
-    """Common to the estimators that run Lloyd's algorithm."""
+    """Base class of the estimators that run Lloyd's algorithm."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "inertia_": Number(low=0),
-        # Models of before have none.
+        # Models of earlier versions do not have counts.
         "counts_": Array("k", low=0, optional=True),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
@@ -330,24 +338,24 @@ class LloydClusterer(BaseClusterer):
         self.history_ = history
         n_distinct = len(np.unique(self._centers, axis=0))
         if self.n_iter_:
-            # Centers of equal rows may differ by their rounding: clusters without rows tell.
+            # Centers of equal rows may differ by rounding, so count clusters that have rows.
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
         counts, total = self.counts_, float(self.counts_.sum())
-        others = np.arange(len(counts)) != counts.argmax()
-        known = bool(self.n_iter_) and not (problem.missing or problem.compared)
-        few = known and counts[others].sum() <= _COLLAPSED * total
-        if few and explain_little(self._centers, counts, self.inertia_, others):
+        outside = np.arange(len(counts)) != counts.argmax()
+        comparable = bool(self.n_iter_) and not (problem.missing or problem.compared)
+        one_large = comparable and counts[outside].sum() <= _COLLAPSED * total
+        if one_large and explain_little(self._centers, counts, self.inertia_, outside):
             warn(
-                f"One cluster holds {counts.max() / total:.2%} of the rows, and "
-                "the other rows are not outliers. The initial centers were not comparable, for "
-                'example single rows and means of many rows. Use init="k-means||", which finds '
-                "comparable centers.",
+                f"One cluster contains {counts.max() / total:.2%} of the rows, and the other rows "
+                "are not outliers. The initial centers were not comparable, for example single "
+                'rows and means of many rows. Use init="k-means||", which gives comparable '
+                "centers.",
                 ConvergenceWarning,
             )
         note_observed(self, None if state.observed is None else state.observed[best])
-        here = isinstance(data.X, np.ndarray)
-        labels = problem.kept_labels(self._centers) if here else None
+        in_memory = isinstance(data.X, np.ndarray)
+        labels = problem.last_labels(self._centers) if in_memory else None
         if labels is None:
             labels = row_labels(
                 data,

@@ -1,4 +1,4 @@
-"""Pairwise-constrained k-means with metric learning on row blocks."""
+"""Pairwise-constrained k-means with metric learning, on blocks of rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ from daskclust.core.persistence.schema import Array, Entry
 
 
 class MPCKMeans(PairwiseFit, ConstrainedClusterer):
-    """Metric pairwise-constrained k-means, MPCKM, for data of any size.
+    """K-means with soft constraints and a learned metric (MPCKM), for data of any size.
 
-    Finds clusters that respect soft must-links, cannot-links and partial labels, and at the same
-    time one diagonal metric [1]_, weights ``a_j > 0`` of the features (1 at the start), in which
-    clusters are narrow and violated constraints cheap.  Minimizes Eq. 10 of [2]_,
+    Use it when you know some pairs of rows that belong together (must-links) or apart
+    (cannot-links), or labels of some rows, and the features have different scales or noise.  If the
+    scales are comparable, use :class:`PCKMeans`; if most features are uninformative,
+    :class:`PCSKMeans`.
+
+    Finds clusters and a weight ``a_j > 0`` of each feature (initially 1).  In this diagonal metric
+    the clusters are narrow and violated constraints have a low cost [1]_.  The fit minimizes Eq. 10
+    of [2]_,
 
     ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
     - n sum_j log a_j``
 
-    over clusters, their means, and a.  Eq. 12 is misprinted there: the minimizer is
-    ``a_j = n / S_j``, with S_j the brackets above and each violated pair once.
+    over clusters, their means, and a.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        As in :class:`PCSKMeans`.
+        Initialization of the centers, as in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
@@ -50,21 +54,26 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         - A number: the factor of this cost; see :class:`PCKMeans`.
         - ``"distance"``: the cost of [1]_, ``f = sum_j a_j (x - x')_j^2`` for a must-link and
           ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-          of the data's bounding box.
+          of the data's bounding box (see ``box``).
         - ``"constant"``: 1.
     metric_scale : float, default=1.0
-        c in ``a_j = c n / S_j``, and before the sum of logarithms.  0.01 in WekaUT.
+        Factor c of the sum of logarithms, so that ``a_j = c n / S_j`` (see Notes).
     box : {"data", "origin"}, default="data"
-        Delta is ``max - min``; or ``max - min(min, 0)``, as in WekaUT and in the published PCSKM
-        program: the result then depends on where the data lie.
+        Bounding box of ``penalty="distance"``:
+
+        - ``"data"``: from ``min`` to ``max`` of each feature.
+        - ``"origin"``: from ``min(min, 0)`` to ``max``, as in WekaUT and in the published PCSKM
+          program.  The result then depends on the offset of the data.
     criterion : {"shift", "objective"}, default="shift"
-        What ``tol`` bounds: the squared shift of all centers over the mean variance of the
-        features, both in the metric (0: until a pass changes nothing); or the change of the
-        objective from pass to pass, as in WekaUT.
+        Quantity that ``tol`` limits:
+
+        - ``"shift"``: the squared shift of all centers divided by the mean variance of the
+          features, both in the metric.  With ``tol=0`` the fit ends when a pass changes nothing.
+        - ``"objective"``: the change of the objective between passes, as in WekaUT.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
-        See ``criterion``.
+        Tolerance, see ``criterion``.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -77,8 +86,8 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         As in :class:`PCKMeans`.
     metric_weights_ : ndarray of shape (p,), float64
-        Weights a of the metric, by which ``predict`` assigns.  A feature that does not vary within
-        the clusters, and adds to no violation, keeps the weight it had.
+        Weights a of the metric, also used by ``predict``.  The weight of a feature is not updated
+        if the feature is constant within all clusters and adds to no violation.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
         Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
         :class:`PCKMeans`.  Costs use the learned metric.
@@ -87,14 +96,14 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        As in :class:`PCKMeans`, in the metric by which ``labels_`` were made.
+        As in :class:`PCKMeans`, in the metric used for ``labels_``.
     objective_ : float
         Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
     n_iter_ : int
-        Passes.
+        Number of passes.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
         As in :class:`PCKMeans`; ``objective`` is Eq. 10 after the pass.
 
@@ -108,15 +117,23 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     ConstraintWarning, ConvergenceWarning
         As in :class:`PCKMeans`.
 
+    See Also
+    --------
+    PCKMeans : Soft constraints with equal weights of the features.
+    PCSKMeans : Soft constraints and feature selection.
+    COPKMeans : Constraints that always hold.
+
     Notes
     -----
-    *Order*, *memory*, what reaches the client and *passes*: see the notes of
-    :class:`PCKMeans`.  The weights follow from the sums and counts of the clusters.
-    S_j is ``TSS_j - BSS_j``, exact to 1e-15 TSS_j.
+    The minimizer of Eq. 10 is ``a_j = n / S_j``, with S_j the sum in brackets, in which each
+    violated pair counts once (Eq. 12 of [2]_ is misprinted).  S_j is computed as ``TSS_j - BSS_j``
+    from the sums and counts of the clusters, with an error of at most 1e-15 TSS_j.
 
-    ``penalty="distance", metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with
-    ``max_iter`` large gives what WekaUT's MPCK-Means (single diagonal metric) gives
-    from the same centers.
+    *Order*, *memory*, *to the client* and *passes*: see :class:`PCKMeans`.
+
+    The MPCK-Means of WekaUT (single diagonal metric) has ``penalty="distance", metric_scale=0.01,
+    box="origin", criterion="objective", tol=1e-5`` and a large ``max_iter``.  From the same centers
+    the results are equal.
 
     References
     ----------
@@ -127,6 +144,8 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Examples
     --------
+    The clusters differ in the first feature, which has a small scale:
+
     >>> import numpy as np
     >>> import daskclust
     >>> X = np.random.default_rng(0).normal(size=(100, 2)) * [0.1, 1.0]
@@ -171,7 +190,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     @property
     def _depends_on_units(self) -> bool:
-        return False  # it learns the metric
+        return False  # because the metric is learned
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

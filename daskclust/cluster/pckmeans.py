@@ -1,4 +1,4 @@
-"""Pairwise-constrained k-means on row blocks."""
+"""Pairwise-constrained k-means on blocks of rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ from daskclust.core.persistence.schema import Entry
 
 
 class PCKMeans(PairwiseFit, ConstrainedClusterer):
-    """Pairwise-constrained k-means, PCKM, for data of any size.
+    """K-means with soft must-links and cannot-links (PCKM), for data of any size.
 
-    Constraints are soft [1]_: a violated one adds a cost, and is accepted where the clusters gain
-    more than that.  Minimizes Eq. 8 of [2]_,
+    Use it when all features matter, and you know some pairs of rows that belong together
+    (must-links) or apart (cannot-links), some of which may be wrong.  If every pair must hold, use
+    :class:`COPKMeans`; if most features are uninformative, :class:`PCSKMeans`; if the features have
+    different scales, :class:`MPCKMeans`.
+
+    A violated pair has a cost [1]_.  The fit violates it if the clusters gain more than this cost.
+    It minimizes Eq. 8 of [2]_,
 
     ``sum_i |x_i - m|^2 + violated must-links f + violated cannot-links f-bar``
 
-    over clusters and their means m.  Without constraints it is k-means.
+    over clusters and their means m.
 
     Parameters
     ----------
@@ -34,12 +39,11 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        As in :class:`PCSKMeans`.
+        Initialization of the centers, as in :class:`PCSKMeans`.
     n_init : int or "auto", default="auto"
-        Number of restarts.  They share every pass over the data, and the one with the lowest
-        objective is kept.  With ``init="auto"`` the kinds of initial centers alternate, and
-        ``"auto"`` is one restart of each kind; after 5 passes only the better one is iterated.
-        With any other ``init``, ``"auto"`` is 1.  Equal initial centers are iterated once.
+        Number of restarts, which share every pass over the data.  The restart with the lowest
+        objective is selected.  ``"auto"`` is one restart of each kind of initial centers for
+        ``init="auto"``, of which only the better one continues after 5 passes, and 1 else.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 
@@ -56,7 +60,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Maximum number of passes.
     tol : float, default=0.0
         The fit has converged when the squared shift of all centers is at most ``tol`` times the
-        mean variance of the features; 0: when a pass changes nothing at all.
+        mean variance of the features.  With 0 it has converged when a pass changes nothing.
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -69,15 +73,14 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        Whether any row of the cluster has a value of the feature.  Where it is False, the
-        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
+        As in :class:`KMeans`.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row.  Constrained rows have the labels of the last ordered
-        pass.  Lazy for Dask input.
+        Cluster of each row.  Constrained rows have the labels of the last ordered pass.  Lazy for
+        Dask input.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
         Explicit pairs that contradict the clusters, sorted by decreasing cost.
         ``i`` and ``j`` are row numbers; ``X.index[pairs.i]`` gives labels of a DataFrame.
-        ``cost`` is the least increase of the squared distances to the centers, weighted by
+        ``cost`` is the smallest increase of the squared distances to the centers, weighted by
         ``sample_weight``, that satisfies the pair.  The increase is relative to the assignment of
         both rows to their nearest centers.  ``violated`` is True if ``labels_`` violate the pair.
     constraint_violations_ : record array of (i, j, kind)
@@ -85,20 +88,20 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances of the rows to the centers by which ``labels_`` were made; these
-        are ``cluster_centers_`` where the last pass changed nothing.
+        Sum of squared distances of the rows to the centers used for ``labels_``.  These are
+        ``cluster_centers_`` if the last pass changed nothing.
     objective_ : float
         Eq. 8 for ``labels_`` and the same centers.
     n_iter_ : int
-        Passes, the last that changes nothing included.
+        Number of passes, including the last pass that changes nothing.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record a pass, as in :class:`KMeans`; ``objective`` is Eq. 8, ``moved`` rows that
-        changed, where all are constrained.  Also ``inertia``, ``repaired`` (whether an empty
-        cluster was given a row), ``converged``.  Of several restarts, the one kept; records that
-        :func:`daskclust.on_iteration` hands out have all of them, under ``restarts``.
+        One record per pass, as in :class:`KMeans`, with ``objective`` (Eq. 8), ``moved`` (number of
+        rows that changed, if all rows are constrained), ``inertia``, ``repaired`` (True if an empty
+        cluster received a row) and ``converged``.  Records of :func:`daskclust.on_iteration`
+        contain all restarts under ``restarts``, and ``history_`` those of the selected restart.
 
     Raises
     ------
@@ -113,25 +116,32 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     Warns
     -----
     ConstraintWarning
-        If constraints contradict each other, naming the chain, or belong to rows
-        of ``sample_weight`` 0, which are absent.
+        If constraints contradict each other, naming the chain, or belong to rows of
+        ``sample_weight`` 0, which are ignored.
     ConvergenceWarning
-        If the fit was cut off by ``max_iter``; if a cluster is left empty, since there are fewer
-        distinct rows than clusters or the constraints leave none for it.
+        If ``max_iter`` is reached; if a cluster is empty because there are fewer distinct rows than
+        clusters, or because the constraints leave no rows for it.
+
+    See Also
+    --------
+    PCSKMeans : Soft constraints and weights of the features.
+    MPCKMeans : Soft constraints and a learned metric.
+    COPKMeans : Constraints that always hold.
+    SemiSupervisedKMeans : K-means with partial labels.
 
     Notes
     -----
     *Scaled penalty*: at most 10 iterations without constraints, from the initial centers of the
-    fit, give the mean squared distance; of several restarts the best one counts.  The cost of a
+    fit, give the mean squared distance; the restart with the lowest inertia is used.  The cost of a
     violation is the same in all iterations.  Labels in ``y`` imply pairs of weight
-    ``min(1, 4 c / l)`` for l labels of c classes: a label is one piece of evidence, so a row's
-    pairs with its own class weigh as much as 4 pairs at most.
+    ``min(1, 4 c / l)`` for l labels of c classes.  A label is a single piece of evidence, so the
+    pairs of a row with its own class count as at most 4 pairs.
 
-    *Order*: constrained rows are assigned in row order, given the labels that the other rows of
-    their pairs have at that moment.  *Memory* and what reaches the client: see the notes of
-    :class:`PCSKMeans`. *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of
-    the initialization, at most 10 without constraints (``"scaled"`` or ``init="auto"``), and 1 an
-    iteration of all restarts together; 1 more whenever a cluster of a restart is empty.
+    *Order*: constrained rows are assigned in row order, given the present labels of the other rows
+    of their pairs.  *Memory* and *to the client*: see :class:`PCSKMeans`.  *Passes*: 1 to check the
+    data, 1 to fetch the constrained rows, the passes of the initialization, at most 10 without
+    constraints (for ``"scaled"`` or ``init="auto"``), 1 per iteration of all restarts together, and
+    1 whenever a cluster is empty.
 
     References
     ----------
@@ -142,6 +152,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Examples
     --------
+    Must-links move the row at 4 to the other cluster:
+
     >>> import daskclust
     >>> X = [[0.0], [1.0], [4.0], [6.0], [7.0]]
     >>> model = daskclust.PCKMeans(2, init=[[0.0], [7.0]])

@@ -1,4 +1,4 @@
-"""Pairwise-constrained sparse k-means on row blocks."""
+"""Pairwise-constrained sparse k-means on blocks of rows."""
 
 from __future__ import annotations
 
@@ -31,78 +31,60 @@ from daskclust.core.estimator.validation import (
 )
 from daskclust.core.persistence.schema import Entry
 
-#: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
+#: Maximum fraction of the sum of all scores that violated constraints take with ``"scaled"``.
 _SHARE = 0.5
 
 
 class PCSKMeans(PairwiseFit, ConstrainedClusterer):
-    """Pairwise-constrained sparse k-means, PCSKM, for data of any size.
+    """Sparse k-means with must-links and cannot-links (PCSKM), for data of any size.
 
-    Finds clusters that follow some known pairs of rows, and the features in which they
-    differ [1]_.  Use it when most features carry no information about the clusters, and you know
-    a few pairs of rows that belong together (must-links) or apart (cannot-links), or labels of
-    some rows.  If all features matter, use :class:`PCKMeans`; if the pairs must hold,
-    :class:`COPKMeans`.
+    Use it when most features carry no information about the clusters, and you know a few pairs of
+    rows that belong together (must-links) or apart (cannot-links), or labels of some rows.  If all
+    features matter, use :class:`PCKMeans`; if the pairs must hold, :class:`COPKMeans`.
 
-    >>> import numpy as np
-    >>> import daskclust
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.hstack([np.repeat([[0.0], [8.0]], 50, axis=0), rng.normal(size=(100, 5))])
-    >>> X[:, 0] += rng.normal(size=100)
-    >>> model = daskclust.PCSKMeans(2, sparsity=1.1, random_state=0)
-    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
-    >>> int(model.feature_weights_.argmax())
-    0
-
-    Constraints are soft: a violated pair has a cost.  Each feature has a weight ``w_j >= 0``;
-    those of uninformative features become 0.  The fit maximizes Eq. 13 of [1]_,
+    Finds clusters that follow the pairs, and the features in which the clusters differ [1]_.
+    Constraints are soft: a violated pair has a cost.  Each feature has a weight ``w_j >= 0``, and
+    the weights of uninformative features become 0.  The fit maximizes Eq. 13 of [1]_,
 
     ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
 
-    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.  Without constraints it is the
-    sparse k-means of Witten & Tibshirani [2]_.
+    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
-        is ``sqrt(p)``: weights differ, but none is forced to 0.
+        L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
+        ``sqrt(p)``: weights differ, but none is forced to 0.
     penalized_scores : bool or "scaled", default=False
-        False: features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the published
-        program does; constraints act through the assignment only.  True subtracts the costs of
-        violated constraints (gamma', Eq. 15; distances if the penalty is constant).  If they
-        outweigh every feature's score, the fit ends with the last weights and a warning.
-        ``"scaled"`` multiplies them by one factor <= 1, so that they take at most half of the sum
-        of all gamma: some score is then positive if clusters differ at all.
+        Effect of violated constraints on the scores of the features:
+
+        - False: none, as in the published program; the score is ``gamma_j = TSS_j - WCSS_j`` (Eq.
+          6).
+        - True: their costs are subtracted (Eq. 15).  If they exceed the score of every feature,
+          the fit ends with the last weights and a warning.
+        - ``"scaled"``: the costs are subtracted after multiplication by a factor <= 1, which limits
+          them to half of the sum of all scores.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        How the initial centers are found.  These methods use pairs and labels:
+        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
+        by a label.
 
         - ``"auto"`` compares two kinds of initial centers: the clusters without constraints, and
-          the means of the must-link neighborhoods (rows of one label are one neighborhood).  If
-          there are fewer than k neighborhoods, some of the clusters are added.
+          the means of the neighborhoods, completed with some of these clusters.
         - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
           farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
-          among the other rows, one per pass, with probability proportional to the squared
-          distance to the centers so far.
-        - ``"ss-k-means++"``: the same, unless constraints contradict each other.  Of the
-          must-links that join two neighborhoods with a cannot-link between them, the longest are
-          ignored.
-        - ``"ss-k-means||"``: these neighborhoods if there are k, else the centers of
-          ``"k-means||"``.
-
-        All other methods use no constraint.  ``"random"`` draws rows. ``"maximin"`` takes the row
-        farthest from those taken, ``"dkm++"`` dense rows far apart, ``"robin"`` rows far apart
-        that are no outliers: these three are deterministic.  A
-        callable is given ``(X, n_clusters, random_state)`` and returns the centers.
+          among the other rows as in ``"k-means++"``.
+        - ``"ss-k-means++"``: the same, but if constraints contradict each other, the longest
+          must-links between two cannot-linked neighborhoods are ignored.
+        - ``"ss-k-means||"``: these neighborhoods if there are k, else ``"k-means||"``.
+        - The other methods ignore pairs and labels, see :class:`KMeans`.
     n_init : int or "auto", default="auto"
-        Number of restarts.  They share every pass over the data, and the one with the largest
-        objective (Eq. 13) is kept.  With ``init="auto"`` the kinds of initial centers alternate.
-        ``"auto"`` is 8 with ``init="auto"`` (4 without must-links and labels), 4 with
-        ``"k-means||"``, ``"k-means++"`` and ``"random"``, else 1; after 2 rounds only the best two
-        are iterated.  Equal initial centers are iterated once.
+        Number of restarts, which share every pass over the data.  The restart with the largest
+        objective (Eq. 13) is selected.  After 2 rounds only the best two continue.  ``"auto"`` is 8
+        with ``init="auto"`` (4 without must-links and labels), 4 with ``"k-means||"``,
+        ``"k-means++"`` and ``"random"``, else 1.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 
@@ -114,11 +96,11 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
           of the data's bounding box.
         - ``"constant"``: 1.
     max_iter : int, default=25
-        Maximum number of passes in a round, in which the weights are fixed.
+        Maximum number of passes in a round.  The weights are fixed during a round.
     max_outer_iter : int, default=25
-        Maximum number of rounds; each finds the weights anew.
+        Maximum number of rounds.
     tol : float, default=1e-4
-        The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
+        The fit has converged when ``sum |w - w_old| / sum |w_old| <= tol`` after a round (Eq. 7).
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -131,19 +113,17 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        Whether any row of the cluster has a value of the feature.  Where it is False, the
-        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
+        As in :class:`KMeans`.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row, under ``assignment_weights_``.  Constrained rows
-        have the labels of the last ordered pass.  Lazy for Dask input.
+        Cluster of each row, for distances with ``assignment_weights_``.  Constrained rows have the
+        labels of the last ordered pass.  Lazy for Dask input.
     feature_weights_ : ndarray of shape (p,), float64
         Weights w, of unit Euclidean length.
     feature_scores_ : ndarray of shape (p,), float64
-        gamma, or gamma' as ``penalized_scores`` says.
+        Scores of the features, see ``penalized_scores``.
     assignment_weights_ : ndarray of shape (p,), float64
-        Weights of the distances by which ``labels_`` were made and by which ``predict`` assigns:
-        those of the round before the last, hence within ``tol`` of ``feature_weights_`` on
-        convergence; ones after a single round.
+        Weights of the last round but one, used for ``labels_`` and ``predict``.  After convergence
+        they are within ``tol`` of ``feature_weights_``.  They are ones after a single round.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
         Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
         :class:`PCKMeans`.  Features are weighted by ``assignment_weights_``.
@@ -152,67 +132,68 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances, weighted by ``assignment_weights_``, of the
-        rows to the centers by which ``labels_`` were made; these are
-        ``cluster_centers_`` unless the last inner run was cut off.
+        Sum of squared distances of the rows to the centers used for ``labels_``, weighted by
+        ``assignment_weights_``.  If the last round converged, these are ``cluster_centers_``.
     objective_ : float
-        Eq. 13 under ``feature_weights_``.
+        Eq. 13 for ``feature_weights_``.
     n_iter_ : int
-        Outer rounds; inner passes are in ``history_``.
+        Number of rounds.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record a pass: ``iteration``, ``round``, ``objective`` (what the
-        inner loop lowers: weighted squared distances and violated pairs, Eq. 8
-        under the weights of the round), ``center_shift``, ``moved`` (rows that
-        changed, where all are constrained), ``inertia`` (without the violated
-        pairs), ``repaired`` (whether an empty cluster was given a row),
-        ``seconds``, ``passes``; at the end of a round
-        also ``weight_change``, ``converged`` (whether that is within ``tol``),
-        ``weights_kept`` and ``weights_tied`` (see Warns).  Of several restarts, the one
-        kept; records that :func:`daskclust.on_iteration` hands out have all of them,
-        under ``restarts``.
+        One record per pass, see Notes.
 
     Raises
     ------
     ConstraintError
-        For pairs out of range, self-links, labels of the wrong length, weights
-        that are NaN or negative.
+        For pairs out of range, self-links, labels of the wrong length, weights that are NaN or
+        negative.
     ValueError
-        For NaN or infinity in X, fewer rows than clusters, sparsity out of
-        range.
+        For NaN or infinity in X, fewer rows than clusters, and a sparsity out of range.
     CheckpointError
         As in :class:`KMeans`, and for a checkpoint of other constraints.
 
     Warns
     -----
     ConstraintWarning
-        If constraints contradict each other, naming the chain, or belong to rows
-        of ``sample_weight`` 0, which are absent.
+        If constraints contradict each other, naming the chain, or belong to rows of
+        ``sample_weight`` 0, which are ignored.
     ConvergenceWarning
-        If the outer loop was cut off by its limit; if no feature has a positive score, as with one
-        cluster, so that the last weights are kept; if more than s^2 features share the largest
-        score, so that the bound s cannot be met; if a cluster is left empty.
+        If ``max_outer_iter`` is reached; if a cluster is empty; if no feature has a positive score,
+        so that the weights are not updated; if more than s^2 features share the largest score, so
+        that the bound s cannot be met.
+
+    See Also
+    --------
+    SparseKMeans : The same without constraints.
+    PCKMeans : Soft constraints without feature weights.
+    MPCKMeans : Soft constraints and a learned metric.
+    COPKMeans : Constraints that always hold.
+    daskclust.selection.choose_sparsity : Choose ``sparsity``.
 
     Notes
     -----
-    *Order*: constrained rows are assigned in row order, given the labels that the other rows of
-    their pairs have at that moment; labels are forgotten at each round.  This is what the
-    published program does, and it matters.  The result is that of the serial algorithm for any
-    chunks.
+    *Order*: constrained rows are assigned in row order, given the present labels of the other rows
+    of their pairs.  Each round starts without labels, as in the published program.  The result is
+    that of the serial algorithm for any chunks.  If a cluster is empty, the row farthest from its
+    center becomes its new center, an unconstrained row if there is one.
 
-    *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of the initialization,
-    those of :class:`SparseKMeans` (``"scaled"`` or ``init="auto"``), and 1 an
-    inner iteration of all r restarts together, as many as the slowest makes; 1 more whenever a
-    cluster of a restart is empty.  Features of weight 0 are skipped in the distance work.
-    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p).
+    *Passes*: 1 to check the data, 1 to fetch the constrained rows, the passes of the
+    initialization and of :class:`SparseKMeans` (for ``"scaled"`` or ``init="auto"``), 1 per
+    iteration of all r restarts together, and 1 whenever a cluster is empty.
+    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p).
     *On the client*: the m constrained rows, O(m (p + k + r) + pairs) memory and O(r (m k p +
-    pairs)) time a pass.  The O(m^2) pairs that labels imply are never listed.  *To the client*:
-    O(r k p) a worker thread and pass, never anything of length n.
+    pairs)) time per pass.  *To the client*: O(r k p) per worker thread and pass, never anything of
+    length n.
 
-    Where the published program gives up because a cluster is empty, the row farthest from its
-    center becomes its new center here, an unconstrained row if there is one.
+    *Records of* ``history_``: ``iteration``, ``round``, ``objective`` (weighted squared distances
+    and costs of violated pairs, Eq. 8), ``center_shift``, ``moved`` (number of rows that changed,
+    if all rows are constrained), ``inertia``, ``repaired`` (True if an empty cluster received a
+    row), ``seconds`` and ``passes``.  The last record of a round also has ``weight_change``,
+    ``converged``, ``weights_kept`` and ``weights_tied`` (see Warns).  Records of
+    :func:`daskclust.on_iteration` contain all restarts under ``restarts``, and ``history_`` those
+    of the selected restart.
 
     References
     ----------
@@ -223,7 +204,19 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     Examples
     --------
-    Partial labels instead of pairs, for the rows and the model of above; -1 is none:
+    Of 6 features, only the first differs between the clusters:
+
+    >>> import numpy as np
+    >>> import daskclust
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.hstack([np.repeat([[0.0], [8.0]], 50, axis=0), rng.normal(size=(100, 5))])
+    >>> X[:, 0] += rng.normal(size=100)
+    >>> model = daskclust.PCSKMeans(2, sparsity=1.1, random_state=0)
+    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    >>> int(model.feature_weights_.argmax())
+    0
+
+    Partial labels instead of pairs, for the same rows; -1 means that a row has no label:
 
     >>> y = np.full(100, -1)
     >>> y[[0, 1, 99]] = [0, 0, 1]

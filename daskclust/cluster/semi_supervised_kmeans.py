@@ -1,4 +1,4 @@
-"""K-means that starts from labeled rows, and may keep their labels."""
+"""K-means that starts from labeled rows, with or without fixed labels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from daskclust.core.persistence.schema import Array, Classes, Entry
 from daskclust.core.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
 from daskclust.exceptions import ConstraintError
 
-#: How the centers are sampled that no class provides.
+#: Initialization method of the centers without a class.
 _SAMPLERS = {
     "auto": "k-means||",
     "ss-k-means||": "k-means||",
@@ -49,13 +49,12 @@ _SAMPLERS = {
 class SemiSupervisedKMeans(LloydClusterer):
     """K-means with partial labels, for data of any size.
 
-    The centroid of each labeled class is the first center of a cluster, and the
-    remaining centers are sampled away from these [1]_.  Cluster c is class
-    ``classes_[c]``; there may be fewer classes than clusters, or none.  A class of
-    several blobs may have several clusters (``clusters_per_class``); labels and
-    predictions are numbers of clusters then, too, and
-    ``classes_[cluster_classes_[labels]]`` are their classes where
-    ``cluster_classes_[labels]`` is not -1.
+    Use it when you have labels of some rows, and each class is a compact cluster or a few of them.
+    If you know pairs of rows instead of classes, use :class:`PCKMeans`; if classes have any shape,
+    :class:`LabelSpreading`.
+
+    Cluster c is class ``classes_[c]``, and starts at the centroid of the labeled rows of this class
+    [1]_.  Clusters without a class follow, so there may be fewer classes than clusters, or none.
 
     Parameters
     ----------
@@ -63,39 +62,40 @@ class SemiSupervisedKMeans(LloydClusterer):
         Number of clusters k, at least the number of clusters of all classes.
     init : {"auto", "ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
 callable, default="auto"
-        How the centers that no class provides are found among the unlabeled rows.
-        ``"auto"`` is ``"ss-k-means||"``, and if the classes provide all centers, unconstrained
-        k-means, matched to the classes, is a second restart: a few labels do not tell where the
-        center of a class is.
-        ``"ss-k-means++"``: one a pass, with probability proportional to ``w D^2`` (Algorithm 3 of
-        [1]_).  ``"ss-k-means||"``: candidates drawn so in a few rounds, weighted by the unlabeled
-        rows they attract and clustered, beside the centroids of the classes.
-        ``"seeded-random"``: at random, as in [2]_.  Without any label these are k-means||,
-        k-means++ and random rows.  An array (its first rows are the centers of the classes) or a
-        callable, which is given ``(X, n_clusters, random_state)``, is taken as it is.
+        Initialization of the centers without a class, from the unlabeled rows:
+
+        - ``"auto"``: ``"ss-k-means||"``.  If every cluster has a class, unconstrained k-means,
+          matched to the classes, is a second restart, because the mean of a few labels is not
+          accurate.
+        - ``"ss-k-means||"``: as ``"k-means||"`` of :class:`KMeans`, with the centroids of the
+          classes as fixed centers.
+        - ``"ss-k-means++"``: one row per pass, with probability proportional to ``w D^2``
+          (Algorithm 3 of [1]_).
+        - ``"seeded-random"``: rows drawn at random, as in [2]_.
+        - an array, or a callable that is called as ``init(X, n_clusters, random_state)``: all
+          centers.  The first rows are the centers of the classes.
     clusters_per_class : int, default=1
-        Clusters m of each class, but no more than it has distinct labeled rows.  With 1 a class
-        starts at its centroid, with more at the centers of k-means on its labeled rows alone (on
-        the client, the best of some runs), in ascending order.  The clusters of the first class
-        come first.
+        Maximum number of clusters m of each class.  A class has at most as many clusters as
+        distinct labeled rows.  With m > 1, k-means on the labeled rows of the class gives the
+        initial centers.  Labels and predictions are then numbers of clusters;
+        ``classes_[cluster_classes_[labels]]`` are the classes of labels with a class.
     clamp : bool, default=True
-        Labeled rows keep their label (Constrained-KMeans of [2]_): they belong to the nearest
-        cluster of their class, and a cluster that loses all its rows starts again from the
-        labeled row of its class farthest from its center.  False: labels are for the start only
-        (Seeded-KMeans).  If some labels may be wrong, use False, or :class:`PCKMeans`, which may
-        violate labels.
+        True: labeled rows keep their label (Constrained-KMeans of [2]_) and belong to the nearest
+        cluster of their class.  False: labels are used for the initial centers only
+        (Seeded-KMeans).  If some labels may be wrong, use False, or :class:`PCKMeans`.
     n_init : int or "auto", default="auto"
-        Restarts, of which the one of least inertia is kept; they share every pass.  ``"auto"`` is
-        10 for ``"seeded-random"`` and callables, else 1.  If the classes provide all centers,
-        ``init="auto"`` has at least two restarts (one for ``n_init=1``), other methods have one.
+        Number of restarts, which share every pass.  The restart with the smallest inertia is
+        selected.  ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  If every cluster
+        has a class, ``init="auto"`` has at least two restarts (one for ``n_init=1``), and other
+        methods have one.
     max_iter : int, default=300
-        Maximum number of iterations.  0 only makes the start and assigns the rows to it.
+        Maximum number of iterations.  With 0 the rows are assigned to the initial centers.
     tol : float, default=1e-4
         As in :class:`KMeans`.
     oversampling_factor : float, default=2.0
-        Candidates a round of ``"ss-k-means||"``, over the centers that no class provides.
+        Candidates per round of ``"ss-k-means||"``, as a multiple of the centers without a class.
     init_rounds : int, default=5
-        Rounds of ``"ss-k-means||"``; more follow only while there are too few candidates.
+        Rounds of ``"ss-k-means||"``.  More rounds follow only if there are too few candidates.
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -106,63 +106,65 @@ callable, default="auto"
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
-        Centers; the first belong to the classes.
+        Centers; the first centers belong to the classes.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        Whether any row of the cluster has a value of the feature.  Where it is False, the
-        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
+        As in :class:`KMeans`.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        As in :class:`KMeans`, but a cluster of the own class for labeled rows with ``clamp``.
+        As in :class:`KMeans`; with ``clamp``, labeled rows belong to a cluster of their class.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ascending order.
     cluster_classes_ : ndarray of shape (k,), int64
-        Class of each cluster, as a place in ``classes_``; -1 for clusters of no class.
+        Class of each cluster, as an index into ``classes_``; -1 for clusters without a class.
     inertia_ : float
         Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
-        Iterations of the restart that was kept.
+        Iterations of the selected restart.
     counts_ : ndarray of shape (k,), float64
-        Weight of the rows of which each center is the mean.
+        Total weight of the rows of each cluster.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
         As in :class:`KMeans`.
 
     Raises
     ------
     ConstraintError
-        For more classes, or clusters of classes, than clusters, rows out of range or labeled
-        twice, another number of labels than rows, and labels that are neither whole numbers nor
-        text.
-    ValueError
-        As in :class:`KMeans`.
-    CheckpointError
+        If there are more classes, or clusters of classes, than clusters; if row numbers are out of
+        range or repeated; if labels and rows differ in number; if labels are neither whole numbers
+        nor text.
+    ValueError, CheckpointError
         As in :class:`KMeans`, and for a checkpoint of other labels.
 
     Warns
     -----
     ConstraintWarning
-        If labeled rows have sample weight 0: they are absent, and so is a class
-        without other rows.
+        If labeled rows have sample weight 0: they are ignored, and so is a class without other
+        rows.
     ConvergenceWarning
-        If fewer than k centers differ: repeated ones stand in, and their clusters stay empty.
+        If there are fewer than k distinct centers: some centers are repeated, and their clusters
+        are empty.
+
+    See Also
+    --------
+    KMeans : K-means without labels.
+    LabelSpreading : Classes of any shape, from a few labels.
+    PCKMeans : Pairs instead of labels, which may be violated.
+    COPKMeans : Pairs that always hold.
 
     Notes
     -----
-    *Passes*: 1 to check the data and sum the classes, those of the initialization, and the rest as
-    for :class:`KMeans`.  The initialization takes as many passes as ``"k-means||"`` of
-    :class:`KMeans`; with ``"ss-k-means++"`` one for each center that no class provides, at most 2
-    more without labels; with ``"seeded-random"`` none.  It takes none if the classes provide all
-    centers and there is no second kind of restart.  *Memory* of a worker thread and *to the
-    client*: as for :class:`KMeans`, and 12 bytes a labeled row.
+    *Clamping*: a cluster of a class that loses all its rows restarts from the labeled row of the
+    class that is farthest from its center.
 
-    ``clusters_per_class = m > 1`` brings the L labeled rows to the client in one more pass over
-    their chunks: L p values, and O(r L m p) operations an iteration for r restarts, with ``clamp``.
-
-    With every class labeled, by g of its n rows drawn at random, and classes that are the clusters
-    of least cost, the expected cost of the start is ``1 + (n - g) / (g (n - 1))`` of the least
-    (Lemma 4.1 of [1]_).  The other centers cost at most ``8 (2 + log m)`` times the least in
-    expectation (Theorem 4.7) with ``"ss-k-means++"``; phi and D^2 are squared distances there.
+    *Passes*: 1 to check the data and sum the classes, the passes of the initialization, and the
+    rest as for :class:`KMeans`.  The initialization takes as many passes as ``"k-means||"`` of
+    :class:`KMeans`, one per center without a class for ``"ss-k-means++"`` (at most 2 more without
+    labels), and none for ``"seeded-random"``.  It takes none if every cluster has a class and there
+    is no second restart.  *Memory* of a worker thread and *to the client*: as for :class:`KMeans`,
+    and 12 bytes per labeled row.  With ``clusters_per_class = m > 1``, the L labeled rows are
+    brought to the client in one more pass over their chunks: L p values, and O(r L m p) operations
+    per iteration for r restarts with ``clamp``.
 
     References
     ----------
@@ -173,6 +175,8 @@ callable, default="auto"
 
     Examples
     --------
+    Two of six rows have labels, and the third cluster has no class:
+
     >>> import numpy as np
     >>> import daskclust
     >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [20.0], [21.0]])
@@ -183,7 +187,7 @@ callable, default="auto"
     >>> model.fit(X, ([0, 3], ["low", "high"])).labels_.tolist()
     [1, 1, 0, 0, 2, 2]
 
-    A class at both ends of another:
+    A class with two clusters, on both sides of another class:
 
     >>> y = ["outer", "outer", "inner", -1, "outer", -1]
     >>> model = daskclust.SemiSupervisedKMeans(3, clusters_per_class=2, random_state=0).fit(X, y)
@@ -193,7 +197,7 @@ callable, default="auto"
     ['outer', 'inner', 'outer']
     """
 
-    #: Of partial labels: y may be omitted, but is not ignored.
+    #: y contains partial labels: it may be omitted, but is not ignored.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -236,20 +240,20 @@ callable, default="auto"
         check_integer(self.clusters_per_class, "clusters_per_class", 1)
         if not isinstance(self.clamp, bool | np.bool_):
             raise TypeError(
-                f"clamp={self.clamp!r} must be True (labeled rows keep their label) or False "
-                "(labels are for the start only)."
+                "clamp must be True (labeled rows keep their label) or False (labels are used for "
+                f"the initial centers only), got {self.clamp!r}."
             )
         if isinstance(self.init, str):
             check_choice(self.init, "init", tuple(_SAMPLERS))
 
     def _n_seeds(self, n_classes: int) -> int:
-        """Return the number of restarts in which chance has a part, at least 1."""
+        """Return the number of restarts that use random numbers, at least 1."""
         if n_classes == self.n_clusters and self._compares_kinds:
-            # One more restart begins at the class centroids.
+            # One additional restart starts from the class centroids.
             return 1 if self.n_init == "auto" else max(1, int(self.n_init) - 1)
         chance = callable(self.init) or (isinstance(self.init, str) and n_classes < self.n_clusters)
         if not chance:
-            # The same centers every time: one start is all starts.
+            # Restarts would be equal.
             return 1
         if self.n_init == "auto":
             return 10 if callable(self.init) or self.init == "seeded-random" else 1
@@ -267,9 +271,9 @@ callable, default="auto"
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels: integers, whole floats, or text.  -1, NaN, a mask, None and what pandas
-            has for a missing value mean "no label".  Or global row numbers and their labels; of a
-            cube also a label map of shape (y, x), or its path.
+            Partial labels: integers, whole floats, or text.  -1, NaN, None, a masked value and
+            pandas' missing values mean "no label".  Alternatively global row numbers and their
+            labels.  For a cube also a label map of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
 
@@ -296,20 +300,20 @@ callable, default="auto"
         labels, statistics = read.present(survey.classes)
         if statistics.masses is not None and self.clusters_per_class > 1:
             raise ValueError(
-                f"clusters_per_class={self.clusters_per_class} clusters the labeled rows of a "
-                "class, and some of them miss values; expected complete labeled rows. Use "
-                "clusters_per_class=1, or leave such labels out."
+                "Labeled rows must not have missing values if clusters_per_class is more than 1, "
+                f"got clusters_per_class={self.clusters_per_class} and labeled rows with NaN. Use "
+                "clusters_per_class=1, or omit the labels of these rows."
             )
-        # A feature that no labeled row of a class has is at the mean of all.
+        # A feature that is missing in all labeled rows of a class is set to the mean of all rows.
         statistics = replace(statistics, mean=statistics.filled(survey.mean))
         classes = class_clusters(data.rows, labels, statistics, int(self.clusters_per_class))
         count = int(classes.sizes.sum())
         if count > self.n_clusters:
             raise ConstraintError(
-                f"The {len(classes.sizes)} classes of y have {count} clusters by "
-                f"clusters_per_class={self.clusters_per_class} and their distinct labeled rows; "
-                f"n_clusters={self.n_clusters}. Use n_clusters={count} or more, or a smaller "
-                "clusters_per_class."
+                f"n_clusters must be at least {count}, got {self.n_clusters}: the "
+                f"{len(classes.sizes)} classes of y have {count} clusters in total for "
+                f"clusters_per_class={self.clusters_per_class}. Use n_clusters={count} or more, or "
+                "a smaller clusters_per_class."
             )
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
@@ -328,21 +332,25 @@ callable, default="auto"
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
         fixed, sampler = classes.centers(data.seeds[0]), _SAMPLERS[self.init]
-        both = len(fixed) == k and self._compares_kinds and self.n_init != 1
-        found = sample_centers(
+        compare_kinds = len(fixed) == k and self._compares_kinds and self.n_init != 1
+        sampled = sample_centers(
             data.rows if sampler == "k-means||" else unlabeled,
             data.survey,
             sampler,
             k,
-            # Restarts differ in the sampled centers only.
-            data.seeds if len(fixed) < k or both else data.seeds[:1],
+            # Without sampled centers, restarts would be equal.
+            data.seeds if len(fixed) < k or compare_kinds else data.seeds[:1],
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
-            fixed=None if both else fixed,
+            fixed=None if compare_kinds else fixed,
             missing=data.survey.n_incomplete > 0,
         )
-        return np.stack([fixed, *(match(each, fixed) for each in found)]) if both else found
+        return (
+            np.stack([fixed, *(match(each, fixed) for each in sampled)])
+            if compare_kinds
+            else sampled
+        )
 
     def _finish(
         self,
@@ -363,17 +371,17 @@ callable, default="auto"
         named = self.cluster_classes_[self.cluster_classes_ >= 0]
         if not np.array_equal(np.unique(named), np.arange(len(self.classes_))):
             raise ValueError(
-                f"cluster_classes_ name the classes {np.unique(named).tolist()}; classes_ has "
-                f"{len(self.classes_)}"
+                f"cluster_classes_ must contain all {len(self.classes_)} classes, got "
+                f"{np.unique(named).tolist()}"
             )
 
 
 def class_clusters(
     rows: Rows, labels: PartialLabels, statistics: ClassStatistics, limit: int
 ) -> ClassClusters:
-    """Return the clusters of the classes, at most ``limit`` each.
+    """Return the clusters of the classes, at most ``limit`` per class.
 
-    Of more than one each, one pass reads the chunks with labels.
+    If ``limit`` is more than 1, one pass reads the chunks that contain labels.
     """
     if limit == 1 or not labels.n_classes:
         return OneCluster(labels, statistics)
@@ -384,18 +392,18 @@ def class_clusters(
 
 @dataclass(frozen=True)
 class OneCluster:
-    """Cluster c is class c, and starts at its centroid."""
+    """One cluster per class: cluster c is class c and starts at its centroid."""
 
     labels: PartialLabels
     statistics: ClassStatistics
 
     @property
     def sizes(self) -> Ints:
-        """One for each class."""
+        """Number of clusters of each class: 1."""
         return np.ones(self.labels.n_classes, np.int64)
 
     def centers(self, seed: int) -> Floats:
-        """Centroids of the classes."""
+        """Return the centroids of the classes."""
         return self.statistics.mean
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
@@ -403,46 +411,46 @@ class OneCluster:
         return self.statistics.joined(stats, centers)
 
     def assigned(self, centers: Floats) -> RowLabels:
-        """Return the labels: they are the clusters."""
+        """Return the labels, which are also the clusters."""
         return self.labels
 
 
 @dataclass(frozen=True, eq=False)
 class LabeledRows:
-    """Labeled rows of one class: a point for each distinct row, in ascending order.
+    """Distinct labeled rows of one class, in ascending order.
 
-    `mass` (d,): weight of the rows that are this point; 0 where all of them are absent. `places`
-    (m,): point of each row.
+    `mass` (d,): total weight of the rows equal to this point; 0 if they all have weight 0.
+    `point_of_row` (m,): index of the point of each row.
     """
 
     points: NDArray[np.floating]
     mass: Floats
-    places: NDArray[np.intp]
+    point_of_row: NDArray[np.intp]
 
     @classmethod
     def of(cls, x: NDArray[np.floating], weight: Floats) -> LabeledRows:
         """Merge equal rows."""
-        points, places = np.unique(x, axis=0, return_inverse=True)
-        places = places.reshape(-1)
-        return cls(points, np.bincount(places, weight).astype(np.float64), places)
+        points, point_of_row = np.unique(x, axis=0, return_inverse=True)
+        point_of_row = point_of_row.reshape(-1)
+        return cls(points, np.bincount(point_of_row, weight).astype(np.float64), point_of_row)
 
     @property
     def n_present(self) -> int:
-        """Distinct rows that have a weight."""
+        """Number of distinct rows with a positive weight."""
         return int((self.mass > 0).sum())
 
     def centers(self, count: int, seed: int) -> Floats:
-        """Cluster the rows: weighted k-means++, then Lloyd; centers in ascending order."""
-        there = self.mass > 0
-        points = self.points[there].astype(np.float64)
-        found = cluster_few(points, self.mass[there], count, seed)
-        if len(found) < count:
-            # Points so close that their squared distances are 0: any of them will do.
-            found = points[:count]
-        return found[np.lexsort(found.T[::-1])]
+        """Cluster the rows by weighted k-means++ and Lloyd; return sorted centers."""
+        present = self.mass > 0
+        points = self.points[present].astype(np.float64)
+        centers = cluster_few(points, self.mass[present], count, seed)
+        if len(centers) < count:
+            # All squared distances are 0 in float64, so any points can be centers.
+            centers = points[:count]
+        return centers[np.lexsort(centers.T[::-1])]
 
     def founders(self, centers: Floats) -> Iterator[tuple[Floats, float, int]]:
-        """Yield (row, weight, cluster) of the points off their centers, the farthest first."""
+        """Yield (row, weight, cluster) of points that differ from their centers, farthest first."""
         clusters, distances = nearest(self.points, centers)
         for i in np.argsort(-distances, kind="stable"):
             if distances[i] > 0 and self.mass[i] > 0:
@@ -450,9 +458,9 @@ class LabeledRows:
 
 
 class SeveralClusters:
-    """Each class has up to ``limit`` clusters, but no more than distinct rows of some weight.
+    """Up to ``limit`` clusters per class, at most as many as distinct rows with a positive weight.
 
-    Those of one class are beside each other.
+    The clusters of a class have consecutive numbers.
     """
 
     def __init__(self, labels: PartialLabels, classes: Sequence[LabeledRows], limit: int) -> None:
@@ -461,13 +469,13 @@ class SeveralClusters:
         self.sizes = np.array([min(limit, rows.n_present) for rows in classes], np.int64)
 
     @cached_property
-    def _own(self) -> list[slice]:
-        """Clusters of each class."""
+    def _slices(self) -> list[slice]:
+        """Slice of the clusters of each class."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
 
     def centers(self, seed: int) -> Floats:
-        """Centers found among the labeled rows of each class alone."""
+        """Return centers computed from the labeled rows of each class separately."""
         seeds = np.random.SeedSequence(seed).generate_state(len(self._classes))
         each = zip(self._classes, self.sizes.tolist(), seeds.tolist(), strict=True)
         return np.concatenate([rows.centers(size, word) for rows, size, word in each])
@@ -475,29 +483,29 @@ class SeveralClusters:
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Add each labeled row to the nearest cluster of its class.
 
-        A cluster that is empty then is founded by the row of its class farthest from
-        its center, and stays with the class.
+        If a cluster is empty after that, the row of its class that is farthest from its center
+        becomes its center.
         """
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
         p = centers.shape[-1]
         for r in range(len(centers)):
-            for rows, own in zip(self._classes, self._own, strict=True):
-                near = centers[r, own]
+            for rows, members in zip(self._classes, self._slices, strict=True):
+                near = centers[r, members]
                 block = accumulate(rows.points, near, weight=rows.mass)
                 total = block.hi + block.lo
-                sums[r, own] += total[:, :p]
-                counts[r, own] += total[:, p]
-                inertia[r, own] += total[:, p + 1]
-                if (counts[r, own] <= 0).any():
-                    empty = Clusters(sums[r, own], counts[r, own])
+                sums[r, members] += total[:, :p]
+                counts[r, members] += total[:, p]
+                inertia[r, members] += total[:, p + 1]
+                if (counts[r, members] <= 0).any():
+                    empty = Clusters(sums[r, members], counts[r, members])
                     founded = found_clusters(empty, rows.founders(near), near)
-                    sums[r, own], counts[r, own] = founded.sums, founded.counts
+                    sums[r, members], counts[r, members] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 
     def assigned(self, centers: Floats) -> RowLabels:
-        """Nearest cluster of its class for each labeled row."""
+        """Return the nearest cluster of its class for each labeled row."""
         clusters = np.empty_like(self.labels.codes)
-        for c, (rows, own) in enumerate(zip(self._classes, self._own, strict=True)):
-            found, _ = nearest(rows.points, centers[own])
-            clusters[self.labels.codes == c] = own.start + found[rows.places]
+        for c, (rows, members) in enumerate(zip(self._classes, self._slices, strict=True)):
+            nearest_points, _ = nearest(rows.points, centers[members])
+            clusters[self.labels.codes == c] = members.start + nearest_points[rows.point_of_row]
         return RowLabels(self.labels.rows, clusters, int(self.sizes.sum()))

@@ -1,4 +1,4 @@
-"""Sparse k-means on row blocks."""
+"""Sparse k-means on blocks of rows."""
 
 from __future__ import annotations
 
@@ -20,43 +20,39 @@ from daskclust.core.persistence.schema import Entry
 
 
 class SparseKMeans(ConstrainedClusterer):
-    """Sparse k-means for data of any size.
+    """Sparse k-means, which selects features, for data of any size.
 
-    Finds clusters and at the same time weights ``w_j >= 0`` of the features, of which the
-    uninformative ones become 0 [1]_.  Maximizes Eq. 4 of [2]_, the weighted between-cluster sum
-    of squares,
+    Use it when most features carry no information about the clusters, and you have neither labels
+    nor pairs.  With some pairs or labels, use :class:`PCSKMeans`; if all features matter,
+    :class:`KMeans`.
+
+    Finds clusters and a weight ``w_j >= 0`` of each feature.  The weights of uninformative features
+    become 0 [1]_.  The fit maximizes the weighted between-cluster sum of squares (Eq. 4 of [2]_),
 
     ``sum_j w_j [TSS_j - WCSS_j]``
 
-    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.  It is :class:`PCSKMeans`
-    without constraints.
+    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
-        is ``sqrt(p)``: weights differ, but none is forced to 0.
+        L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
+        ``sqrt(p)``: weights differ, but none is forced to 0.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p) or callable, default="k-means||"
-        How the first centers are found.  ``"k-means||"`` [2]_ draws many candidates in a few
-        passes, far from each other, and clusters them.  ``"k-means++"`` draws one center a
-        pass, ``"random"`` draws rows.  ``"maximin"`` takes the row farthest from those taken,
-        one a pass; ``"dkm++"`` dense rows far apart; ``"robin"`` rows far apart that are no
-        outliers: these three are deterministic.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.
+        Initialization of the centers, as in :class:`KMeans`.
     n_init : int or "auto", default="auto"
-        Number of restarts.  They share every pass over the data, and the one with the largest
-        objective (Eq. 4) is kept.  ``"auto"`` is 4 with ``"k-means||"``, ``"k-means++"`` and
-        ``"random"``, else 1; after 2 rounds only the best two are iterated.  Equal initial centers
-        are iterated once.
+        Number of restarts, which share every pass over the data.  The restart with the largest
+        objective (Eq. 4) is selected.  After 2 rounds only the best two continue.  ``"auto"`` is 4
+        with ``"k-means||"``, ``"k-means++"`` and ``"random"``, else 1.
     max_iter : int, default=25
-        Maximum number of passes in a round, in which the weights are fixed.
+        Maximum number of passes in a round.  The weights are fixed during a round.
     max_outer_iter : int, default=25
-        Maximum number of rounds; each finds the weights anew.
+        Maximum number of rounds.
     tol : float, default=1e-4
-        The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
+        The fit has converged when ``sum |w - w_old| / sum |w_old| <= tol`` after a round (Eq. 7).
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -69,25 +65,24 @@ array of shape (k, p) or callable, default="k-means||"
     cluster_centers_ : ndarray of shape (k, p), float64
         Means of the clusters.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        Whether any row of the cluster has a value of the feature.  Where it is False, the
-        coordinate of the center says nothing about the cluster.  With ``missing="partial"`` only.
+        As in :class:`KMeans`.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row, under ``assignment_weights_``.  Lazy for Dask input.
+        Cluster of each row, for distances with ``assignment_weights_``.  Lazy for Dask input.
     feature_weights_ : ndarray of shape (p,), float64
         Weights w, of unit Euclidean length.
     feature_scores_ : ndarray of shape (p,), float64
-        gamma, the between-cluster sum of squares of each feature (Eq. 6).
+        Between-cluster sum of squares of each feature (gamma, Eq. 6).
     assignment_weights_ : ndarray of shape (p,), float64
         As in :class:`PCSKMeans`.
     inertia_ : float
         As in :class:`PCSKMeans`.
     objective_ : float
-        Eq. 4 under ``feature_weights_``.
+        Eq. 4 for ``feature_weights_``.
     n_iter_ : int
-        Outer rounds; inner passes are in ``history_``.
+        Number of rounds.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
         As in :class:`PCSKMeans`.
 
@@ -101,11 +96,16 @@ array of shape (k, p) or callable, default="k-means||"
     ConvergenceWarning
         As in :class:`PCSKMeans`.
 
+    See Also
+    --------
+    PCSKMeans : Sparse k-means with must-links and cannot-links.
+    KMeans : K-means with equal weights.
+    daskclust.selection.choose_sparsity : Choose ``sparsity``.
+
     Notes
     -----
-    *Passes*: 1 to check the data, those of the start, and 1 an inner iteration of all r
+    *Passes*: 1 to check the data, the passes of the initialization, and 1 per iteration of all
     restarts together.  *Memory* of a worker thread and *to the client*: as for :class:`PCSKMeans`.
-    The threshold of the weights is found in closed form, O(p log p).
 
     References
     ----------
@@ -116,6 +116,8 @@ array of shape (k, p) or callable, default="k-means||"
 
     Examples
     --------
+    Of 6 features, only feature 2 differs between the clusters:
+
     >>> import numpy as np
     >>> import daskclust
     >>> X = np.random.default_rng(0).normal(size=(100, 6))

@@ -52,7 +52,7 @@ def test_chunks_change_nothing(chunks, dtype, monkeypatch):
     X = rows().astype(dtype)
     expected = deduplicate(X, threshold=0.01, n_clusters=6, random_state=0)
     assert 60 <= expected.sum() < 200
-    monkeypatch.setitem(deduplicate.__globals__, "_PART", X.nbytes // 4)
+    monkeypatch.setitem(deduplicate.__globals__, "_TASK_BYTES", X.nbytes // 4)
     lazy = da.from_array(X, chunks=(chunks, -1))
     found = deduplicate(lazy, threshold=0.01, n_clusters=6, random_state=0)
     assert isinstance(found, da.Array)
@@ -63,7 +63,7 @@ def test_chunks_change_nothing(chunks, dtype, monkeypatch):
 def test_many_rows_of_one_cluster_are_compared_by_slabs(monkeypatch):
     X = rows(n=500)
     expected = deduplicate(X, threshold=0.01, n_clusters=1)
-    monkeypatch.setitem(deduplicate.__globals__, "_SLAB", 64)
+    monkeypatch.setitem(deduplicate.__globals__, "_ROWS_AT_ONCE", 64)
     np.testing.assert_array_equal(deduplicate(X, threshold=0.01, n_clusters=1), expected)
 
 

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import DPMeans
 from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
-from daskclust.cluster.dpmeans_kernels import found_in_order
+from daskclust.cluster.dpmeans_kernels import add_founders
 from daskclust.core.engine import open_rows
 from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.exceptions import CheckpointError
@@ -81,7 +81,7 @@ def test_founders_of_a_segment_are_those_of_a_loop(seed, delta, room):
     x = integers(seed, n=40)
     weight = np.random.default_rng(seed).integers(0, 2, 40).astype(float)
     labels, distances = np.zeros(40, np.int64), (x**2).sum(axis=1)
-    found = found_in_order(x, weight, float(delta), room, 1, labels, distances)
+    found = add_founders(x, weight, float(delta), room, 1, labels, distances)
     centers, founders = [np.zeros(2)], []
     for i, row in enumerate(x):
         squared = ((np.array(centers) - row) ** 2).sum(axis=1)
@@ -247,7 +247,7 @@ def test_clusters_that_are_left_empty_are_dropped():
 
 def test_one_cluster_is_said_to_be_one():
     x, _ = blobs(200)
-    with pytest.warns(ConvergenceWarning, match=r"No row is farther than delta = 1e\+06"):
+    with pytest.warns(ConvergenceWarning, match=r"no row is farther than delta = 1e\+06"):
         model = DPMeans(1e6).fit(x)
     assert model.n_clusters_ == 1
     np.testing.assert_allclose(model.cluster_centers_[0], x.mean(axis=0))

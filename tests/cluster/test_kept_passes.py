@@ -94,7 +94,7 @@ def test_fewer_centers_have_bounds_while_they_hardly_move(monkeypatch, passes) -
 def test_what_a_lost_worker_must_make_again_is_bounded(monkeypatch, passes) -> None:
     model = fitted(X)
     passes.clear()
-    monkeypatch.setattr(lloyd, "_AGAIN", 0)
+    monkeypatch.setattr(lloyd, "_REPEATED_BYTES", 0)
     same(fitted(X), model)
     kept = [carried for name, carried in passes if name == "assign-kept"]
     assert kept == ([False, True, True, True] * len(kept))[: len(kept)]

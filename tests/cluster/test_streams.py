@@ -80,7 +80,7 @@ def test_a_saved_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_model_without_counts_is_not_begun_anew() -> None:
     model = KMeans(4, random_state=0).fit(X)
     del model.counts_
-    with pytest.raises(ValueError, match="kept no counts_"):
+    with pytest.raises(ValueError, match="counts_ is missing"):
         model.partial_fit(X)
 
 
@@ -119,7 +119,7 @@ def test_means_that_cannot_be_carried_on_are_refused(params, message) -> None:
 
 def test_another_number_of_clusters_is_refused() -> None:
     model = KMeans(4, random_state=0).partial_fit(X)
-    with pytest.raises(ValueError, match="n_clusters=5, but the model has 4 centers"):
+    with pytest.raises(ValueError, match=r"n_clusters must be 4, .*, got 5"):
         model.set_params(n_clusters=5).partial_fit(X)
 
 

@@ -77,7 +77,7 @@ def test_many_changed_models(models: Path, part: int) -> None:
         (
             "SemiSupervisedKMeans",
             {"cluster_classes_": [0, 1, 99]},
-            r"name the classes \[0, 1, 99\]",
+            r"must contain all \d+ classes, got \[0, 1, 99\]",
         ),
         ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "holds values below -1"),
         ("LabelSpreading", {"_n_prototypes": [1, 2]}, "has 36 nodes"),
@@ -190,9 +190,9 @@ def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
             (name, {"n_clusters": 10**12}, r"n_clusters.*1000000000000.* but the fit has")
             for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
         ),
-        ("HierarchicalKMeans", {"n_clusters": 10**12}, "250000, 1000000000000 centers of"),
-        ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "are 6 leaves, but the fit has 3; they"),
-        ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, r"are 3, 6, 12 centers of .* has 3, 3\."),
+        ("HierarchicalKMeans", {"n_clusters": 10**12}, "levels of 250000, 1000000000000 centers"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "gives 6 leaves, got 3"),
+        ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, "levels of 3, 6, 12 centers, got 3, 3"),
         ("SpectralClustering", {"n_clusters": 10**12}, "but the fit has 3 clusters"),
         ("AgglomerativeClustering", {"n_clusters": 7}, "n_clusters is 7, but the fit has 3"),
         ("AgglomerativeClustering", {"n_clusters": 10**12}, "parameters are invalid"),
