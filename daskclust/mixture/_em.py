@@ -1,4 +1,4 @@
-"""Parameters of Gaussian mixtures from sums: the M-step, its floor, and one iteration."""
+"""M-step of Gaussian mixtures, lower bounds of variances, and one EM iteration."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import move_diagonal
 from daskclust.mixture.reductions import EXPECTATION, MixtureStack
 
-#: Least variance, as a share of the column's: below it densities lose their digits.
+#: Minimum variance, as a fraction of the column's variance: smaller ones make densities inaccurate.
 LEAST_VARIANCE = 1e-9
-#: Least eigenvalue of a full covariance, features scaled by their standard deviation.
+#: Minimum eigenvalue of a full covariance, for features scaled by their standard deviation.
 LEAST_EIGENVALUE = 1e-12
-#: Added to the mass of a component, as scikit-learn does.
+#: Mass added to each component, as in scikit-learn.
 _TINY = 10 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
 class EMState:
-    """All restarts of one fit.
+    """State of all restarts of a fit.
 
-    ``bound`` (r,) is the mean log-likelihood of a row, before the last change of the parameters.
+    ``bound`` (r,) is the mean log-likelihood of a row, before the last update of the parameters.
     """
 
     weights: Annotated[Floats, "f r k"]
@@ -64,10 +64,11 @@ class EMState:
 
 @dataclass(frozen=True)
 class Floor:
-    """The terms that keep covariances invertible.
+    """Lower bound that keeps covariances invertible.
 
-    ``reg_covar`` is added to every variance; of ``variance`` (p,), that of the columns and 1 for a
-    constant one, the share ``least`` is left, or those above.
+    ``reg_covar`` is added to every variance.  After that, variances are at least the fraction
+    ``least`` of ``variance`` (p,), the variances of the columns (1 for a constant column).  None is
+    ``LEAST_VARIANCE`` or ``LEAST_EIGENVALUE``.
     """
 
     reg_covar: float
@@ -79,7 +80,7 @@ class Floor:
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
     def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
-        """Return covariances that are regularized, and not singular."""
+        """Return regularized covariances that are not singular."""
         least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
         least = least if self.least is None else self.least
         if diagonal:
@@ -92,23 +93,24 @@ class Floor:
         matrices = raised.reshape(-1, p, p)
         scaled = matrices / np.outer(scale, scale)
         scaled = (scaled + scaled.transpose(0, 2, 1)) / 2
-        for at, matrix in enumerate(scaled):
+        for index, matrix in enumerate(scaled):
             values, vectors = np.linalg.eigh(matrix)
             if values[0] < least:
                 lifted = (vectors * np.maximum(values, least)) @ vectors.T
-                matrices[at] = lifted * np.outer(scale, scale)
+                matrices[index] = lifted * np.outer(scale, scale)
         return raised
 
 
 def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> Mixtures:
-    """Parameters from the sums of one pass (the M-step, Algorithm 1 of the PCKID paper).
+    """Return the parameters that follow from the sums of one pass (M-step).
 
-    Deviations are from the new means; a component that has lost all its mass keeps
-    its place, with no weight.  Sums of :class:`MixtureSums` were taken under ``mixtures``.
+    This is the M-step of Algorithm 1 of the PCKID paper, with deviations from the new means.  A
+    component without mass keeps its mean and covariance, and its weight becomes 0.  Sums of
+    :class:`MixtureSums` must be computed with ``mixtures``.
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
-    # As scikit-learn: no division by 0.
+    # As in scikit-learn, to prevent division by 0.
     n = mass + _TINY
     if mixtures.diagonal:
         means, covariances = np.empty((2, *mixtures.means.shape))
@@ -126,7 +128,7 @@ def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> M
 
 
 def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
-    """Weights of the components of each model."""
+    """Return the weights of the components of each model."""
     starts = np.cumsum((0, *sizes))[:-1]
     mass = np.where(mass > 0, mass + _TINY, 0.0)
     return np.asarray(mass / np.repeat(np.add.reduceat(mass, starts), sizes))
@@ -135,28 +137,30 @@ def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
 def maximize_start(
     sums: Floats, centers: Floats, mean: Floats, floor: Floor, *, full: bool
 ) -> Mixtures:
-    """First parameters of one model from sums over given posteriors, of `accumulate_start`.
+    """Return initial parameters of one model from the sums of `accumulate_start`.
 
-    Means and variances are those of the values that are there; products of two features take
-    missing values to lie on the center, which keeps the matrix positive.  A component without any
-    value of a column takes the column's mean and variance.  ``centers`` are what deviations were
-    from: for diagonal covariances, the mean.
+    Means and variances are those of the observed values.  For products of two features, missing
+    values are set to the center, so that the matrix is positive definite.  A component without any
+    value of a column gets the mean and variance of the column.  ``centers`` are the centers from
+    which deviations were computed; for diagonal covariances, the mean.
     """
     p = len(mean)
     mass = sums[:, 0]
-    squares, firsts, there = np.split(sums[:, 1 : 3 * p + 1], 3, axis=1)
-    known = there > 0
-    divisor = np.where(known, there, 1.0)
+    squares, firsts, n_observed = np.split(sums[:, 1 : 3 * p + 1], 3, axis=1)
+    observed = n_observed > 0
+    divisor = np.where(observed, n_observed, 1.0)
     gap = firsts / divisor
-    means = np.where(known, centers + gap, mean)
-    variances = np.where(known, squares / divisor - gap**2, floor.variance)
+    means = np.where(observed, centers + gap, mean)
+    variances = np.where(observed, squares / divisor - gap**2, floor.variance)
     if full:
         n = np.where(mass > 0, mass, 1.0)[:, None]
         drift = firsts / n
         covariances = sums[:, 3 * p + 1 :].reshape(-1, p, p) / n[..., None]
         covariances -= drift[:, :, None] * drift[:, None, :]
-        at = np.arange(p)
-        covariances[:, at, at] = np.maximum(covariances[:, at, at], variances)
+        diagonal = np.arange(p)
+        covariances[:, diagonal, diagonal] = np.maximum(
+            covariances[:, diagonal, diagonal], variances
+        )
     else:
         covariances = variances
     covariances = floor(covariances, not full)
@@ -167,8 +171,8 @@ def maximize_start(
 class EMProblem(DataAlone):
     """EM for several restarts, which share every pass.
 
-    A restart has converged when its mean log-likelihood gains less than ``tolerance``.  ``warm``
-    are the parameters of the last fit, where this one starts from them.
+    A restart has converged when its mean log-likelihood changes by less than ``tolerance``.
+    ``warm`` contains the parameters of the last fit if this fit starts from them.
     """
 
     kind: ClassVar[type[EMState]] = EMState
@@ -182,31 +186,31 @@ class EMProblem(DataAlone):
     warm: Mapping[str, Floats]
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what the last fit left, where this one starts from it."""
+        """Return the parameters of the last fit, if this fit starts from them."""
         return {f"{name}_": value for name, value in self.warm.items()}
 
     def step(self, state: EMState) -> Step[EMState]:
-        """Make one iteration of all restarts that still move: one pass."""
+        """Make one iteration of all restarts that have not converged; this takes one pass."""
         active = np.flatnonzero(~state.converged)
         before = state.mixtures(active)
-        found = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
-        after = maximize(found.sums, before, self.shift, self.floor)
+        result = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
+        after = maximize(result.sums, before, self.shift, self.floor)
 
         def moved(name: str, values: Array) -> Array:
             column: Array = getattr(state, name).copy()
             column[active] = values.reshape(len(active), *column.shape[1:])
             return column
 
-        stands = np.abs(found.likelihood - state.bound[active]) < self.tolerance
-        new = EMState(
+        unchanged = np.abs(result.likelihood - state.bound[active]) < self.tolerance
+        new_state = EMState(
             **{name: moved(name, values) for name, values in after.arrays.items()},
-            bound=moved("bound", found.likelihood),
-            converged=moved("converged", stands),
+            bound=moved("bound", result.likelihood),
+            converged=moved("converged", unchanged),
             n_iter=moved("n_iter", state.n_iter[active] + 1),
         )
         return Step(
-            state=new,
-            objective=float(new.bound.max()),
+            state=new_state,
+            objective=float(new_state.bound.max()),
             center_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
-            finished=bool(new.converged.all()),
+            finished=bool(new_state.converged.all()),
         )

@@ -1,4 +1,4 @@
-"""The ensemble of PCKID, and the leading eigenvectors of its kernel."""
+"""Ensemble of PCKID, and the leading eigenvectors of its kernel."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
 from daskclust.mixture.densities import Mixtures, stack_models
 from daskclust.mixture.expectation import RepeatedRows, accumulate_start, features
-from daskclust.mixture.reductions import GRAM, GRAM_KEPT, GramRequest
+from daskclust.mixture.reductions import GRAM, GRAM_STORED, GramRequest
 
-#: Batches of members whose training a checkpoint keeps, and the least that are in one.
+#: Number of batches of members, each saved to the checkpoint; minimum members per batch.
 _BATCHES, _LEAST_BATCH = 10, 4
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows with any value that members are trained on; the columns' means stand in at the start."""
+    """Rows with any value that train the members; `mean` replaces missing values initially."""
 
     x: Array
     mean: Floats
@@ -34,7 +34,7 @@ class Pool:
 
 
 class Member(NamedTuple):
-    """A member of the ensemble: its number of components, its seed, and its training."""
+    """Member of the ensemble: number of components, seed, and training parameters."""
 
     size: int
     seed: int
@@ -44,7 +44,7 @@ class Member(NamedTuple):
 
 
 def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> Pool:
-    """Fetch rows drawn uniformly, by their numbers: the same whatever the chunks."""
+    """Fetch rows drawn uniformly by row number, so that they do not depend on chunks."""
     if count >= rows.n_rows:
         numbers = np.arange(rows.n_rows)
     else:
@@ -57,7 +57,7 @@ def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> 
 def train_member(pool: Pool, member: Member) -> Mixtures:
     """Train one member: one k-means iteration from random rows (Section 3.1), then Algorithm 1.
 
-    Missing values are the columns' means for the start only.
+    Only the initialization replaces missing values by column means.
     """
     rng = np.random.Generator(np.random.Philox(member.seed))
     x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]
@@ -68,7 +68,7 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     high, low = accumulate_start(filled, shares, centers, pool.mean, full=member.full)
     origin = centers if member.full else np.broadcast_to(pool.mean, centers.shape)
     mixtures = maximize_start(high + low, origin, pool.mean, pool.floor, full=member.full)
-    # Once for all iterations: many are short.
+    # One context for all iterations, because many are short.
     with one_blas_thread():
         rows = RepeatedRows(x, pool.mean)
         for _ in range(member.em_iter):
@@ -86,7 +86,7 @@ class _Trained:
 
 
 def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
-    """Train each member in a task, where the passes over X run; return them as one stack.
+    """Train each member in a task on the workers that hold X; return them as one stack.
 
     With a checkpoint, members are trained and saved in a few batches, and an interrupted fit trains
     only the missing batches.
@@ -95,34 +95,34 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
     if saves_stages():
         size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
     trained = []
-    for at in range(0, len(members), size):
-        batch = members[at : at + size]
+    for first in range(0, len(members), size):
+        batch = members[first : first + size]
 
         def make(batch: list[Member] = batch) -> _Trained:
             stack = stack_models(map_independent(X, "member", train_member, pool, batch))
             return _Trained(**stack.arrays)
 
         d = sum(member.size for member in batch)
-        found = saved_stage(f"members from {at}", _Trained, make, d=d, p=rows.n_features)
-        trained.append(Mixtures(**vars(found), sizes=tuple(member.size for member in batch)))
+        parameters = saved_stage(f"members from {first}", _Trained, make, d=d, p=rows.n_features)
+        trained.append(Mixtures(**vars(parameters), sizes=tuple(member.size for member in batch)))
     return stack_models(trained)
 
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
-#: Columns of the basis beyond those wanted.
+#: Additional columns of the basis.
 OVERSAMPLING = 10
-#: Most features for the Gram matrix, and most rows for the kernel matrix, on the client.
+#: Maximum number of features for the Gram matrix, and of rows for the kernel matrix.
 _MOST_FEATURES, _MOST_ROWS = 1000, 3000
-#: Bytes of features that are kept between passes at most, whatever room there is.
-_MOST_KEPT = 2**31
-#: Turn of the leading eigenvectors, as a sine, that may be left when power iterations end.
+#: Maximum bytes of features stored between passes.
+_MAX_STORED = 2**31
+#: Maximum remaining rotation of the leading eigenvectors when power iterations end, as a sine.
 _TURN = 1e-3
-#: Rows of the pool that are looked at first, power iterations on them, and the turn that may be
-#: left by these: below what other rows bring.
+#: Maximum rows of the pool for the initial basis, power iterations on them, and the remaining
+#: rotation (as a sine) at which these end; it is smaller than the effect of the other rows.
 _POOL_ROWS, _ON_POOL, _TURN_ON_POOL = 2**15, 30, 1e-4
-#: Eigenvalues over the largest that single and double precision can tell from nothing.
-_NOTHING = {4: 1e-7, 8: 1e-13}
-#: How much more work an exact answer is worth than power iterations.
+#: Minimum eigenvalue relative to the largest one, by bytes of the type: smaller ones are noise.
+_MIN_EIGENVALUE = {4: 1e-7, 8: 1e-13}
+#: Factor by which the work of power iterations is multiplied, because they are not exact.
 _EXACT = 60.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
 _SOFTMAX_WORK = 30.0
@@ -130,10 +130,11 @@ _SOFTMAX_WORK = 30.0
 
 @dataclass(frozen=True)
 class SpectrumState:
-    """The ensemble and what is known of its kernel's eigenvectors.
+    """Ensemble and the current eigenvectors of its kernel.
 
-    ``basis`` (D, l) is orthonormal, the eigenvectors in feature space at the end; ``values`` (l,)
-    are eigenvalues of the kernel matrix, largest first; ``n_iter`` counts power iterations so far.
+    ``basis`` (D, l) is orthonormal, and contains the eigenvectors in feature space at the end;
+    ``values`` (l,) are eigenvalues of the kernel matrix, largest first; ``n_iter`` is the number of
+    power iterations so far.
     """
 
     weights: Annotated[Floats, "f d"]
@@ -146,7 +147,7 @@ class SpectrumState:
 
     def __post_init__(self) -> None:
         if self.sizes.sum() != len(self.weights):
-            # Kernels go through the components by these.
+            # Kernels use the sizes as indices of components.
             raise ValueError(f"sizes sum to {self.sizes.sum()}, not {len(self.weights)}")
 
     @property
@@ -154,76 +155,79 @@ class SpectrumState:
         return Mixtures(self.weights, self.means, self.covariances, tuple(self.sizes.tolist()))
 
 
-def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -> str:
-    """Choose the way of least work, exact ones preferred, for a basis of ``width``."""
-    made = n * d * (3.0 * p + _SOFTMAX_WORK)
-    times = 1 if kept else n_iter
-    work = {"randomized": times * made + _EXACT * 2.0 * n_iter * n * d * width}
+def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, stored: bool) -> str:
+    """Choose the solver with the least work for a basis of ``width``; exact ones are preferred."""
+    posterior_work = n * d * (3.0 * p + _SOFTMAX_WORK)
+    times = 1 if stored else n_iter
+    work = {"randomized": times * posterior_work + _EXACT * 2.0 * n_iter * n * d * width}
     if d <= _MOST_FEATURES:
-        work["gram"] = made + float(n) * d * d + 4.0 * d**3
+        work["gram"] = posterior_work + float(n) * d * d + 4.0 * d**3
     if n <= _MOST_ROWS:
-        work["kernel"] = made + float(n) * n * d + 4.0 * n**3
+        work["kernel"] = posterior_work + float(n) * n * d + 4.0 * n**3
     return min(work, key=lambda name: work[name])
 
 
 def pool_basis(
-    x: Array, mixtures: Mixtures, shift: Floats, n_wanted: int, width: int, seed: int
+    x: Array, mixtures: Mixtures, shift: Floats, n_vectors: int, width: int, seed: int
 ) -> Floats:
-    """Find the basis (D, width) from which power iterations on all rows begin, by some on a few."""
+    """Compute the initial basis (D, width) by power iterations on some rows of the pool."""
     rows, dtype = open_rows(x[:: -(-len(x) // _POOL_ROWS)]), np.dtype(np.float32)
-    draws = np.random.Generator(np.random.Philox(seed))
-    drawn = draws.standard_normal((len(mixtures.weights), width))
-    basis = np.asarray(qr(drawn, mode="economic")[0])
+    rng = np.random.Generator(np.random.Philox(seed))
+    normal = rng.standard_normal((len(mixtures.weights), width))
+    basis = np.asarray(qr(normal, mode="economic")[0])
     for _ in range(_ON_POOL):
         image = rows.reduce(GRAM, GramRequest(mixtures, shift, basis, dtype))
-        basis, _, _, left = _turned(basis, image, n_wanted)
-        if left <= _TURN_ON_POOL:
+        basis, _, _, remaining = _power_iteration(basis, image, n_vectors)
+        if remaining <= _TURN_ON_POOL:
             break
     return basis
 
 
-def _turned(basis: Floats, image: Floats, n_wanted: int) -> tuple[Floats, Floats, float, float]:
-    """Make a power iteration, of ``image``, the matrix times the basis.
+def _power_iteration(
+    basis: Floats, image: Floats, n_vectors: int
+) -> tuple[Floats, Floats, float, float]:
+    """Make a power iteration, given ``image``, the matrix times the basis.
 
-    Returns the next basis, the Ritz values of this one (largest first), the sine of the largest
-    angle by which the leading directions turn, and an estimate of what is left of it: iterations
-    shrink it by the ratio of the first value beyond the basis, at most the last Ritz value, to the
-    last one that is wanted.
+    Returns the next basis, the Ritz values of this basis (largest first), the sine of the largest
+    rotation angle of the leading directions, and an estimate of the remaining rotation.  Each
+    iteration reduces the rotation by the ratio of two eigenvalues: the first one beyond the basis,
+    which is at most the last Ritz value, and the last one of the ``n_vectors`` leading ones.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)
     values, turn = np.maximum(values[::-1], 0.0), turn[:, ::-1]
     following = qr(image @ turn, mode="economic")[0]
-    lead = basis @ turn[:, :n_wanted]
+    lead = basis @ turn[:, :n_vectors]
     sine = float(np.linalg.norm(lead - following @ (following.T @ lead), 2))
-    last = values[n_wanted - 1]
+    last = values[n_vectors - 1]
     return following, values, sine, sine * float(values[-1] / last) if last > 0 else sine
 
 
 def _eigenpairs(basis: Floats, image: Floats, count: int, least: float) -> tuple[Floats, Floats]:
-    """Return the leading eigenvectors and values of a matrix, by its product with a basis.
+    """Return the leading eigenvectors and eigenvalues of a matrix from its product with a basis.
 
-    Those of its Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017), with Y the product:
-    they lie in the span of Y, as after one more power iteration, and take no further pass.
+    They belong to the Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017), where Y is the
+    product.  The eigenvectors lie in the span of Y, as after one more power iteration, but without
+    another pass.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)
     used = values > least * values[-1]
     if used.sum() < count:
-        # Fewer directions than wanted: any others complete them, with the eigenvalue 0.
+        # There are too few directions, so arbitrary ones with eigenvalue 0 are added.
         return basis @ turn[:, ::-1][:, :count], np.maximum(values[::-1][:count], 0.0)
     vectors, lengths, _ = svd(image @ turn[:, used] / np.sqrt(values[used]), full_matrices=False)
     return vectors[:, :count], lengths[:count] ** 2
 
 
 def _oriented(basis: Floats) -> Floats:
-    """Turn each vector such that its largest entry is positive."""
-    at = np.abs(basis).argmax(axis=0)
-    return np.asarray(basis * np.where(basis[at, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
+    """Flip the sign of vectors whose largest entry is negative."""
+    largest = np.abs(basis).argmax(axis=0)
+    return np.asarray(basis * np.where(basis[largest, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
 
 
 def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return the vectors of the largest eigenvalues, and these, none negative."""
+    """Return the leading eigenvectors and their eigenvalues, which are nonnegative."""
     n = len(matrix)
     values, vectors = eigh(matrix, subset_by_index=[max(0, n - count), n - 1])
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
@@ -231,10 +235,10 @@ def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
 
 @dataclass
 class Spectrum(DataAlone):
-    """The passes that find ``n_wanted`` eigenvectors; one :meth:`step` is one iteration.
+    """Computation of ``n_vectors`` eigenvectors; each :meth:`step` is one iteration.
 
-    ``n_iter`` are power iterations of ``"randomized"`` at most; ``begin`` trains the ensemble;
-    ``kmeans_seed`` is that of the clustering that follows.
+    ``n_iter``: maximum number of power iterations for ``"randomized"``. ``begin``: function that
+    trains the ensemble. ``kmeans_seed``: seed of the k-means that follows.
     """
 
     kind: ClassVar[type[SpectrumState]] = SpectrumState
@@ -242,7 +246,7 @@ class Spectrum(DataAlone):
     rows: Rows
     shift: Floats
     solver: str
-    n_wanted: int
+    n_vectors: int
     n_iter: int
     begin: Callable[[], SpectrumState]
     kmeans_seed: int
@@ -257,13 +261,13 @@ class Spectrum(DataAlone):
         return np.dtype(np.float32 if self.solver == "randomized" else np.float64)
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:
-        """Make one iteration: the only one, unless the solver is ``"randomized"``."""
+        """Make one iteration; ``"gram"`` and ``"kernel"`` need only one."""
         n_models = len(state.sizes)
         if self.solver == "randomized":
             return self._power(state, n_models)
         if self.solver == "gram":
             matrix = self.rows.reduce(GRAM, self._request(state, None))
-            basis, values = _leading(matrix, self.n_wanted)
+            basis, values = _leading(matrix, self.n_vectors)
         else:
             basis, values = self._kernel_matrix(state)
         after = replace(state, basis=_oriented(basis), values=values / n_models, n_iter=1)
@@ -272,7 +276,7 @@ class Spectrum(DataAlone):
     def _step(self, state: SpectrumState, shift: float, finished: bool) -> Step[SpectrumState]:
         return Step(
             state,
-            objective=float(state.values[: self.n_wanted].sum()),
+            objective=float(state.values[: self.n_vectors].sum()),
             center_shift=shift,
             finished=finished,
             extra={"stage": "spectrum", "solver": self.solver},
@@ -284,27 +288,27 @@ class Spectrum(DataAlone):
     def _kernel_matrix(self, state: SpectrumState) -> tuple[Floats, Floats]:
         x = self.rows.take(np.arange(self.rows.n_rows))[0]
         phi = features(x, state.mixtures, self.shift)
-        vectors, values = _leading(phi.T @ phi, self.n_wanted)
+        vectors, values = _leading(phi.T @ phi, self.n_vectors)
         basis = phi @ vectors
         length = np.linalg.norm(basis, axis=0)
-        # Eigenvalues that are 0 have no direction in feature space.
+        # Eigenvectors with eigenvalue 0 have no direction in feature space.
         basis = np.divide(basis, length, out=np.zeros_like(basis), where=length > 1e-12 * length[0])
         return basis, values
 
     def _power(self, state: SpectrumState, n_models: int) -> Step[SpectrumState]:
-        """One power iteration with QR; the last also finds the eigenvectors.  One pass."""
+        """Make a power iteration with QR in one pass; the last one returns the eigenvectors."""
         rows = self.rows
         size = self.dtype.itemsize * len(state.basis)
-        room = rows.can_keep(size) and size * rows.n_rows <= _MOST_KEPT
+        room = rows.can_keep(size) and size * rows.n_rows <= _MAX_STORED
         image = rows.reduce(
-            GRAM_KEPT if room else GRAM, self._request(state, state.basis), self._carry
+            GRAM_STORED if room else GRAM, self._request(state, state.basis), self._carry
         )
-        basis, values, sine, left = _turned(state.basis, image, self.n_wanted)
-        finished = left <= _TURN or state.n_iter + 1 == self.n_iter
+        basis, values, sine, remaining = _power_iteration(state.basis, image, self.n_vectors)
+        finished = remaining <= _TURN or state.n_iter + 1 == self.n_iter
         if finished:
             self._carry = Carry()
-            least = _NOTHING[self.dtype.itemsize]
-            basis, values = _eigenpairs(state.basis, image, self.n_wanted, least)
+            least = _MIN_EIGENVALUE[self.dtype.itemsize]
+            basis, values = _eigenpairs(state.basis, image, self.n_vectors, least)
             basis = _oriented(basis)
         after = replace(state, basis=basis, values=values / n_models, n_iter=state.n_iter + 1)
         return self._step(after, sine, finished)

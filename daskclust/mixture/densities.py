@@ -1,10 +1,11 @@
-"""Gaussian mixtures of rows with values missing at random: models, and densities under them.
+"""Gaussian mixtures for rows with missing values: models, and densities.
 
-A stack of models is worked on at once: restarts of one fit, or the members of an ensemble.  A row
-without any value has the weights as its posterior and likelihood 1.
+Several models are evaluated together: restarts of a fit, or members of an ensemble.  A row without
+any value has the weights as its posteriors, and likelihood 1.
 
-Rows are the vector lanes, so that maximum, exponential and sum of a model run down its components,
-however few it has.  The compiler has no vector exponential of its own, so there is one here.
+Vector instructions process several rows at once.  The maximum, exponential and sum of a model then
+run over its components, even if there are few.  The compiler has no vectorized exponential
+function, so this module defines one.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.buffers import Scratch
 from daskclust.core.kernels.compiling import compiled
 
-#: Rows that are worked on together: a model of 30 components stays in the first cache.
+#: Number of rows processed together, so that a model of 30 components fits the first-level cache.
 _LANES = 128
 
-# exp(x) = 2^k exp(r): adding `_MAGIC` rounds x / ln 2 to an integer k that is then found in
+# exp(x) = 2^k exp(r).  Adding `_MAGIC` rounds x / ln 2 to an integer k, which is then stored in
 # the low bits of the sum.  (float64: 52 bits of mantissa; float32: 23.)
 _MAGIC64, _MAGIC32 = np.float64(6755399441055744.0), np.float32(12582912.0)
 _LOG2E, _LOG2E32 = 1.4426950408889634, np.float32(1.4426950408889634)
 _LN2_HIGH64, _LN2_LOW64 = np.float64(0.693145751953125), np.float64(1.4286068203094172e-06)
 _LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
-#: Below this the result is 0 (it would be denormal).
+#: The result is 0 for smaller arguments (it would be denormal).
 _LEAST64, _LEAST32 = np.float64(-708.0), np.float32(-87.0)
 _ONE = np.float32(1.0)
 
 
 def _exp(x: Any) -> Any:
-    raise NotImplementedError("Compiled code uses one of the functions below, depending on dtype.")
+    raise NotImplementedError("Compiled code uses _exp32 or _exp64, depending on the dtype.")
 
 
 def _exp64(x: Any) -> Any:
@@ -86,8 +87,8 @@ def _exp_of(x: Any) -> Any:
     return _exp32 if x == types.float32 else _exp64
 
 
-# One short loop a function: the compiler makes vectors of it only where it can tell that the
-# arrays do not overlap, which it checks at run time for so few of them.
+# Each function has one short loop: the compiler vectorizes a loop only if arrays do not overlap,
+# and checks this at run time only for a few arrays.
 @compiled(error_model="numpy", fastmath={"contract"})
 def _raise_top(row, bias, top):
     for c in range(row.size):
@@ -99,7 +100,7 @@ def _raise_top(row, bias, top):
 @compiled(error_model="numpy", fastmath={"contract"})
 def _add_exponentials(row, top, norm, out):
     for c in range(row.size):
-        out[c] = row[c] - top[c]  # rounds to the type of the result, where that is float32
+        out[c] = row[c] - top[c]  # rounds to the type of the result
         e = _exp(out[c])
         out[c] = e
         norm[c] += e
@@ -117,11 +118,11 @@ def _softmax(scores, bias, bounds, top, norm, out):
     for first in range(0, n, _LANES):
         last = min(first + _LANES, n)
         for m in range(len(bounds) - 1):
-            here, total = top[m, first:last], norm[m, first:last]
+            highest, total = top[m, first:last], norm[m, first:last]
             for d in range(bounds[m], bounds[m + 1]):
-                _raise_top(scores[d, first:last], bias[d], here)
+                _raise_top(scores[d, first:last], bias[d], highest)
             for d in range(bounds[m], bounds[m + 1]):
-                _add_exponentials(scores[d, first:last], here, total, out[d, first:last])
+                _add_exponentials(scores[d, first:last], highest, total, out[d, first:last])
             for d in range(bounds[m], bounds[m + 1]):
                 _divide(out[d, first:last], total)
 
@@ -132,14 +133,16 @@ def softmax(
     bounds: Ints,
     out: tuple[Array, Floats, Array] | None = None,
 ) -> tuple[Array, Floats, Array]:
-    """Turn log-densities into posteriors, for each model by itself.
+    """Convert log-densities to posteriors, separately for each model.
 
-    To ``scores`` (D, n), overwritten, the log-weights ``bias`` (D,) are added: minus infinity means
-    no posterior; not all of a model may be.  ``bounds`` (m + 1,) tell where models begin, and D.
+    The log-weights ``bias`` (D,) are added to ``scores`` (D, n), which are overwritten.  A
+    component with bias minus infinity has posterior 0; each model needs at least one other
+    component.
+    ``bounds`` (m + 1,): index of the first component of each model, and D.
 
-    Returned are posteriors (D, n), the largest log-density ``top`` (m, n) of each row under each
-    model, and ``norm`` (m, n): ``top + log(norm)`` is the log-likelihood.  ``out`` receives them;
-    never ``scores`` itself: loops over arrays that overlap are not made into vectors.
+    Returns posteriors (D, n), the largest log-density ``top`` (m, n) of each row for each model,
+    and ``norm`` (m, n); ``top + log(norm)`` is the log-likelihood.  ``out`` receives them.  It
+    must not overlap ``scores``, because the loops would not be vectorized.
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -150,15 +153,15 @@ def softmax(
     return posteriors, top, norm
 
 
-#: Rows worked on together, such that what is made of them stays in the second cache.
+#: Maximum and minimum rows per tile, and values per tile: a tile fits the second-level cache.
 _TILE, _LEAST_TILE, _TILE_VALUES = 1024, 128, 2**17
-#: Components worked on together.
+#: Number of components processed together.
 _COMPONENTS = 512
 
 
 @dataclass(frozen=True)
 class Mixtures:
-    """Components of several models of these sizes; covariances (D, p, p), or variances (D, p)."""
+    """Components of several models with these sizes; covariances (D, p, p) or variances (D, p)."""
 
     weights: Floats
     means: Floats
@@ -175,12 +178,12 @@ class Mixtures:
 
     @property
     def bounds(self) -> Ints:
-        """Where each model's components begin, and D."""
+        """Index of the first component of each model, and D."""
         return np.cumsum((0, *self.sizes), dtype=np.int64)
 
     @property
     def n_statistics(self) -> int:
-        """Numbers a component in the sums of an EM iteration."""
+        """Number of sums per component in an EM iteration."""
         p = self.means.shape[1]
         return 1 + 3 * p if self.diagonal else 1 + p + p * p
 
@@ -193,24 +196,24 @@ def stack_models(models: Sequence[Mixtures]) -> Mixtures:
 
 @compiled(error_model="numpy")
 def deviations(x, shift, out):
-    """Fill ``out`` with [x^2 o, x o, o] of rows less the shift; return whether all are there."""
+    """Fill ``out`` with [x^2 o, x o, o] of rows minus the shift; return True if none is missing."""
     n, p = x.shape
-    whole = True
+    complete = True
     for i in range(n):
         for j in range(p):
             v = np.float64(x[i, j]) - shift[j]
-            here = v == v
-            whole &= here
-            v = v if here else 0.0
+            observed = v == v
+            complete &= observed
+            v = v if observed else 0.0
             out[i, j] = v * v
             out[i, p + j] = v
-            out[i, 2 * p + j] = 1.0 if here else 0.0
-    return whole
+            out[i, 2 * p + j] = 1.0 if observed else 0.0
+    return complete
 
 
 @compiled(counted=False, error_model="numpy")
 def _make_forms(means, variances, shift, logs, out):
-    """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2] of means less the shift."""
+    """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2] of means minus the shift."""
     d, p = means.shape
     for k in range(d):
         for j in range(p):
@@ -221,11 +224,11 @@ def _make_forms(means, variances, shift, logs, out):
 
 
 def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
-    """Cut the models into runs (first, last) of about as many components as work best."""
+    """Split the models into runs (first, last) of about ``_COMPONENTS`` components."""
     if bounds[-1] <= _COMPONENTS:
         return [(0, len(bounds) - 1)]
-    which = bounds[:-1] // _COMPONENTS
-    starts = np.flatnonzero(np.diff(which, prepend=-1)).tolist()
+    group_of_model = bounds[:-1] // _COMPONENTS
+    starts = np.flatnonzero(np.diff(group_of_model, prepend=-1)).tolist()
     return list(pairwise([*starts, len(bounds) - 1]))
 
 
@@ -245,30 +248,35 @@ class Diagonal:
         _make_forms(mixtures.means, mixtures.covariances, shift, logs, self.forms)
         with np.errstate(divide="ignore"):
             self.bias = np.log(mixtures.weights)
-        self.whole_bias = self.bias + self.forms[:, 2 * self.p :].sum(axis=1)
+        self.complete_bias = self.bias + self.forms[:, 2 * self.p :].sum(axis=1)
         self.scratch = Scratch()
 
     def features(self, x: Array) -> tuple[Floats, bool]:
-        """Return [x^2 o, x o, o], or [x^2, x] where nothing is missing, and which of them."""
-        made = self.scratch("features", (len(x), 3 * self.p))
-        whole = bool(deviations(x, self.shift, made))
-        return (made[:, : 2 * self.p] if whole else made), whole
+        """Return [x^2 o, x o, o] and False, or [x^2, x] and True if no value is missing."""
+        out = self.scratch("features", (len(x), 3 * self.p))
+        complete = bool(deviations(x, self.shift, out))
+        return (out[:, : 2 * self.p] if complete else out), complete
 
     def posteriors(
-        self, features: Floats, whole: bool, dtype: Any = np.float64
+        self, features: Floats, complete: bool, dtype: Any = np.float64
     ) -> tuple[Array, Floats, Array]:
-        bias = self.whole_bias if whole else self.bias
+        bias = self.complete_bias if complete else self.bias
         n, width = features.shape
         m = len(self.bounds) - 1
         out = self.scratch("posteriors", (len(bias), n), dtype)
         top, norm = self.scratch("top", (m, n)), self.scratch("norm", (m, n), dtype)
-        # A few models at a time, whose scores stay in the second cache.
+        # A few models at a time, so that the scores fit the second-level cache.
         for first, last in self.groups:
-            here = slice(self.bounds[first], self.bounds[last])
-            scores = self.scratch("scores", (here.stop - here.start, n))
-            np.matmul(self.forms[here, :width], features.T, out=scores)
+            components = slice(self.bounds[first], self.bounds[last])
+            scores = self.scratch("scores", (components.stop - components.start, n))
+            np.matmul(self.forms[components, :width], features.T, out=scores)
             bounds = self.bounds[first : last + 1] - self.bounds[first]
-            softmax(scores, bias[here], bounds, (out[here], top[first:last], norm[first:last]))
+            softmax(
+                scores,
+                bias[components],
+                bounds,
+                (out[components], top[first:last], norm[first:last]),
+            )
         return out, top, norm
 
 
@@ -282,7 +290,7 @@ class Full:
         d, p = mixtures.means.shape
         self.means = mixtures.means
         self.bounds = mixtures.bounds
-        # Upper factors of the precisions: the squared length of (x - mean) @ factor.
+        # Upper factors of the precisions: |(x - mean) @ factor|^2 is the Mahalanobis distance.
         lower = np.linalg.cholesky(mixtures.covariances)
         eye = np.eye(p)
         self.factors = np.empty((d, p, p))
@@ -294,11 +302,11 @@ class Full:
         self.scratch = Scratch()
 
     def features(self, x: Array) -> tuple[Floats, bool]:
-        """Return the rows in double precision; none of them misses a value."""
+        """Return the rows in float64, and True, because no value is missing."""
         return x.astype(np.float64, copy=False), True
 
     def posteriors(
-        self, x: Floats, whole: bool, dtype: Any = np.float64
+        self, x: Floats, complete: bool, dtype: Any = np.float64
     ) -> tuple[Array, Floats, Array]:
         d, n, m = len(self.means), len(x), len(self.bounds) - 1
         scores = self.scratch("scores", (d, n))
@@ -312,7 +320,7 @@ class Full:
         return softmax(scores, self.bias, self.bounds, (out, top, norm))
 
 
-def with_holes(x: Array) -> Bools:
+def incomplete_rows(x: Array) -> Bools:
     return np.asarray(np.isnan(x).any(axis=1))
 
 
@@ -322,10 +330,10 @@ def tile_rows(n_components: int, n_features: int) -> int:
 
 
 def cut_tiles(segments: Ints, size: int) -> list[tuple[int, int, bool]]:
-    """Cut segments into tiles: (start, stop, whether a segment ends here)."""
-    found, start = [], 0
+    """Split segments into tiles: (start, stop, True if a segment ends here)."""
+    tiles, start = [], 0
     for end in segments.tolist():
-        for at in range(start, end, size):
-            found.append((at, min(at + size, end), at + size >= end))
+        for first in range(start, end, size):
+            tiles.append((first, min(first + size, end), first + size >= end))
         start = end
-    return found
+    return tiles

@@ -1,4 +1,4 @@
-"""Gaussian mixtures of complete and incomplete data."""
+"""Gaussian mixtures for complete and incomplete data."""
 
 from __future__ import annotations
 
@@ -50,102 +50,124 @@ from daskclust.mixture.predict import MixtureFunction, observed_pass
 from daskclust.mixture.reductions import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
-#: Of k-means, see :class:`daskclust.KMeans`.
+#: Parameters of k-means for ``"kmeans"``, see :class:`daskclust.KMeans`.
 _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 
 class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
-    """Gaussian mixture by EM, for data of any size, complete or not.
+    """Gaussian mixture with missing values, fitted by EM, for data of any size.
 
-    NaN means missing, at random (MAR): whether a value is missing may depend on what is observed of
-    its row, not on the value itself.  Nothing is filled in: a row counts with the values it has
-    (Algorithm 1 of [1]_, after [2]_).
+    Use it when clusters have different sizes, shapes or orientations, when they overlap, or when
+    values are missing.  For compact clusters of complete rows, :class:`KMeans` is faster.
+
+    NaN is a missing value.  Values must be missing at random (MAR): whether a value is missing may
+    depend on the observed values of its row, but not on the value itself.  Values are not imputed
+    before the fit; each row contributes its observed values (Algorithm 1 of [1]_, after [2]_).
 
     Parameters
     ----------
     n_components : int, default=1
         Number of components K.
     covariance_type : {"full", "diag"}, default="full"
-        Covariance matrices, or variances only.
+        Parameters of each component's covariance:
+
+        - ``"full"``: a covariance matrix.
+        - ``"diag"``: a variance for each feature.
     tol : float, default=1e-3
         A restart has converged when an iteration changes its mean log-likelihood by less.
     reg_covar : float, default=1e-6
-        Added to every variance.
+        Value added to every variance.
     max_iter : int, default=100
         Maximum number of EM iterations.
     n_init : int, default=1
-        Restarts, of which the one of largest likelihood is kept; they share every pass.
+        Number of restarts, which share every pass.  The restart with the largest likelihood is
+        selected.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        Posteriors to start from: k-means clusters, the rows nearest to centers drawn by k-means++
-        or to rows drawn at random, or random numbers.  Where distances are needed, missing values
-        are taken to be their column's mean; the first means and variances are those of the values
-        that are there.
+        Initialization of the posteriors:
+
+        - ``"kmeans"``: the clusters of :class:`KMeans`.
+        - ``"k-means++"``: the nearest of K rows drawn by k-means++.
+        - ``"random_from_data"``: the nearest of K rows drawn at random.
+        - ``"random"``: random posteriors.
+
+        Distances use the column's mean for missing values.
     weights_init : array-like of shape (K,), default=None
+        Initial weights.
     means_init : array-like of shape (K, p), default=None
+        Initial means.
     precisions_init : array-like of shape (K, p) or (K, p, p), default=None
-        First parameters, instead of those of ``init_params``.
+        Initial precisions (inverses of covariances).
     random_state : int, RandomState, Generator or None, default=None
-        An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
+        An int gives the same result, up to rounding, for any chunks, scheduler and number of
+        workers.
     warm_start : bool, default=False
-        Start from the parameters of the last fit, if there was one.
+        True: start from the parameters of the last fit, if there was one.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
     Attributes
     ----------
     weights_ : ndarray of shape (K,), float64
+        Weights of the components.
     means_ : ndarray of shape (K, p), float64
+        Means of the components.
     covariances_ : ndarray of shape (K, p) or (K, p, p), float64
         Variances, or covariance matrices.
     precisions_, precisions_cholesky_ : ndarray, of the shape of ``covariances_``
-        Their inverses, and the upper triangular factors of these.
+        Inverses of the covariances, and upper triangular factors of these inverses.
     converged_ : bool
+        True if the selected restart converged.
     lower_bound_ : float
-        Mean log-likelihood of a row's observed values in the last E-step, before the last change of
-        the parameters; ``score`` gives that of the final ones.
+        Mean log-likelihood of a row's observed values in the last E-step, before the last update of
+        the parameters.  ``score`` uses the final parameters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Component of largest posterior, ties to the lowest.  Lazy, and chunked like X, for Dask
-        input.
+        Component with the largest posterior; of equal ones, the lowest number.  For Dask input it
+        is lazy, with the chunks of X.
     n_iter_ : int
-        Iterations of the restart that was kept.
+        Iterations of the selected restart.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`KMeans`, with ``objective`` the mean log-likelihood, the largest of all
-        restarts, and ``center_shift`` that of the mean that moved most.
+        As in :class:`KMeans`; ``objective`` is the largest mean log-likelihood of all restarts, and
+        ``center_shift`` the largest shift of a mean.
 
     Raises
     ------
     ValueError
-        For infinity in X (naming the first), a column without any value, fewer rows with any value
-        than components, and parameters out of range.
+        For infinity in X (the message names the first one), a column without any value, fewer rows
+        with any value than components, and parameters out of range.
     CheckpointError
         As in :class:`KMeans`.
 
     Warns
     -----
     ConvergenceWarning
-        If the restart that was kept did not converge.
+        If the selected restart did not converge.
+
+    See Also
+    --------
+    KMeans : Compact clusters; with ``missing="partial"`` also for missing values.
+    PCKID : Spectral clustering of data with missing values.
+    daskclust.selection.choose_n_clusters : Choose the number of components.
 
     Notes
     -----
-    *Passes*: 1 to check the data, those of the start (k-means|| and Lloyd iterations for
-    ``"kmeans"``, K + 1 for ``"k-means++"``, and 1), 1 an EM iteration.  *Memory* of a worker
-    thread: one block (two, when blocks are read on the way), O(r K p) for r restarts (O(r K
-    p^2) when full) and, for rows that miss something, O(r K) numbers a row of the block when
-    full.  *To the client*: O(r K p) or O(r K p^2) a worker thread and pass, never anything of
-    length n.
+    *Passes*: 1 to check the data, those of the initialization (k-means|| and Lloyd iterations for
+    ``"kmeans"``, K + 1 for ``"k-means++"``, and 1), and 1 per EM iteration.  *Memory* of a worker
+    thread: one block (two, if blocks are read during the pass), O(r K p) for r restarts (O(r K p^2)
+    if full) and O(r K) numbers per incomplete row of the block if full.  *To the client*:
+    O(r K p) or O(r K p^2) per worker thread and pass, never anything of length n.
 
-    *Work* of an iteration, per row: O(K p), or O(K p^2) when full, and O(K p^3) for each pattern of
-    missing values in a block.  Densities are worked out in float64.
+    *Work* of an iteration: O(K p) per row, or O(K p^2) if full, and O(K p^3) for each pattern of
+    missing values in a block.  Densities are computed in float64.
 
-    *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of a full
-    covariance below 1e-12, features scaled to unit variance; a constant column counts as one of
-    variance 1), beyond ``reg_covar``.  The likelihood of the observed values never falls from one
-    iteration to the next, unless these act.  A row without any value has the weights as its
-    posterior, likelihood 1, and moves nothing but the weights.  A component that has lost all its
-    rows keeps its place with weight 0.
+    *Lower bound of variances*: in addition to ``reg_covar``, variances are at least 1e-9 of the
+    column's variance.  For full covariances, eigenvalues are at least 1e-12 for features scaled to
+    unit variance.  The variance of a constant column is taken to be 1.  Unless these bounds apply,
+    an iteration never decreases the likelihood of the observed values.  A row without any value has
+    the weights as its posteriors and likelihood 1.  A component that loses all its rows remains
+    with weight 0.
 
     References
     ----------
@@ -157,6 +179,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
     Examples
     --------
+    Two clusters with missing values, which are then imputed:
+
     >>> import numpy as np
     >>> import daskclust
     >>> X = np.array([[0.0, 0.1], [0.2, np.nan], [np.nan, 0.0], [9.0, 9.1], [9.2, 9.0]])
@@ -219,14 +243,17 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         check_choice(self.covariance_type, "covariance_type", ("full", "diag"))
         check_choice(self.init_params, "init_params", INIT_PARAMS)
         if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
+            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
 
     def _check_sizes(self) -> None:
         check_count(self, "n_components", len(self.weights_), "components")
         if (self.covariance_type == "full") != (self.covariances_.ndim == 3):
-            raise ValueError(f"covariance_type={self.covariance_type!r} with other covariances")
+            raise ValueError(
+                f"covariance_type={self.covariance_type!r} does not match covariances_ of shape "
+                f"{self.covariances_.shape}"
+            )
         if not abs(float(self.weights_.sum()) - 1.0) <= 1e-6:
-            raise ValueError(f"weights_ sum to {self.weights_.sum()}, not to 1")
+            raise ValueError(f"weights_ must sum to 1, got a sum of {self.weights_.sum()}")
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Estimate the parameters.
@@ -250,30 +277,30 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return bool(self.warm_start) and hasattr(self, "converged_")
 
     def _first_parameters(self, n_features: int) -> dict[str, Floats]:
-        """Return the first parameters that are given, checked, or left by the last fit."""
+        """Return the initial parameters given by the user (checked) or by the last fit."""
         k, p, full = self.n_components, n_features, self.covariance_type == "full"
         shape = (k, p, p) if full else (k, p)
-        given = {}
+        parameters = {}
         if self.weights_init is not None:
             weights = _array(self.weights_init, "weights_init", (k,))
             if (weights < 0).any() or not np.isclose(weights.sum(), 1.0):
                 raise ValueError(
-                    f"weights_init={weights.tolist()}; weights must not be negative, and sum to 1."
+                    f"weights_init must be nonnegative and sum to 1, got {weights.tolist()}."
                 )
-            given["weights"] = weights
+            parameters["weights"] = weights
         if self.means_init is not None:
-            given["means"] = _array(self.means_init, "means_init", (k, p))
+            parameters["means"] = _array(self.means_init, "means_init", (k, p))
         if self.precisions_init is not None:
             precisions = _array(self.precisions_init, "precisions_init", shape)
-            given["covariances"] = _covariances(precisions, full)
+            parameters["covariances"] = _covariances(precisions, full)
         if not self._is_warm:
-            return given
+            return parameters
         if self.covariances_.shape != shape:
             raise ValueError(
-                f"warm_start=True, but the covariances of the last fit have shape "
-                f"{self.covariances_.shape}; n_components={k} and covariance_type="
-                f"{self.covariance_type!r} on {p} features ask for {shape}. Use "
-                "warm_start=False, or fit as before."
+                f"The covariances of the last fit must have shape {shape} for warm_start=True, "
+                f"n_components={k}, covariance_type={self.covariance_type!r} and {p} features, got "
+                f"{self.covariances_.shape}. Use warm_start=False, or the parameters of the last "
+                "fit."
             )
         return dict(self._mixtures().arrays)
 
@@ -285,14 +312,14 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._first_parameters(data.X.shape[1])
 
     def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
-        k, found = self.n_components, len(read) == 3
+        k, complete = self.n_components, len(read) == 3
         n_picks = {"random": 0, "random_from_data": k}.get(self.init_params, 1)
         return observed_pass(
             k,
             "n_components",
-            # The same parameters every time: one start is all starts.
-            seeds=draw_seeds(self.random_state, 1 if found else self.n_init),
-            n_picks=0 if found else n_picks,
+            # With all parameters given, restarts would be equal.
+            seeds=draw_seeds(self.random_state, 1 if complete else self.n_init),
+            n_picks=0 if complete else n_picks,
         )
 
     def _problem(self, data: OpenData, read: dict[str, Floats]) -> EMProblem:
@@ -308,24 +335,24 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         )
 
     def _start(self, data: OpenData, floor: Floor, given: Mapping[str, Floats]) -> EMState:
-        """Find the first parameters of all restarts.
+        """Compute the initial parameters of all restarts.
 
-        Those ``given`` replace what was found; nothing is looked for when all three are.  Passes:
-        1, besides those of the centers (k-means|| and Lloyd iterations for ``"kmeans"``, K + 1 for
-        ``"k-means++"``, otherwise none).
+        Parameters in ``given`` replace computed ones.  If all three are given, no pass is made.
+        Otherwise there is 1 pass in addition to those of the centers (k-means|| and Lloyd
+        iterations for ``"kmeans"``, K + 1 for ``"k-means++"``, else none).
         """
         r, k, p = len(data.seeds), self.n_components, data.rows.n_features
         full, mean = self.covariance_type == "full", data.survey.mean
         parameters: dict[str, Floats] = {}
         if len(given) < 3:
             random = self.init_params == "random"
-            nowhere = np.broadcast_to(mean, (r, k, p)).copy()
-            centers = nowhere if random else _centers(data, self.init_params, k)
+            no_centers = np.broadcast_to(mean, (r, k, p)).copy()
+            centers = no_centers if random else _centers(data, self.init_params, k)
             state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
             sums = data.rows.reduce(INITIAL_SUMS, state)
             origin = centers if full else np.broadcast_to(mean, centers.shape)
-            found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
-            stacked = stack_models(found).arrays
+            models = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+            stacked = stack_models(models).arrays
             parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
         for name, value in given.items():
             parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
@@ -354,7 +381,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
     @property
     def precisions_cholesky_(self) -> Floats:
-        """Upper factors of the precisions, as in scikit-learn."""
+        """Upper triangular factors of the precisions, as in scikit-learn."""
         if self.covariances_.ndim == 2:
             return np.asarray(1.0 / np.sqrt(self.covariances_))
         lower = np.linalg.cholesky(self.covariances_)
@@ -378,7 +405,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return map_new_rows(self, X, function, output, dtype, missing=True, n_columns=n_columns)
 
     def predict(self, X: Any) -> Any:
-        """Component of largest posterior of each row.
+        """Return the component with the largest posterior for each row.
 
         Parameters
         ----------
@@ -388,17 +415,17 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for a Dask array.
+            Lazy, with the chunks of X, for a Dask array.
 
         Raises
         ------
         ValueError
-            For infinity, and another number of features.
+            For infinity in X, and another number of features.
         """
         return self._map(X, "labels", np.int32)
 
     def predict_proba(self, X: Any) -> Any:
-        """Posterior of each component, given the values that are there.
+        """Return the posterior of each component, given the observed values.
 
         Parameters
         ----------
@@ -413,7 +440,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._map(X, "posteriors", n_columns=len(self.weights_))
 
     def score_samples(self, X: Any) -> Any:
-        """Log-likelihood of the values that are there of each row: higher is more normal.
+        """Return the log-likelihood of the observed values of each row.
 
         Parameters
         ----------
@@ -426,7 +453,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._map(X, "likelihood", np.float64)
 
     def impute(self, X: Any) -> Any:
-        """Replace missing values by their conditional means, given those that are there.
+        """Replace missing values by their conditional means, given the observed values.
 
         Parameters
         ----------
@@ -436,27 +463,27 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         -------
         ndarray or dask.array.Array of shape (n_samples, n_features)
             Lazy for a Dask array; float32 for float32 input, else float64.  A row without any
-            value gets the mean of the mixture.
+            value is set to the mean of the mixture.
         """
         check_is_fitted(self)
         return self._map(X, "imputed", n_columns=self.n_features_in_)
 
     def _likelihood(self, rows: Rows) -> float:
-        """Mean log-likelihood of a row: one pass."""
-        found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
-        if not np.isfinite(found[0]):
-            # Only now is a second look worth its pass: to say where the fault lies.
+        """Return the mean log-likelihood of a row; this takes one pass."""
+        likelihood = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
+        if not np.isfinite(likelihood[0]):
+            # Make an extra pass only on failure, to locate the invalid row.
             survey = rows.reduce(PARTIAL_SURVEY, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
                 raise ValueError(infinite_message(*survey.first_bad))
-        return float(found[0])
+        return float(likelihood[0])
 
     def _open(self, X: Any) -> Rows:
         check_is_fitted(self)
         return open_rows(check_rows(self, X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood of the values that are there of a row.
+        """Return the mean log-likelihood of the observed values of a row.
 
         Parameters
         ----------
@@ -480,7 +507,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return -2 * self._likelihood(rows) * n + self._n_parameters() * float(np.log(n))
 
     def bic(self, X: Any) -> float:
-        """Bayesian information criterion: the lower, the better.
+        """Return the Bayesian information criterion; lower values are better.
 
         Parameters
         ----------
@@ -493,7 +520,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._bic(self._open(X))
 
     def aic(self, X: Any) -> float:
-        """Akaike information criterion: the lower, the better.
+        """Return the Akaike information criterion; lower values are better.
 
         Parameters
         ----------
@@ -512,13 +539,14 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         Parameters
         ----------
         n_samples : int, default=1
+            Number of rows.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
-            Sorted by component.
+            Rows, sorted by component.
         y : ndarray of shape (n_samples,)
-            Component of each.
+            Component of each row.
         """
         check_is_fitted(self)
         check_integer(n_samples, "n_samples", 1)
@@ -546,9 +574,9 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> Floats:
     array = np.array(without_mask(fetched(value, name), name), dtype=np.float64)
     if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}; expected {shape}.")
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity; its values must be finite.")
+        raise ValueError(f"{name} must be finite, got NaN or infinity.")
     return array
 
 
@@ -556,38 +584,36 @@ def _covariances(precisions: Floats, full: bool) -> Floats:
     name = "precisions_init"
     if not full:
         if (precisions <= 0).any():
-            raise ValueError(f"{name} has values that are not positive: {precisions.min()}.")
+            raise ValueError(f"{name} must be positive, got a minimum of {precisions.min()}.")
         return 1.0 / precisions
     if not np.allclose(precisions, precisions.transpose(0, 2, 1)):
-        raise ValueError(f"{name} has matrices that are not symmetric.")
+        raise ValueError(f"{name} must be symmetric, got matrices that are not.")
     least = np.linalg.eigvalsh(precisions).min()
     if least <= 0:
-        raise ValueError(
-            f"{name} has matrices that are not positive definite (eigenvalue {least})."
-        )
+        raise ValueError(f"{name} must be positive definite, got a matrix with eigenvalue {least}.")
     return np.asarray(np.linalg.inv(precisions))
 
 
 @dataclass(frozen=True)
 class FillMissing:
-    """Put a value (p,) in the place of each column's missing ones; travels to workers."""
+    """Function that replaces missing values by a value (p,) per column; it is sent to workers."""
 
     value: Floats
 
     def __call__(self, x: Array) -> Array:
-        """Return the rows, filled."""
-        gone = np.isnan(x)
-        return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
+        """Return the rows without missing values."""
+        missing = np.isnan(x)
+        return np.where(missing, self.value.astype(x.dtype), x) if missing.any() else x
 
 
 def _centers(data: OpenData, init_params: str, k: int) -> Floats:
-    """Centers of all restarts, missing values taken to be the column's mean."""
+    """Return initial centers of all restarts, with column means for missing values."""
     survey = data.survey
     picks = survey.picks.copy()
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
-    # Rows of weight 0, too: the survey does not see what they miss, and 0 times NaN is NaN.
+    # Rows of weight 0 are filled, too, because 0 times NaN is NaN.
     filled = data.rows.transformed(FillMissing(survey.mean))
-    found = sample_centers(
+    centers_of_rows = sample_centers(
         filled,
         replace(survey, picks=picks),
         {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
@@ -598,8 +624,8 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
         shift=survey.mean,
     )
     if init_params != "kmeans":
-        return found
+        return centers_of_rows
     tolerance = float(_TOL * survey.variance.mean())
-    problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
+    problem = LloydProblem(filled, lambda: centers_of_rows, _MAX_ITER, tolerance, shift=survey.mean)
     centers: Floats = iterate(problem, "GaussianMixture (k-means start)").state.centers
     return centers

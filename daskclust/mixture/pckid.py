@@ -1,4 +1,4 @@
-"""Spectral clustering of incomplete data with the probabilistic cluster kernel."""
+"""Spectral clustering of incomplete data with the probabilistic cluster kernel (PCKID)."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import kernel_block, project
 from daskclust.mixture.predict import MixtureFunction, observed_pass
 
-#: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
+#: Default maximum number of rows that train a member (see ``max_samples``).
 MAX_SAMPLES = 10_000
-#: Share of the pool, where that is not all rows, that a member is trained on at least.
+#: Minimum fraction of the pool that trains a member, unless the pool is all rows.
 LEAST_SHARE = 0.1
 
 
@@ -73,64 +73,68 @@ class PCKID(
     ClusterMixin,
     BaseEstimator,
 ):
-    """Spectral clustering of incomplete data by PCKID, for data of any size.
+    """Spectral clustering of data with missing values (PCKID), for data of any size.
 
-    The kernel of two rows is the mean, over an ensemble of Gaussian mixtures of different sizes and
-    starts, of the scalar product of their posteriors (Eq. 6 of [1]_).  NaN means missing, at random
-    (MAR); nothing is filled in.  Rows are clustered by k-means in the leading coordinates of kernel
-    PCA (Eq. 4).  No matrix of n x n numbers is made, but for few rows, where that is the cheapest
-    way.
+    Use it when many values are missing and clusters are not compact.  For compact clusters,
+    :class:`KMeans` with ``missing="partial"`` or :class:`GaussianMixture` is much faster; if some
+    rows have labels, use :class:`LabelSpreading`.
+
+    The method trains an ensemble of Gaussian mixtures with different numbers of components and
+    different initializations.  The kernel of two rows is the mean dot product of their posteriors
+    (Eq. 6 of [1]_).  Rows are clustered by k-means in the leading coordinates of kernel PCA (Eq.
+    4).  NaN is a missing value (missing at random, MAR); values are not imputed.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     n_initializations : int, default=30
-        Starts Q for each number of components.
+        Number of mixtures Q for each number of components.
     max_components : int, default=30
-        Components G of the largest mixtures; there are mixtures of 2, 3, ... G.
+        Maximum number of components G; there are mixtures of 2, 3, ... G components.
     subsample : float, default=0.5
-        Share of the rows that each member of the ensemble is trained on.
+        Fraction of the rows that trains each member of the ensemble.
     max_samples : int or None, default=None
-        Rows that a member is trained on at most; ``None`` means 10 000.  Where ``subsample`` asks
-        for more, members draw theirs from a pool of ``max_samples / subsample`` rows (10
-        ``max_samples`` at most).
+        Maximum number of rows that train a member; None is 10 000.  If this is less than
+        ``subsample``, members use rows of a pool of ``max_samples / subsample`` rows (at most 10
+        ``max_samples``).
     em_iter : int, default=10
         EM iterations of each member.
     covariance_type : {"diag", "full"}, default="diag"
-        Of the members.
+        Covariances of the members: variances or matrices.
     n_init : int, default=100
-        Restarts of k-means in the embedding, from rows drawn at random; they share every pass.
+        Restarts of k-means in the embedding, from random rows.  They share every pass.
     embedding_dim : int or None, default=None
-        Coordinates d of the embedding; ``None`` means ``n_clusters``.
+        Number of coordinates d of the embedding; None is ``n_clusters``.
     max_iter : int, default=300
-        Iterations of k-means at most.
+        Maximum number of iterations of k-means.
     tol : float, default=1e-4
-        As in :class:`KMeans`, in the embedding.
+        Tolerance of k-means, as in :class:`KMeans`, in the embedding.
     min_variance : float, default=1e-3
-        No variance of a member falls below this share of its column's variance.
-        The paper does not say how single rows in a component are dealt with.
+        Minimum variance of a member, as a fraction of the column's variance.
     solver : {"auto", "gram", "kernel", "randomized"}, default="auto"
-        How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
-        ``"gram"`` by the D x D matrix, ``"kernel"`` by the n x n matrix, both exact;
-        ``"randomized"`` by power iterations with QR and a Nystrom step [3]_.  ``"auto"``
-        takes the one of least work, where that of power iterations, which are not exact,
-        counts sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
+        Computation of the eigenvectors, with D = Q (G (G + 1) / 2 - 1) features:
+
+        - ``"gram"``: exact, from the D x D matrix.
+        - ``"kernel"``: exact, from the n x n matrix.
+        - ``"randomized"``: power iterations with QR and a Nystrom step [3]_.
+        - ``"auto"``: the solver with the least work, where the work of ``"randomized"`` counts 60
+          times, because it is not exact.  ``history_`` contains the solver.
     power_iterations : int, default=4
-        Of ``"randomized"``, at most: they begin with the eigenvectors of the pool, and end when
-        the leading directions are estimated to turn by less than 0.001 more (as a sine).
+        Maximum number of iterations of ``"randomized"``.
     random_state : int, RandomState, Generator or None, default=None
-        An int gives the same result, to rounding, for any chunks, scheduler and number of workers.
+        An int gives the same result, up to rounding, for any chunks, scheduler and number of
+        workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`: written once the ensemble is trained and after every iteration.
-        Where a fit had come to k-means, the embedding is made anew, in one pass.
+        As in :class:`KMeans`.  It is written after the ensemble is trained and after each
+        iteration.  A fit that resumes during k-means computes the embedding again, in one pass.
 
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row.  Lazy, and chunked like X, for Dask input.
+        Cluster of each row.  For Dask input it is lazy, with the chunks of X.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked like X, for Dask input.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -138,41 +142,46 @@ class PCKID(
     inertia_ : float
         Sum of squared distances of rows to their centers, in the embedding.
     n_iter_ : int
-        Iterations of the best restart of k-means.
+        Iterations of the selected restart of k-means.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        Records of the iterations that found the eigenvectors (``stage`` ``"spectrum"``; the
-        objective is the sum of the eigenvalues so far, the center shift the sine of the angle by
-        which they turned), then those of k-means (``stage`` ``"k-means"``).
+        Records of the eigenvectors (``stage`` is ``"spectrum"``, ``objective`` the sum of the
+        eigenvalues, ``center_shift`` the sine of their rotation angle), then of k-means
+        (``stage`` is ``"k-means"``).
 
     Raises
     ------
     ValueError
-        For infinity in X (naming the first), a column without any value, fewer rows than clusters,
-        members with fewer rows than components, and parameters out of range.
+        For infinity in X (the message names the first one), a column without any value, fewer rows
+        than clusters, members with fewer rows than components, and parameters out of range.
     CheckpointError
         As in :class:`KMeans`.
 
+    See Also
+    --------
+    GaussianMixture : A single mixture with missing values.
+    SpectralClustering : Spectral clustering on a graph of prototypes.
+    KMeans : Compact clusters; with ``missing="partial"`` also for missing values.
+
     Notes
     -----
-    *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for ``"gram"`` and
-    ``"kernel"`` or up to ``power_iterations``, and 1 for the embedding; k-means goes over the
-    embedding.  Features are made anew in each pass, unless they fit (in float32, up to 2 GiB and
+    *Passes*: 1 to check the data, 1 to fetch the pool, 1 for ``"gram"`` and ``"kernel"`` or up to
+    ``power_iterations``, and 1 for the embedding; k-means then reads the embedding.  Features are
+    computed in each pass, unless they fit into memory (in float32, up to 2 GiB and
     ``daskclust.persist-fraction`` of the free memory).  *Training*: Q (G - 1) independent tasks.
-    *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when full) and tiles of 128
+    *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) if full) and tiles of 128
     rows of D features.  *To the client*: the pool, the ensemble (D (2p + 1) numbers) and D (d + 10)
-    numbers a worker thread and pass; for ``"kernel"``, up to 3000 rows.
+    numbers per worker thread and pass; for ``"kernel"`` all rows, which ``"auto"`` selects for at
+    most 3000 rows.  *Time* is linear in n after the training.
 
-    *Time*: the training, then linear in n (beyond what is kept).  With Q = G = 30 and
-    p = 20, two worker processes of one thread took 34 to 40 s and 157 to 228 s, and 1.3 and
-    3.0 GiB in all, for 1e5 and 1e6 rows (``tests/benchmarks/pckid.py``).
+    ``"randomized"`` starts from the eigenvectors of the pool [2]_.  It ends when the estimated
+    rotation of the leading directions is below 0.001 (as a sine).
 
-    *Precision*: densities in float64; posteriors in float32 for ``"randomized"``
-    (kernel error about 1e-7), else float64.
-
-    A row without any value has each member's weights as its posteriors.
+    *Precision*: densities are in float64; posteriors are in float32 for ``"randomized"`` (the error
+    of the kernel is about 1e-7), else in float64.  A row without any value has the weights of each
+    member as its posteriors.
 
     References
     ----------
@@ -259,7 +268,9 @@ class PCKID(
         check_integer(self.max_components, "max_components", 2)
         check_real(self.subsample, "subsample", 0, boundaries="neither")
         if self.subsample > 1:
-            raise ValueError(f"subsample == {self.subsample}, must be <= 1: a share of the rows.")
+            raise ValueError(
+                f"subsample == {self.subsample}, must be <= 1: it is a fraction of the rows."
+            )
         if self.max_samples is not None:
             check_integer(self.max_samples, "max_samples", 1)
         check_integer(self.em_iter, "em_iter", 0)
@@ -274,7 +285,7 @@ class PCKID(
         check_integer(self.power_iterations, "power_iterations", 1)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train the ensemble, embed the rows and find the clusters.
+        """Train the ensemble, embed the rows and cluster them.
 
         Parameters
         ----------
@@ -295,12 +306,12 @@ class PCKID(
         if len(sizes) > most or sizes.max() > self.max_components:
             raise ValueError(
                 f"n_initializations={self.n_initializations} and max_components="
-                f"{self.max_components}, but there are {len(sizes)} mixtures of up to "
+                f"{self.max_components} allow {most} mixtures, got {len(sizes)} mixtures of up to "
                 f"{sizes.max()} components"
             )
 
     def _read(self, data: Data) -> tuple[int, ...]:
-        """Draw seeds: of each member, of the pool, of the basis and of k-means."""
+        """Draw a seed for each member, and seeds for the pool, the basis and k-means."""
         n_members = self.n_initializations * (self.max_components - 1)
         return draw_seeds(self.random_state, n_members + 3)
 
@@ -312,14 +323,14 @@ class PCKID(
         n_features = self.n_initializations * (
             self.max_components * (self.max_components + 1) // 2 - 1
         )
-        n_wanted = self.n_clusters if self.embedding_dim is None else self.embedding_dim
-        n_wanted = min(n_wanted, n_features, rows.n_rows)
-        width = min(n_wanted + OVERSAMPLING, n_features)
+        n_vectors = self.n_clusters if self.embedding_dim is None else self.embedding_dim
+        n_vectors = min(n_vectors, n_features, rows.n_rows)
+        width = min(n_vectors + OVERSAMPLING, n_features)
         solver = self.solver
         if solver == "auto":
-            kept = rows.can_keep(4 * n_features)
+            stored = rows.can_keep(4 * n_features)
             solver = choose_solver(
-                rows.n_rows, n_features, rows.n_features, width, self.power_iterations, kept
+                rows.n_rows, n_features, rows.n_features, width, self.power_iterations, stored
             )
         *seeds, pool_seed, basis_seed, kmeans_seed = read
 
@@ -328,7 +339,7 @@ class PCKID(
             basis = np.eye(n_features, width)
             if solver == "randomized":
                 shift = data.survey.mean
-                basis = pool_basis(pool.x, ensemble, shift, n_wanted, width, basis_seed)
+                basis = pool_basis(pool.x, ensemble, shift, n_vectors, width, basis_seed)
             return SpectrumState(
                 **ensemble.arrays,
                 sizes=np.array(ensemble.sizes, dtype=np.int64),
@@ -338,11 +349,11 @@ class PCKID(
             )
 
         return Spectrum(
-            rows, data.survey.mean, solver, n_wanted, self.power_iterations, start, kmeans_seed
+            rows, data.survey.mean, solver, n_vectors, self.power_iterations, start, kmeans_seed
         )
 
     def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
-        # Bounded by 1e-9 at least, however small a share is asked for.
+        # At least 1e-9, so that densities are accurate.
         floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
@@ -353,10 +364,10 @@ class PCKID(
         n_member = min(limit, int(np.ceil(share * len(pool.x))))
         if n_member < self.max_components:
             raise ValueError(
-                f"Members of the ensemble are trained on n_samples={n_member} rows (subsample="
-                f"{self.subsample} of {len(pool.x)} rows with any value, max_samples="
-                f"{self.max_samples}), which is less than max_components={self.max_components}. "
-                "Lower max_components, or raise subsample or max_samples."
+                f"n_samples must be at least max_components={self.max_components}, got n_samples="
+                f"{n_member} rows to train a member (subsample={self.subsample} of {len(pool.x)} "
+                f"rows with any value, max_samples={self.max_samples}). Lower max_components, or "
+                "raise subsample or max_samples."
             )
         sizes = list(range(2, self.max_components + 1)) * self.n_initializations
         full = self.covariance_type == "full"
@@ -377,7 +388,7 @@ class PCKID(
         self.eigenvalues_ = state.values
         embed = CheckedRows(self._embedding(), working_dtype(data.X.dtype), missing=True)
         if is_dask(data.X):
-            # K-means keeps it in memory while it goes over it; what users get needs no client.
+            # K-means persists these blocks itself, so `embedding_` stays lazy.
             self.embedding_ = map_rows(
                 data.X,
                 embed,
@@ -406,7 +417,7 @@ class PCKID(
         self.inertia_ = kmeans.inertia_
         self.n_iter_ = kmeans.n_iter_
         self.labels_ = kmeans.labels_
-        # The embedding took a pass, too.
+        # One pass for the embedding.
         passes = history[-1]["passes"] + 1
         self.history_ = history + [
             {**record, "stage": "k-means", "passes": passes + record["passes"]}
@@ -415,13 +426,13 @@ class PCKID(
 
     @property
     def ensemble_(self) -> Mixtures:
-        """The models of the ensemble, one after another."""
+        """All models of the ensemble."""
         sizes = tuple(self._sizes.tolist())
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
     @property
     def basis_(self) -> Floats:
-        """Map from the posteriors of all models to coordinates, (D, d)."""
+        """Matrix that maps the posteriors of all models to coordinates, (D, d)."""
         return self._basis
 
     def _embedding(self, centers: Floats | None = None) -> Embedding:
@@ -429,7 +440,7 @@ class PCKID(
         return Embedding(self.ensemble_, self._shift, self._basis, dtype, centers)
 
     def transform(self, X: Any) -> Any:
-        """Coordinates of rows in the embedding; rows never seen are projected.
+        """Return the coordinates of rows in the embedding, also of rows not seen in ``fit``.
 
         Parameters
         ----------
@@ -463,7 +474,7 @@ class PCKID(
         return self.fit(X, y, **params).embedding_
 
     def predict(self, X: Any) -> Any:
-        """Nearest center in the embedding, of rows seen or not.
+        """Return the nearest center in the embedding, also for rows not seen in ``fit``.
 
         Parameters
         ----------
@@ -473,14 +484,14 @@ class PCKID(
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for a Dask array.
+            Lazy, with the chunks of X, for a Dask array.
         """
         check_is_fitted(self)
         nearest_center = self._embedding(self.cluster_centers_)
         return map_new_rows(self, X, nearest_center, "predict", np.int32, missing=True)
 
     def score_samples(self, X: Any) -> Any:
-        """Mean log-likelihood of the values that are there of each row, over the ensemble.
+        """Return the log-likelihood of each row's observed values, averaged over the ensemble.
 
         Parameters
         ----------
@@ -490,25 +501,25 @@ class PCKID(
         Returns
         -------
         ndarray or dask.array.Array of shape (n_samples,), float64
-            Lazy, and chunked like X, for a Dask array.
+            Lazy, with the chunks of X, for a Dask array.
         """
         check_is_fitted(self)
         likelihood = MixtureFunction(self.ensemble_, self._shift, "likelihood")
         return map_new_rows(self, X, likelihood, "score_samples", np.float64, missing=True)
 
     def kernel(self, X: Any, Y: Any = None) -> Any:
-        """Kernel between rows (Eq. 6), in [0, 1].
+        """Return the kernel between rows (Eq. 6), in [0, 1].
 
         Parameters
         ----------
         X : array-like or dask.array.Array of shape (n, n_features)
         Y : array-like or dask.array.Array of shape (m, n_features), optional
-            X when omitted.
+            Default: X.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, m), float64
-            Lazy, a block for each pair of blocks, where X or Y is a Dask array.
+            For Dask input lazy, with one block for each pair of blocks.
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
@@ -528,10 +539,10 @@ class PCKID(
 
 @dataclass(frozen=True)
 class Embedding:
-    """Coordinates of a block's rows, or their clusters; travels to workers.
+    """Function that returns coordinates or clusters of a block's rows; it is sent to workers.
 
-    ``basis`` (D, d) are eigenvectors over the square root of the number of models; ``dtype`` is
-    that of posteriors; ``centers`` ask for the nearest.
+    ``basis`` (D, d): eigenvectors divided by the square root of the number of models. ``dtype``:
+    type of the posteriors. ``centers``: if given, the result is the nearest center.
     """
 
     mixtures: Mixtures
@@ -541,20 +552,20 @@ class Embedding:
     centers: Floats | None = None
 
     def __call__(self, x: Array) -> Array:
-        """Return one result a row; coordinates in the precision of the rows."""
-        found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
-        found = found.astype(x.dtype, copy=False)
-        return found if self.centers is None else nearest(found, self.centers)[0]
+        """Return one result per row; coordinates have the type of the rows."""
+        coordinates = project(x, self.mixtures, self.shift, self.basis, self.dtype)
+        coordinates = coordinates.astype(x.dtype, copy=False)
+        return coordinates if self.centers is None else nearest(coordinates, self.centers)[0]
 
 
 def _of_block(rows: RowBlock, function: CheckedRows) -> Array:
-    """Return the results of a block as the engine hands it out."""
+    """Return the results for a block of the engine."""
     return function(rows.x, rows.runs[0][0])
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Kernel values between two blocks; travels to workers."""
+    """Function that returns kernel values between two blocks; it is sent to workers."""
 
     mixtures: Mixtures
     shift: Floats

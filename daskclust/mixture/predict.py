@@ -1,4 +1,4 @@
-"""Common to mixtures of incomplete rows: the first pass, and rows under a fitted mixture."""
+"""First pass over incomplete data, and predictions for their rows from a fitted mixture."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def _check(survey: PartialSurvey, n_components: int, name: str, names: Any = Non
     check_survey(survey, None, names)
     if survey.n_informed < n_components:
         raise ValueError(
-            f"n_samples={survey.n_informed} should be >= {name}={n_components}: so many rows have "
-            f"a weight and any value that is not NaN. Ask for fewer."
+            f"n_samples={survey.n_informed} should be >= {name}={n_components}; n_samples counts "
+            f"rows with a positive weight and at least one value. Use a smaller {name}."
         )
 
 
 def observed_pass(
     n_components: int, name: str, *, seeds: tuple[int, ...] = (), n_picks: int = 0
 ) -> FirstPass:
-    """Return the first pass over data in which NaN means missing.
+    """Return the first pass over data in which NaN is a missing value.
 
-    The parameter ``name`` asks for ``n_components`` rows at least.  There is a seed for each
-    restart, and ``n_picks`` rows are drawn for each.
+    There must be at least ``n_components`` rows; ``name`` is the parameter with this number.  Each
+    restart has a seed, and ``n_picks`` rows are drawn for each restart.
     """
     check = partial(_check, n_components=n_components, name=name)
     return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)
@@ -40,9 +40,9 @@ def observed_pass(
 
 @dataclass(frozen=True)
 class MixtureFunction:
-    """Labels, posteriors, likelihood or imputed values of a block's rows; travels to workers.
+    """Function that returns labels, posteriors, likelihoods or imputed values of a block's rows.
 
-    The likelihood is the mean of the models' log-likelihoods.
+    It is sent to workers.  The likelihood is the mean of the models' log-likelihoods.
     """
 
     mixtures: Mixtures

@@ -1,4 +1,4 @@
-"""Passes of Gaussian mixtures: an EM iteration, its start, and the likelihood."""
+"""Passes of Gaussian mixtures: an EM iteration, initial posteriors, and the likelihood."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from daskclust.mixture.expectation import (
     posteriors,
 )
 
-#: The first of the rounds in which random posteriors are drawn; 0 belongs to the first pass.
+#: First random stream for random posteriors; stream 0 belongs to the first pass.
 _DRAWS = 1
 
 
 @dataclass(frozen=True)
 class MixtureStack:
-    """Models that are worked on side by side in one pass; `shift` (p,): a point amid the data."""
+    """Models processed together in one pass; `shift` (p,) is a point near the data's center."""
 
     mixtures: Mixtures
     shift: Floats
@@ -49,10 +49,10 @@ def _expectation_fields(state: MixtureStack) -> Mapping[str, Field]:
 
 
 def _expectation_block(rows: RowBlock, state: MixtureStack) -> Partial:
-    made = accumulate_mixtures(
+    block = accumulate_mixtures(
         rows.x, state.mixtures, weight=rows.weight, shift=state.shift, segments=rows.segments()
     )
-    return {"sums": made.sums, "likelihood": made.likelihood}
+    return {"sums": block.sums, "likelihood": block.likelihood}
 
 
 def _mean_likelihood(partial: Partial, state: MixtureStack) -> Floats:
@@ -65,7 +65,7 @@ def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationS
     return ExpectationSums(partial["sums"][0], _mean_likelihood(partial, state))
 
 
-#: One iteration of EM: posteriors of every row, and what the next parameters follow from.
+#: One EM iteration: posteriors of every row, and the sums that determine the next parameters.
 EXPECTATION = Reduction(
     "expectation", _expectation_fields, _expectation_block, _expectation_finalize
 )
@@ -92,10 +92,10 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _mea
 
 @dataclass(frozen=True)
 class InitialPosteriors:
-    """Posteriors to start from: hard ones by the nearest of `centers` (r, K, p), or of `seeds` (r).
+    """Initial posteriors: of the nearest center, or random.
 
-    `fill` (p,) stands for missing values when distances are measured, and is the shift of sums for
-    diagonal covariances.
+    `centers` (r, K, p). `fill` (p,) replaces missing values in distances, and is the shift of the
+    sums for diagonal covariances. `seeds` (r): if given, posteriors are random.
     """
 
     centers: Floats
@@ -121,7 +121,7 @@ def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
 
 def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
     segments = rows.segments()
-    parts = [
+    sums = [
         accumulate_start(
             rows.x,
             _shares(rows, state, r),
@@ -133,20 +133,20 @@ def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
         )
         for r, centers in enumerate(state.centers)
     ]
-    return {"sums": np.stack(parts, axis=1)}
+    return {"sums": np.stack(sums, axis=1)}
 
 
 def _sums_finalize(partial: Partial, state: Any) -> Floats:
     return np.asarray(partial["sums"][0])
 
 
-#: Sums over given posteriors, from which the first parameters follow.
+#: Sums over initial posteriors, which determine the initial parameters.
 INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _sums_finalize)
 
 
 @dataclass(frozen=True)
 class GramRequest:
-    """Ask for the Gram matrix (D, D) of the posteriors under an ensemble, times a basis if any."""
+    """Request for the Gram matrix (D, D) of the posteriors, or for its product with a basis."""
 
     mixtures: Mixtures
     shift: Floats
@@ -160,11 +160,11 @@ def _fields(state: GramRequest) -> Mapping[str, Field]:
 
 
 def _block(rows: RowBlock, state: GramRequest, carry: Array | None) -> tuple[Partial, Array]:
-    kept = features(rows.x, state.mixtures, state.shift, state.dtype) if carry is None else carry
-    return _sums(rows, state, kept), kept
+    stored = features(rows.x, state.mixtures, state.shift, state.dtype) if carry is None else carry
+    return _sums(rows, state, stored), stored
 
 
-def _sums(rows: RowBlock, state: GramRequest, kept: Array | None = None) -> Partial:
+def _sums(rows: RowBlock, state: GramRequest, stored: Array | None = None) -> Partial:
     return {
         "sums": add_gram(
             rows.x,
@@ -174,12 +174,12 @@ def _sums(rows: RowBlock, state: GramRequest, kept: Array | None = None) -> Part
             weight=rows.weight,
             segments=rows.segments(),
             dtype=state.dtype,
-            kept=kept,
+            stored=stored,
         )
     }
 
 
-#: Gram matrix of the posteriors, times a basis; nothing is kept between passes.
+#: Gram matrix of the posteriors, or its product with a basis; posteriors are not stored.
 GRAM = Reduction("gram", _fields, _sums, _sums_finalize)
-#: The same, with each block's posteriors kept from pass to pass.
-GRAM_KEPT = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)
+#: The same, with each block's posteriors stored between passes.
+GRAM_STORED = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)

@@ -334,7 +334,7 @@ def test_warm_start_goes_on_where_the_last_fit_stopped():
 )
 def test_a_warm_start_of_another_shape_is_refused(changed, data):
     model = quiet(GaussianMixture(K, random_state=0, warm_start=True), X)
-    with pytest.raises(ValueError, match=r"warm_start=True, but .*shape \(3, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"warm_start=True, .*got \(3, 4, 4\)"):
         model.set_params(**changed).fit(data)
 
 
@@ -485,12 +485,12 @@ def test_bad_weights_are_named(bad):
         ("max_iter", 0, "max_iter == 0"),
         ("n_init", 0, "n_init == 0"),
         ("init_params", "best", "init_params='best'"),
-        ("weights_init", [0.5, 0.5, 0.5], "weights must not be negative, and sum to 1"),
-        ("weights_init", [1.0], r"weights_init has shape \(1,\); expected \(3,\)"),
-        ("means_init", np.zeros((2, P)), r"means_init has shape \(2, 4\); expected \(3, 4\)"),
-        ("means_init", np.full((K, P), np.nan), "means_init contains NaN"),
-        ("precisions_init", np.zeros((K, P, P)), "not positive definite"),
-        ("precisions_init", np.triu(np.ones((K, P, P))), "not symmetric"),
+        ("weights_init", [0.5, 0.5, 0.5], "weights_init must be nonnegative and sum to 1"),
+        ("weights_init", [1.0], r"weights_init must have shape \(3,\), got \(1,\)"),
+        ("means_init", np.zeros((2, P)), r"means_init must have shape \(3, 4\), got \(2, 4\)"),
+        ("means_init", np.full((K, P), np.nan), "means_init must be finite, got NaN"),
+        ("precisions_init", np.zeros((K, P, P)), "must be positive definite"),
+        ("precisions_init", np.triu(np.ones((K, P, P))), "must be symmetric"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_by_name(parameter, value, message):
@@ -499,7 +499,7 @@ def test_a_parameter_out_of_range_is_refused_by_name(parameter, value, message):
 
 
 def test_other_bad_parameters():
-    with pytest.raises(ValueError, match="not positive"):
+    with pytest.raises(ValueError, match="must be positive"):
         GaussianMixture(K, covariance_type="diag", precisions_init=np.zeros((K, P))).fit(GAPS)
     with pytest.raises(TypeError, match="warm_start"):
         GaussianMixture(K, warm_start="yes").fit(GAPS)

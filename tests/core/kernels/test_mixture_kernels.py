@@ -139,7 +139,7 @@ def test_sums_and_posteriors_equal_brute_force(full, dtype, seed):
 @pytest.mark.parametrize("full", [False, True], ids=["diag", "full"])
 @pytest.mark.parametrize("kept", [0, 2**22])
 def test_rows_gone_over_again_have_the_sums_of_a_pass(full, kept, monkeypatch):
-    monkeypatch.setattr("daskclust.mixture.expectation._KEPT_VALUES", kept)
+    monkeypatch.setattr("daskclust.mixture.expectation._MAX_VALUES", kept)
     rng = np.random.default_rng(2)
     x, shift = incomplete(rng, n=2500), rng.normal(size=4)
     x[:1024] = rng.normal(size=(1024, 4))  # a tile that misses nothing

@@ -68,7 +68,7 @@ from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.reductions import (
     EXPECTATION,
     GRAM,
-    GRAM_KEPT,
+    GRAM_STORED,
     INITIAL_SUMS,
     LIKELIHOOD,
     GramRequest,
@@ -444,7 +444,7 @@ def gram_states(rng, x):
     return gram_requests(rng, x), everything
 
 
-@law(GRAM_KEPT)
+@law(GRAM_STORED)
 def kept_gram_states(rng, x):
     return gram_requests(rng, x), everything
 
