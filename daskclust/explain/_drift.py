@@ -1,4 +1,4 @@
-"""Changes since the fit: shares of the clusters, and where their rows lie now."""
+"""Changes since the fit: sizes of the clusters, and shifts of their rows."""
 
 from __future__ import annotations
 
@@ -19,36 +19,40 @@ from daskclust.explain._labeled_rows import Labeled, model_input, open_labeled
 from daskclust.explain._profiles import sample_labeled
 from daskclust.metrics import contingency_table
 
-#: Pairs of clusters that are compared.
+#: Maximum number of pairs of clusters that are compared.
 _MOST_PAIRS = 2**25
 
 
 def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
-    """Find which new cluster is which old one (Hungarian method).
+    """Match new clusters to old ones (Hungarian method).
+
+    Use it to compare two fits of the same data, or to give the clusters of a new fit the numbers of
+    an old one.
 
     Parameters
     ----------
     old, new : fitted estimators, or array-like or dask.array.Array of shape (n,)
-        Models, or labels of the same rows: whole numbers, negative for none.
+        Models, or labels of the same rows: whole numbers, negative for rows without a label.
     X : array-like, dask.array.Array, DataFrame or Cube of shape (n, p), optional
-        Rows that both models label: those clusters are matched that share most rows.  Without
-        it models are matched by the distances of their centers.
+        Rows that both models label.  Clusters that share most rows are matched.  Without X, models
+        are matched by the distances of their centers.
 
     Returns
     -------
     ndarray of int64, of shape (k_old + number of new clusters without an old one,)
-        Number of the new cluster that is old cluster 0, 1, ...; -1 where there is none, as of
-        clusters that share no row with any.  New clusters that are no old one follow, ascending.
+        Number of the new cluster for old cluster 0, 1, ...; -1 for an old cluster without a match,
+        such as one that shares no row with a new cluster.  Unmatched new clusters follow, in
+        ascending order.
 
     Raises
     ------
     ValueError
-        For models without centers where X is not given, centers of different features, and a
-        model beside labels.
+        For models without centers if X is None, centers with different features, and a model
+        together with labels.
 
     Notes
     -----
-    One pass over X or the labels; none without.
+    One pass over X or the labels; none for centers.
 
     Examples
     --------
@@ -65,8 +69,9 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
     are_models = [hasattr(item, "predict") for item in (old, new)]
     if are_models[0] != are_models[1]:
         raise ValueError(
-            f"old and new are {type(old).__name__} and {type(new).__name__}; expected two models "
-            "or two labels. Of a model that does not predict give labels_."
+            "old and new must be two models or two vectors of labels, got "
+            f"{type(old).__name__} and {type(new).__name__}. For a model without predict, use "
+            "labels_."
         )
     if are_models[0]:
         for model in (old, new):
@@ -79,83 +84,90 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
             return _in_order(rows, columns, len(cost), np.arange(cost.shape[1]))
         old, new = (model.predict(model_input(model, X)) for model in (old, new))
     elif X is not None:
-        raise ValueError("X is given beside labels; expected models, or labels alone.")
+        raise ValueError("X must be None if old and new are labels. Omit X, or pass two models.")
     table = contingency_table(old, new)
-    mine, theirs = (np.unique(table[table[:, i] >= 0, i]) for i in (0, 1))
+    old_labels, new_labels = (np.unique(table[table[:, i] >= 0, i]) for i in (0, 1))
     table = table[(table[:, :2] >= 0).all(axis=1)]
     if not len(table):
-        raise ValueError("No row has a label in old and new, so nothing can be matched.")
-    _check_size(len(mine), len(theirs))
-    counts = np.zeros((len(mine), len(theirs)))
-    at = np.searchsorted(mine, table[:, 0]), np.searchsorted(theirs, table[:, 1])
-    counts[at] = table[:, 2]
+        raise ValueError(
+            "old and new must have labels for common rows, got none. Check that the rows are equal."
+        )
+    _check_size(len(old_labels), len(new_labels))
+    counts = np.zeros((len(old_labels), len(new_labels)))
+    cells = np.searchsorted(old_labels, table[:, 0]), np.searchsorted(new_labels, table[:, 1])
+    counts[cells] = table[:, 2]
     rows, columns = linear_sum_assignment(counts, maximize=True)
     shared = counts[rows, columns] > 0
-    return _in_order(mine[rows[shared]], theirs[columns[shared]], int(mine[-1]) + 1, theirs)
+    return _in_order(
+        old_labels[rows[shared]], new_labels[columns[shared]], int(old_labels[-1]) + 1, new_labels
+    )
 
 
 def _check_size(k_old: int, k_new: int) -> None:
     if k_old * k_new > _MOST_PAIRS:
         raise ValueError(
-            f"{k_old} old and {k_new} new clusters are more than {_MOST_PAIRS} pairs to compare; "
-            "number the labels from 0, or match coarser clusters."
+            f"old and new must have at most {_MOST_PAIRS} pairs of clusters, got {k_old} x "
+            f"{k_new}. Number labels from 0, or match coarser clusters."
         )
 
 
 def _centers(model: Any, name: str) -> Floats:
-    found = data_centers(model)
-    if found is None or len(found[0]) != model.n_features_in_:
+    centers = data_centers(model)
+    if centers is None or len(centers[0]) != model.n_features_in_:
         raise ValueError(
-            f"{name} is a {type(model).__name__} without centers among the data; give rows as X "
-            "that both models label."
+            f"{name} must have centers in the space of the data if X is None, got a "
+            f"{type(model).__name__} without. Pass rows as X that both models label."
         )
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(centers, dtype=np.float64)
 
 
 def _squares(a: Floats, b: Floats) -> Floats:
     if a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"old has {a.shape[1]} features and new {b.shape[1]}; expected models of the same "
-            "features."
+            f"old and new must have the same features, got {a.shape[1]} and {b.shape[1]}. Pass "
+            "models of the same features."
         )
     _check_size(len(a), len(b))
-    found: Floats = cdist(a, b, "sqeuclidean")
-    return found
+    squares: Floats = cdist(a, b, "sqeuclidean")
+    return squares
 
 
 def _in_order(old: Any, new: Any, k_old: int, every: Ints) -> Ints:
-    """Return the new cluster of each old one, then the new ones that are left."""
+    """Return the new cluster of each old one, followed by the unmatched new clusters."""
     out = np.full(k_old, -1, np.int64)
     out[old] = new
     return np.concatenate([out, np.setdiff1d(every, out)])
 
 
-#: Share that stands for none where logarithms are taken.
+#: Smallest fraction used in logarithms.
 _LEAST = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
 class Drift:
-    """How new rows differ from those of the fit.
+    """Differences between new rows and the rows of the fit.
 
     Attributes
     ----------
     labels : ndarray of shape (k,), int64
+        Labels of the clusters.
     names : list of str
+        Names of the clusters.
     features : list of str
+        Names of the features.
     sizes : ndarray of shape (k,), float64
-        New rows of each cluster.
+        Number of new rows of each cluster.
     fit_shares, shares : ndarray of shape (k,), float64
-        Share of the rows at the fit (NaN where the model does not keep it), and now.
+        Fraction of the rows of the fit (NaN if the model does not store it), and of the new rows.
     shifts : ndarray of shape (k, p), float64
-        Mean of the new rows less the center of the fit, in deviations of the new rows; NaN
-        where the model has no centers among the data.
+        Mean of the new rows minus the center of the fit, in standard deviations of the new rows;
+        NaN if the model has no centers in the space of the data.
     psi : float
-        Population stability index, ``sum (new - old) ln(new / old)`` over the clusters, shares
-        below 1e-4 taken as that: 0 for the same shares, above 0.25 a large change.
+        Population stability index, ``sum (new - old) ln(new / old)`` over the clusters, with
+        fractions of at least 1e-4.  It is 0 for equal fractions; above 0.25 the change is large.
     spread : float
-        Root mean square distance of the new rows to their centers over that of the fit; NaN
-        where the model does not keep it, or clusters were joined.
+        Root mean square distance of the new rows to their centers, divided by that distance for
+        the fit; NaN if the model does not store it, or if clusters were joined.
     """
 
     labels: Ints
@@ -170,39 +182,39 @@ class Drift:
 
     def __repr__(self) -> str:
         psi, spread = (
-            "not known" if np.isnan(value) else f"{value:.3f}" for value in (self.psi, self.spread)
+            "unknown" if np.isnan(value) else f"{value:.3f}" for value in (self.psi, self.spread)
         )
         return f"Drift of {np.count_nonzero(self.labels >= 0)} clusters: psi {psi}, spread {spread}"
 
     def to_frame(self) -> Any:
-        """Return one line for each cluster.
+        """Return a table with a line for each cluster.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``cluster``, ``size``, ``fit_share``, ``share``, ``shift`` (root mean square
-            over the features), ``feature`` (that moved most) and ``feature_shift``.
+            over the features), ``feature`` (with the largest shift) and ``feature_shift``.
         """
         import pandas
 
         finite = np.nan_to_num(self.shifts, nan=0.0)
         most = np.abs(finite).argmax(axis=1)
-        known: Bools = np.asarray(np.isfinite(self.shifts).any(axis=1))
+        has_center: Bools = np.asarray(np.isfinite(self.shifts).any(axis=1))
         with np.errstate(invalid="ignore"):
             overall = np.sqrt((finite**2).mean(axis=1))
-        at = np.arange(len(most))
+        rows = np.arange(len(most))
         return pandas.DataFrame(
             {
                 "cluster": self.names,
                 "size": self.sizes,
                 "fit_share": self.fit_shares,
                 "share": self.shares,
-                "shift": np.where(known, overall, np.nan),
+                "shift": np.where(has_center, overall, np.nan),
                 "feature": [
-                    self.features[j] if there else None
-                    for j, there in zip(most.tolist(), known.tolist(), strict=True)
+                    self.features[j] if is_present else None
+                    for j, is_present in zip(most.tolist(), has_center.tolist(), strict=True)
                 ],
-                "feature_shift": np.where(known, finite[at, most], np.nan),
+                "feature_shift": np.where(has_center, finite[rows, most], np.nan),
             }
         )
 
@@ -211,13 +223,16 @@ class Drift:
 
 
 def drift(model: Any, X: Any) -> Drift:
-    """Compare new rows with those that a model was fitted on.
+    """Compare new rows with the rows of the fit.
+
+    Use it to decide whether a model still describes new data, or must be fitted again.
 
     Parameters
     ----------
     model : fitted estimator
+        Model whose ``predict`` returns the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
-        The new rows.
+        New rows.
 
     Returns
     -------
@@ -226,12 +241,12 @@ def drift(model: Any, X: Any) -> Drift:
     Raises
     ------
     ValueError
-        For values that ``predict`` refuses.
+        For values that ``predict`` does not accept.
 
     Notes
     -----
-    One pass.  The fit is known by the model: ``counts_`` or ``weights_`` for
-    shares, centers or means, and ``inertia_``.
+    One pass over the new rows.  The data of the fit are not read: the model provides ``counts_`` or
+    ``weights_``, centers or means, and ``inertia_``.
 
     Examples
     --------
@@ -245,67 +260,69 @@ def drift(model: Any, X: Any) -> Drift:
     array([0.75, 0.25])
     """
     data = open_labeled(model, model_input(model, X))
-    found = sample_labeled(data, n_rows=0, each=0)
+    sample = sample_labeled(data, n_rows=0, each=0)
     shares, centers = _fit_shares(model), _fit_means(model)
     if data.joined:
         shares, centers = _of_joined(shares, centers, data.joined)
     k = len(shares) if shares is not None else 0 if centers is None else len(centers)
-    labels = np.union1d(found.labels, np.setdiff1d(np.arange(k), list(data.joined)))
-    at = np.searchsorted(labels, found.labels)
+    labels = np.union1d(sample.labels, np.setdiff1d(np.arange(k), list(data.joined)))
+    positions = np.searchsorted(labels, sample.labels)
     sizes = np.zeros(len(labels))
-    sizes[at] = found.weights
+    sizes[positions] = sample.weights
     p = len(data.features)
-    old = np.full(len(labels), np.nan)
+    old_shares = np.full(len(labels), np.nan)
     if shares is not None:
-        old[labels < 0] = 0.0
-        old[labels >= 0] = shares[labels[labels >= 0]]
-    now = sizes / sizes.sum()
-    moved = np.full((len(labels), p), np.nan)
+        old_shares[labels < 0] = 0.0
+        old_shares[labels >= 0] = shares[labels[labels >= 0]]
+    new_shares = sizes / sizes.sum()
+    shifts = np.full((len(labels), p), np.nan)
     if centers is not None and centers.shape[1] == p:
-        known = found.labels >= 0
-        weight, mean, squares = found.moments[:, known]
+        is_cluster = sample.labels >= 0
+        weight, mean, squares = sample.moments[:, is_cluster]
         with np.errstate(invalid="ignore", divide="ignore"):
-            gaps = mean - centers[found.labels[known]]
-            moved[at[known]] = np.where(gaps == 0, 0.0, gaps / np.sqrt(squares / weight))
-        moved[at[known]] = np.where(weight > 0, moved[at[known]], np.nan)
-    a, b = np.maximum(old, _LEAST), np.maximum(now, _LEAST)
+            gaps = mean - centers[sample.labels[is_cluster]]
+            shifts[positions[is_cluster]] = np.where(
+                gaps == 0, 0.0, gaps / np.sqrt(squares / weight)
+            )
+        shifts[positions[is_cluster]] = np.where(weight > 0, shifts[positions[is_cluster]], np.nan)
+    a, b = np.maximum(old_shares, _LEAST), np.maximum(new_shares, _LEAST)
     return Drift(
         labels,
         [data.name(int(label)) for label in labels],
         data.features,
         sizes,
-        old,
-        now,
-        moved,
+        old_shares,
+        new_shares,
+        shifts,
         float(((b - a) * np.log(b / a)).sum()),
-        _spread(model, data, found),
+        _spread(model, data, sample),
     )
 
 
 def _fit_shares(model: Any) -> Floats | None:
-    """Shares of the clusters at the fit, where the model keeps them."""
-    found = getattr(model, "counts_", None)
-    if found is None and hasattr(model, "means_"):
-        found = model.weights_
-    # A fit of no iteration has centers and no counts.
-    if found is None or not np.sum(found):
+    """Return the fraction of rows of each cluster at the fit, or None if it is unknown."""
+    counts = getattr(model, "counts_", None)
+    if counts is None and hasattr(model, "means_"):
+        counts = model.weights_
+    # A fit without iterations has centers, but all counts are 0.
+    if counts is None or not np.sum(counts):
         return None
-    return np.asarray(found / np.sum(found), dtype=np.float64)
+    return np.asarray(counts / np.sum(counts), dtype=np.float64)
 
 
 def _fit_means(model: Any) -> Floats | None:
-    """Centers in the space of the data, where the model has such."""
+    """Return the centers in the space of the data, or None."""
     space = center_space(model)
     if space is None:
-        found = getattr(model, "means_", None)
-        return None if found is None else np.asarray(found, dtype=np.float64)
+        means = getattr(model, "means_", None)
+        return None if means is None else np.asarray(means, dtype=np.float64)
     return None if isinstance(space.metric, UnitSphere) else model.cluster_centers_
 
 
 def _of_joined(
     shares: Floats | None, centers: Floats | None, into: dict[int, int]
 ) -> tuple[Floats | None, Floats | None]:
-    """Shares and means of what clusters were joined to; without shares neither is known."""
+    """Return fractions and means of joined clusters; both are None without fractions."""
     if shares is None:
         return None, None
     codes = np.arange(len(shares))
@@ -320,14 +337,14 @@ def _of_joined(
     return joined, centers
 
 
-def _spread(model: Any, data: Labeled, found: Any) -> float:
+def _spread(model: Any, data: Labeled, sample: Any) -> float:
     space, inertia = center_space(model), getattr(model, "inertia_", None)
     if space is None or space.metric is not None or not inertia or data.joined:
         return float("nan")
     if _fit_shares(model) is None:
         return float("nan")
-    known = found.labels >= 0
-    weight, mean, squares = found.moments[:, known]
-    around = squares + weight * (mean - space.centers[found.labels[known]]) ** 2
-    now = float(around.sum()) / float(found.weights[known].sum())
-    return float(np.sqrt(now / (inertia / float(np.sum(model.counts_)))))
+    is_cluster = sample.labels >= 0
+    weight, mean, squares = sample.moments[:, is_cluster]
+    around = squares + weight * (mean - space.centers[sample.labels[is_cluster]]) ** 2
+    new_inertia = float(around.sum()) / float(sample.weights[is_cluster].sum())
+    return float(np.sqrt(new_inertia / (inertia / float(np.sum(model.counts_)))))

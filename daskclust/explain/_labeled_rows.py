@@ -1,4 +1,4 @@
-"""Rows with the labels that are to be explained: names, categories as columns, one opening."""
+"""Rows with labels: names of labels, and tables with categories as columns of numbers."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from daskclust.core.persistence.mixin import class_names_of, clusters_are_classe
 from daskclust.core.reduction import Reduction
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.explain.profile_reductions import LabelsOfRows, Place
+from daskclust.explain.profile_reductions import CenterDistances, LabelsOfRows
 from daskclust.scenes.bands import name_of_samples
 
-#: No label.
+#: Label of rows without a label.
 NONE = -1
-#: What maps and reports call it where a model finds rows that are of no cluster.
+#: Name of label -1 in maps and reports, for models that detect noise.
 NOISE = "noise"
-#: Bytes of a label that ``predict`` gives, and of a distance.
+#: Bytes of a predicted label and of a distance.
 _LABEL_BYTES = 4 + 8
-#: Levels of a column of categories.
+#: Maximum number of levels of a categorical column.
 _MOST_LEVELS = 100
 
 
 @dataclass(frozen=True)
 class Labeled:
-    """Rows and their labels, bound in a last column where the one or the other are lazy.
+    """Rows and their labels; lazy labels are an additional last column.
 
-    `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
-    are left out. `of_rows` are the labels where they are no column of the rows, all in memory, or
-    the function that finds them, and else they are `given`.
+    `classes`: names of the labels 0, 1, ..., if labels are text. `ignored`: label of rows to
+    ignore. `of_rows`: labels in memory, or the function that computes them, if labels are not a
+    column. Otherwise labels are in `given`.
     """
 
     rows: Rows
@@ -66,7 +66,7 @@ class Labeled:
     ignored: int | None
     cube: Any
     model: Any
-    #: Of the features, and what values are, where X is a cube that knows them.
+    #: Wavelengths of the features, and the meaning of the values, if X is a cube that has them.
     wavelengths: Floats | None
     values_are: str | None
 
@@ -76,67 +76,68 @@ class Labeled:
         return self.model.predict(self.X) if callable(self.of_rows) else self.given
 
     def name(self, label: int) -> str:
-        """Return what a label is called."""
+        """Return the name of a label."""
         usual = str(label)
         if self.classes is not None and 0 <= label < len(self.classes):
             usual = str(self.classes[label])
         return usual if self.model is None else _name_of(self.model, label, usual)
 
     def classes_of(self, labels: Ints) -> list[str | None]:
-        """Return the class of each cluster; None where clusters are of no classes."""
+        """Return the class of each cluster; None for clusters without a class."""
         return [_class_of(self.model, label) for label in labels.tolist()]
 
     def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
-        """Make a pass; blocks keep the labels that they find where there is memory for them."""
+        """Run a pass; blocks store computed labels if there is enough memory."""
         keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
         return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
 
     def check_range(self, x: Array) -> None:
-        """Warn where most of some rows lie outside the range that the model was fitted on."""
-        at = self._places_of_fit()
-        found = rows_outside(self.model, x[:, at]) if at else None
-        if not at or found is None:
+        """Warn if most of these rows are outside the range of the data of the fit."""
+        columns = self._columns_of_fit()
+        result = rows_outside(self.model, x[:, columns]) if columns else None
+        if not columns or result is None:
             return
-        share, feature = found
-        name, values = self.features[at[feature]], x[:, at[feature]]
+        share, feature = result
+        name, values = self.features[columns[feature]], x[:, columns[feature]]
         low, high = self.model._fit_low[feature], self.model._fit_high[feature]
         warn(
-            f"{as_percent(share)} of the rows of X lie outside the range of the data that the "
-            f"{type(self.model).__name__} was fitted on, most in {name!r}: {np.nanmin(values):.4g} "
-            f"to {np.nanmax(values):.4g}, and in the fit {low:.4g} to {high:.4g}. Their clusters "
-            "mean little. Scale X as for the fit, or pass the pipeline that does so as model.",
+            f"{as_percent(share)} of the rows of X are outside the range of the data that the "
+            f"{type(self.model).__name__} was fitted on, most of them in {name!r}: "
+            f"{np.nanmin(values):.4g} to {np.nanmax(values):.4g}, and in the fit {low:.4g} to "
+            f"{high:.4g}. Their clusters are not reliable. Scale X as for the fit, or pass the "
+            "complete pipeline as model.",
             DaskclustWarning,
         )
 
-    def _places_of_fit(self) -> list[int]:
-        """Return where the features of the fit are among the features; none if not all are."""
+    def _columns_of_fit(self) -> list[int]:
+        """Return the position of each feature of the fit, or an empty list if one is missing."""
         if self.model is None:
             return []
         names = getattr(self.model, "feature_names_in_", None)
         if names is None or list(map(str, names)) == self.features:
             p = getattr(self.model, "n_features_in_", None)
             return list(range(p)) if p == len(self.features) else []
-        places = {name: at for at, name in enumerate(self.features)}
-        known = all(str(name) in places for name in names)
-        return [places[str(name)] for name in names] if known else []
+        columns = {name: column for column, name in enumerate(self.features)}
+        complete = all(str(name) in columns for name in names)
+        return [columns[str(name)] for name in names] if complete else []
 
     @property
     def joined(self) -> dict[int, int]:
-        """Another label by each label of the model that no row has, since clusters were joined."""
+        """Joined clusters: the label of each joined cluster by its original label."""
         if self.model is None or hasattr(self.model, "cluster_classes_"):
             return {}
         return merged_classes_of(self.model)
 
     @property
     def n_clusters(self) -> int | None:
-        """Clusters of the model, of which not all may occur; None where it has no centers."""
+        """Number of clusters of the model, or None if it has no centers; some may not occur."""
         space = None if self.model is None else center_space(self.model)
         return None if space is None else len(space.centers)
 
-    def place(self, labels: Ints, means: Floats, deviations: Floats) -> Place:
-        """Return where distances to centers are measured: where the model does, if it has centers.
+    def center_distances(self, labels: Ints, means: Floats, deviations: Floats) -> CenterDistances:
+        """Return centers for distances: the model's centers, or else the means.
 
-        Else about the means, in units of the deviation of each feature.
+        Distances to means have features in units of their standard deviation.
         """
         space = None if self.model is None else center_space(self.model)
         if (
@@ -145,17 +146,17 @@ class Labeled:
             or merged_classes_of(self.model)
         ):
             scale = np.where(deviations > 0, deviations, 1.0)
-            return Place(means, scale**-2.0)
+            return CenterDistances(means, scale**-2.0)
         centers = np.full((len(labels), space.centers.shape[1]), np.nan)
-        known = (labels >= 0) & (labels < len(space.centers))
-        centers[known] = space.centers[labels[known]]
-        # Over what rows observe, distances of some values stand for those of all.
+        has_center = (labels >= 0) & (labels < len(space.centers))
+        centers[has_center] = space.centers[labels[has_center]]
+        # With missing values, distances of the model are scaled to all features.
         same = callable(self.of_rows) and space.metric is None and not is_partial(self.model)
-        return Place(centers, space.feature_weights, space.metric, same)
+        return CenterDistances(centers, space.feature_weights, space.metric, same)
 
 
 def _name_of(model: Any, label: int, usual: str) -> str:
-    """Return what a model calls one of its labels, or what it is called otherwise."""
+    """Return the name of a label of a model; `usual` is the default."""
     of_class = _class_of(model, label)
     if of_class is not None:
         return f"{of_class} ({label})"
@@ -168,13 +169,13 @@ def _name_of(model: Any, label: int, usual: str) -> str:
 
 
 def _class_of(model: Any, label: int) -> str | None:
-    """Return what a model calls the class of a cluster; None where clusters are of no classes."""
+    """Return the name of the class of a cluster; None if clusters have no classes."""
     names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
     if owners is None or not 0 <= label < len(owners):
         return None
     classes = model.classes_
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
-    if owners[label] < 0:  # of no class: in maps it has a code beyond those of the classes
+    if owners[label] < 0:  # without a class: in maps it has a code above those of the classes
         code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
         usual = name_of(code, kind="cluster")
     else:
@@ -186,7 +187,7 @@ def _class_of(model: Any, label: int) -> str | None:
 
 
 def model_input(model: Any, X: Any) -> Any:
-    """Return the columns of a table that the model was fitted on; anything else as it is."""
+    """Return the columns of a table that the model was fitted on; other data are unchanged."""
     names = getattr(model, "feature_names_in_", None)
     columns = getattr(X, "columns", None)
     if names is None or columns is None or list(columns) == list(names):
@@ -194,61 +195,62 @@ def model_input(model: Any, X: Any) -> Any:
     missing = [name for name in names if name not in set(columns)]
     if missing:
         raise ValueError(
-            f"X lacks the column {missing[0]!r} of the fit; it has {[str(c) for c in columns]}."
+            f"X must have the columns of the fit; {missing[0]!r} is missing, got "
+            f"{[str(c) for c in columns]}."
         )
     return X[list(names)]
 
 
 def _levels(column: Any, name: Any) -> list[Any]:
-    """Levels of a column of categories or text."""
+    """Return the levels of a column of categories or text."""
     categorical = hasattr(column, "cat")
     if hasattr(column, "to_dask_array"):
         if not categorical or not column.cat.known:
             raise ValueError(
-                f"Column {name!r} is text whose levels are not known; expected numbers or known "
-                f"categories. Use X.categorize([{name!r}]), or leave the column out."
+                f"Column {name!r} must have numbers or known categories, got text with unknown "
+                f"levels. Use X.categorize([{name!r}]), or omit the column."
             )
         return list(column.cat.categories)
     return list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
 
 
-def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:
+def _columns_of(frame: Any, *, coded: list[tuple[Any, Any]]) -> Any:
     """Return a pandas table with a column of 0 and 1 for each level of each category."""
     import pandas
 
     out = {}
-    for at, (name, level) in enumerate(parts):
+    for number, (name, level) in enumerate(coded):
         column = frame[name]
         if level is None:
-            out[at] = column.astype("float64")
+            out[number] = column.astype("float64")
         else:
-            out[at] = (column == level).astype("float64").where(column.notna())
+            out[number] = (column == level).astype("float64").where(column.notna())
     return pandas.DataFrame(out, index=frame.index)
 
 
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     check_dates(X)
-    parts: list[tuple[Any, Any]] = []
+    coded: list[tuple[Any, Any]] = []
     plain = True
     for name in X.columns:
         dtype = X[name].dtype
         kind = getattr(dtype, "kind", "O")
         if not hasattr(X[name], "cat") and kind in "iufb":
-            parts.append((name, None))
+            coded.append((name, None))
             plain = plain and isinstance(dtype, np.dtype)
             continue
         plain = False
         levels = _levels(X[name], name)
         if len(levels) > _MOST_LEVELS:
             raise ValueError(
-                f"Column {name!r} has {len(levels)} levels; expected at most {_MOST_LEVELS}. Leave "
-                "it out, or join levels."
+                f"Column {name!r} must have at most {_MOST_LEVELS} levels, got {len(levels)}. Omit "
+                "it, or join levels."
             )
-        parts.extend((name, level) for level in levels)
-    names = [str(name) if level is None else f"{name} = {level}" for name, level in parts]
+        coded.extend((name, level) for level in levels)
+    names = [str(name) if level is None else f"{name} = {level}" for name, level in coded]
     if plain:
         return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
-    convert = partial(_columns_of, parts=parts)
+    convert = partial(_columns_of, coded=coded)
     if hasattr(X, "to_dask_array"):
         meta = convert(X._meta)
         return X.map_partitions(convert, meta=meta).to_dask_array(), names
@@ -257,18 +259,18 @@ def _as_numbers(X: Any) -> tuple[Any, list[str]]:
 
 def _joined(labels: Ints, *, into: Mapping[int, int]) -> Ints:
     out = labels.astype(np.int64)
-    for code, other in into.items():
-        out[labels == code] = other
+    for code, target in into.items():
+        out[labels == code] = target
     return out
 
 
 def _codes(values: Array, *, classes: Array) -> Ints:
-    """Numbers of labels that are text, out of sorted classes."""
+    """Return positions of text labels in sorted classes."""
     return np.searchsorted(classes, values).astype(np.int64)
 
 
 def _labels(y: Any) -> tuple[Any, Array | None]:
-    """Return labels as numbers, -1 where missing, and the names of those that are text."""
+    """Return labels as numbers, -1 for missing ones, and the names of text labels."""
     values = unwrap(y)
     if not is_dask(values):
         values = np.asanyarray(values)
@@ -279,22 +281,22 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
     return as_label_vector(values, "y", masked=True), None
 
 
-def _as_found(model: Any, labels: Any) -> tuple[Any, Array | None]:
+def _predicted(model: Any, labels: Any) -> tuple[Any, Array | None]:
     """Return labels of a model as numbers, and their names if they are text."""
-    found, names = _numbered(model, labels)
+    numbers, names = _numbered(model, labels)
     into = merged_classes_of(model)
     if not into or hasattr(model, "cluster_classes_"):
-        return found, names
-    return _mapped(found, partial(_joined, into=into)), names
+        return numbers, names
+    return _mapped(numbers, partial(_joined, into=into)), names
 
 
-def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
+def _numbered(model: Any, labels: Any) -> tuple[Any, Array | None]:
     classes = getattr(model, "classes_", None)
-    if found.dtype.kind in "iu" or classes is None:
-        return found, None
+    if labels.dtype.kind in "iu" or classes is None:
+        return labels, None
     classes = np.asarray(classes)
     order = np.sort(classes)
-    return _mapped(found, partial(_codes, classes=order)), order
+    return _mapped(labels, partial(_codes, classes=order)), order
 
 
 def _mapped(labels: Any, function: Callable[[Array], Ints]) -> Any:
@@ -311,17 +313,17 @@ def open_labeled(
     found: Any = None,
     keep: bool = False,
 ) -> Labeled:
-    """Bind rows with the labels that a model gives them, or with labels that are given.
+    """Combine rows with labels that a model predicts, or with given labels.
 
-    `found` are labels of the model where they are known already: a fit keeps given labels. With
-    `keep`, those of rows in memory are predicted here, once, for who asks for them again.
+    `found`: labels of the model if they are already known, for example ``labels_``. With `keep`,
+    labels of rows in memory are predicted once and stored.
     """
     if model is None and y is None:
-        raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
+        raise ValueError("model or y must be given, got None for both.")
     if model is not None and found is None and not hasattr(model, "predict"):
         raise TypeError(
-            f"model is a {type(model).__name__}, which does not predict; expected a fitted model "
-            "that does. Of labels, as of DBSCAN's labels_, use profiles(None, X, labels)."
+            f"model must have predict, got a {type(model).__name__}. For labels such as labels_ of "
+            "DBSCAN, use profiles(None, X, labels)."
         )
     cube: Any = X if isinstance(X, Scene) else None
     features = None if features is None else list(features)
@@ -335,14 +337,14 @@ def open_labeled(
         elif cube.wavelengths is not None:
             wavelengths = cube.wavelengths
             features = [f"{center:g} nm" for center in np.round(wavelengths, 2)]
-            if len(set(features)) < len(features):  # as of dates, or where detectors overlap
+            if len(set(features)) < len(features):  # several dates, or overlapping detectors
                 numbers = zip(features, cube.bands, strict=True)
                 features = [f"{name} (band {band})" for name, band in numbers]
         else:
             features = cube.band_names or [f"band {band}" for band in cube.bands]
-        asked = X
+        model_rows = X
     else:
-        asked = X if model is None else model_input(model, X)
+        model_rows = X if model is None else model_input(model, X)
         if hasattr(X, "columns"):
             data, features = _as_numbers(X)
         elif model is None:
@@ -354,7 +356,7 @@ def open_labeled(
         check_is_fitted(model)
     if data.ndim != 2 or data.dtype.kind not in "fiub":
         raise ValueError(
-            f"X has shape {data.shape} and dtype {data.dtype}; expected numbers of shape (n, p)."
+            f"X must have shape (n, p) and numbers, got shape {data.shape} and dtype {data.dtype}."
         )
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
@@ -365,12 +367,12 @@ def open_labeled(
         function = label_function(model, data.dtype)
         of_rows = None if function is None else function.labeled
     if of_rows is not None:
-        # Each block is labeled where it lies, once.
-        whole = not is_dask(data) or data.numblocks[1] == 1
-        rows = open_rows(data if whole else data.rechunk({1: -1}))
+        # Each block is labeled once, on the worker that holds it.
+        one_chunk = not is_dask(data) or data.numblocks[1] == 1
+        rows = open_rows(data if one_chunk else data.rechunk({1: -1}))
         found, classes = None, None
     elif y is None:
-        found, classes = _as_found(model, model.predict(asked) if found is None else found)
+        found, classes = _predicted(model, model.predict(model_rows) if found is None else found)
     else:
         found, classes = _labels(y)
     if of_rows is None:

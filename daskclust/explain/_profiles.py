@@ -1,4 +1,4 @@
-"""Profiles of clusters: what sets each apart, and its most typical rows."""
+"""Profiles of clusters: distinguishing features, statistics and typical rows."""
 
 from __future__ import annotations
 
@@ -28,50 +28,52 @@ from daskclust.explain.profile_reductions import (
 from daskclust.plotting import draw_profiles, draw_spectra, label_colors, own_axes
 from daskclust.scenes.questions import questions_of
 
-#: Quantiles of each feature.
+#: Quantiles computed for each feature.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: Bins of a feature, cells of the histograms of all, and the most of these.
+#: Minimum and maximum bins per feature; target and maximum number of histogram cells in total.
 _BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
-#: Rows from which fewer bins do, but these at least; cells of a feature that stay in a near cache.
-_MANY_ROWS, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
-#: Drawn rows by which a bin is chosen.
+#: Number of rows above which fewer bins are used; minimum bins; cells per feature that fit a cache.
+_FEWER_BINS_FROM, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
+#: Number of sampled rows per bin.
 _ROWS_OF_BIN = 8
-#: Rows that are drawn, at most and at least, values of these at most, and rows of each cluster.
-_ROWS, _FEWEST_ROWS, _VALUES, _EACH = 16384, 4096, 2**22, 64
-#: Nearest rows, and characters that are shown of a cell.
-_NEAREST, _SHOWN = 5, 160
-#: Attributes of profiles that are arrays by cluster.
+#: Maximum and minimum sampled rows, maximum sampled values, and sampled rows per cluster.
+_ROWS, _FEWEST_ROWS, _VALUES, _MIN_ROWS_PER_CLUSTER = 16384, 4096, 2**22, 64
+#: Number of nearest rows, and maximum characters shown of a table cell.
+_NEAREST, _MAX_CHARACTERS = 5, 160
+#: Attributes that are arrays with one entry per cluster.
 _OF_CLUSTERS = (
     "labels sizes shares missing means deviations rest_means lows highs quantiles differences aucs "
     "auc_errors nearest_rows nearest_distances"
 ).split()
-#: Seed of the sample: profiles are the same each time.
+#: Fixed seed of the sample, so that profiles are reproducible.
 _SEED = 20
 
 
-def sample_labeled(data: Labeled, n_rows: int = _ROWS, each: int = _EACH) -> LabelSample:
-    """Find the moments of each label, and draw rows, some of each label; one pass."""
+def sample_labeled(
+    data: Labeled, n_rows: int = _ROWS, each: int = _MIN_ROWS_PER_CLUSTER
+) -> LabelSample:
+    """Compute the moments of each label, and draw rows, some of each label, in one pass."""
     count = min(n_rows, max(_VALUES // len(data.features), 2048))
     share = min(1.0, count / max(data.rows.n_rows, 1))
     request = LabelSampleRequest(len(data.features), _SEED, share, each, data.ignored, data.of_rows)
     carry = Carry()
-    found = data.reduce(LABEL_SAMPLE, request, carry)
-    if not len(found.labels):
-        raise ValueError("No row has a label, so there is nothing to explain; expected some.")
-    data.check_range(found.rows["x"][found.rows["key"] <= share])
-    sample: LabelSample = found._replace(held=carry)
+    sample_ = data.reduce(LABEL_SAMPLE, request, carry)
+    if not len(sample_.labels):
+        raise ValueError("At least one row must have a label, got none.")
+    data.check_range(sample_.rows["x"][sample_.rows["key"] <= share])
+    sample: LabelSample = sample_._replace(held=carry)
     return sample
 
 
 def _n_bins(k: int, p: int, n_rows: int) -> int:
     most = _BINS[1]
-    if n_rows > _MANY_ROWS:
+    if n_rows > _FEWER_BINS_FROM:
         most = min(most, max(_FEWER_BINS, _NEAR_CELLS // k))
     return int(np.clip(_CELLS // (k * p), _BINS[0], most))
 
 
 def _rows_of_bins(data: Labeled) -> int:
-    """Rows by which bins are chosen, where it is known of how many clusters; else all there are."""
+    """Return the number of sampled rows for bins; the maximum if the clusters are unknown."""
     if not data.n_clusters:
         return _ROWS
     n_bins = _n_bins(data.n_clusters, len(data.features), data.rows.n_rows)
@@ -79,7 +81,7 @@ def _rows_of_bins(data: Labeled) -> int:
 
 
 def _rest(moments: Floats) -> Floats:
-    """Moments of all rows but those of each label, by merging, not by subtraction."""
+    """Return the moments of the rest of the rows for each label, without subtraction."""
     k = moments.shape[1]
     ahead, behind = np.zeros_like(moments), np.zeros_like(moments)
     for c in range(1, k):
@@ -94,73 +96,77 @@ def _deviations(moments: Floats) -> Floats:
         return np.sqrt(squares / weight)
 
 
-def _difference(own: Floats, rest: Floats) -> Floats:
-    """Difference of the means over the root of the mean of both variances."""
-    width = np.sqrt((_deviations(own) ** 2 + _deviations(rest) ** 2) / 2)
+def _difference(cluster: Floats, rest: Floats) -> Floats:
+    """Return the difference of the means, divided by the root of the mean of both variances."""
+    width = np.sqrt((_deviations(cluster) ** 2 + _deviations(rest) ** 2) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        out = np.where(own[1] == rest[1], 0.0, (own[1] - rest[1]) / width)
-    return np.where((own[0] > 0) & (rest[0] > 0), out, np.nan)
+        out = np.where(cluster[1] == rest[1], 0.0, (cluster[1] - rest[1]) / width)
+    return np.where((cluster[0] > 0) & (rest[0] > 0), out, np.nan)
 
 
 def _short(cell: Any) -> str:
-    r"""Return a cell of a table as one line.
+    r"""Return the text of a table cell in one line, shortened to 160 characters.
 
     >>> _short("a\nb"), len(_short("x" * 999))
     ('a b', 160)
     """
     text = " ".join(str(cell).split())
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 4]} ..."
 
 
 @dataclass(frozen=True, repr=False)
 class Profiles:
-    """What each cluster is like, beside the rest of the rows.
+    """Description of each cluster, compared with the rest of the rows.
 
     Attributes
     ----------
     labels : ndarray of shape (k,), int64
         Labels that occur, sorted.
     names : list of str
-        What they are called.
+        Names of the clusters.
     features : list of str
-        Names of the features; ``column = level`` of a category, whose mean is a share.
+        Names of the features.  A category has a feature ``column = level`` for each level; its mean
+        is a fraction.
     sizes, shares : ndarray of shape (k,), float64
-        Rows of each cluster, and their share of all rows.
+        Number of rows of each cluster, and their fraction of all rows.
     missing : ndarray of shape (k, p)
-        Missing values.
+        Number of missing values.
     means, deviations : ndarray of shape (k, p)
-        Of the values that are there; deviations with divisor n.
+        Means and standard deviations (divisor n) of the observed values.
     rest_means : ndarray of shape (k, p)
-        Of all other rows.
+        Means of the rows of all other clusters.
     lows, highs : ndarray of shape (k, p)
+        Minimum and maximum.
     quantiles : ndarray of shape (k, p, 5)
-        5, 25, 50, 75 and 95 %.
+        Quantiles at 5, 25, 50, 75 and 95 %.
     differences : ndarray of shape (k, p)
-        Mean less the mean of the rest, over the root of the mean of both variances.
+        Mean minus the mean of the rest, divided by the root of the mean of both variances.
     aucs, auc_errors : ndarray of shape (k, p)
         Probability that a row of the cluster has a larger value than a row of the rest (ties
-        count half), and the largest error that the histograms allow.
+        count half), and its maximum error due to the histograms.
     nearest_rows : ndarray of shape (k, 5), int64
-        Rows nearest to the center, nearest first; -1 for none.
+        Numbers of the rows nearest to the center, nearest first; -1 if there are fewer rows.
     nearest_distances : ndarray of shape (k, 5), float64
+        Distances of these rows.
     pixels : ndarray of shape (k, 5, 2), int64, or None
-        Line and column of these rows, where X is a cube.
+        Line and column of these rows, if X is a cube.
     coordinates : ndarray of shape (k, 5, 2), float64, or None
-        Their x and y in the coordinate system of the cube.
+        x and y of these rows, in the coordinate system of the cube.
     wavelengths : ndarray of shape (p,), or None
+        Wavelengths of the features of a cube.
     feature_weights : ndarray of shape (p,), or None
-        Of a sparse model.
+        Feature weights of a sparse model.
     values_are : str or None
-        What the values of a cube are, with their unit, as the fit has scaled them.
+        Name and unit of the values of a cube, as scaled for the fit.
     classes : list of (str or None), or None
-        Class of each cluster, of models whose clusters are of classes.
+        Class of each cluster, for models with classes.
     advice : str
-        Names the feature that has nearly all of the variance, where distances of rows in other
-        units would give other clusters; else empty.
+        Name of a feature with nearly all of the variance, and a recommendation to scale; empty if
+        there is no such feature.
     are_vectors : bool
-        Whether the features are the values of vectors, whose single values mean nothing.
+        True if the features are the values of vectors, whose single values have no meaning.
     nearest_cells : pandas.DataFrame or None
-        Further columns of the nearest rows, cluster by cluster, nearest first.
+        Additional columns of the nearest rows, ordered by cluster and distance.
     """
 
     labels: Ints
@@ -194,15 +200,15 @@ class Profiles:
         return f"Profiles of {self.n_clusters} clusters in {len(self.features)} features"
 
     def to_frame(self) -> Any:
-        """Return one line for each cluster and feature.
+        """Return a table with a line for each cluster and feature.
 
         Returns
         -------
         pandas.DataFrame
-            Indexed by ``cluster`` (its label, or its name where labels are text) and
+            Indexed by ``cluster`` (its label, or its name if labels are text) and
             ``feature``; columns ``size``, ``share``, ``missing``, ``mean``, ``std``, ``min``,
             ``q05`` ... ``q95``, ``max``, ``rest_mean``, ``difference``, ``auc``, ``auc_error``,
-            and ``weight`` of sparse models.
+            and ``weight`` for sparse models.
 
         Examples
         --------
@@ -246,7 +252,7 @@ class Profiles:
 
     @property
     def n_clusters(self) -> int:
-        """How many clusters occur; noise is none."""
+        """Number of clusters that occur, without noise."""
         return len(self.labels) - ((NOISE, NONE) in zip(self.names, self.labels, strict=True))
 
     def nearest(self) -> Any:
@@ -255,98 +261,104 @@ class Profiles:
         Returns
         -------
         pandas.DataFrame
-            Columns ``cluster``, ``row``, ``distance``; of a cube also ``line``, ``column``,
-            ``x`` and ``y``; and those of `nearest_cells`.
+            Columns ``cluster``, ``row``, ``distance``; for a cube also ``line``, ``column``,
+            ``x`` and ``y``; and the columns of `nearest_cells`.
         """
         import pandas
 
         keys = np.array(self.names if self._are_named else self.labels.tolist())
-        there = self.nearest_rows >= 0
+        present = self.nearest_rows >= 0
         columns: dict[str, Any] = {
-            "cluster": np.repeat(keys, there.sum(axis=1)),
-            "row": self.nearest_rows[there],
-            "distance": self.nearest_distances[there],
+            "cluster": np.repeat(keys, present.sum(axis=1)),
+            "row": self.nearest_rows[present],
+            "distance": self.nearest_distances[present],
         }
         if self.pixels is not None and self.coordinates is not None:
-            columns["line"], columns["column"] = self.pixels[there].T
-            columns["x"], columns["y"] = self.coordinates[there].T
-        found = pandas.DataFrame(columns)
-        return found if self.nearest_cells is None else found.join(self.nearest_cells, rsuffix="_")
+            columns["line"], columns["column"] = self.pixels[present].T
+            columns["x"], columns["y"] = self.coordinates[present].T
+        frame = pandas.DataFrame(columns)
+        return frame if self.nearest_cells is None else frame.join(self.nearest_cells, rsuffix="_")
 
     def distinguishing(self, label: Any, count: int = 5) -> list[str]:
-        """Name the features that set a cluster apart, those of the most telling AUC first.
+        """Return the features that distinguish a cluster most, ordered by AUC.
 
         Parameters
         ----------
         label : int or str
             Label or name of the cluster.
         count : int, default=5
+            Number of features.
 
         Returns
         -------
         list of str
+            Names of the features.
 
         Raises
         ------
         ValueError
             For a cluster that does not occur.
         """
-        return [self.features[j] for j in self._ranked(self._place(label))[:count]]
+        return [self.features[j] for j in self._ranked(self._position(label))[:count]]
 
-    def _place(self, label: Any) -> int:
+    def _position(self, label: Any) -> int:
         if label in self.names:
             return self.names.index(label)
-        found: Ints = np.flatnonzero(self.labels == label)
-        if isinstance(label, str) or not len(found):
-            raise ValueError(f"label={label!r} does not occur; expected one of {self.names}.")
-        return int(found[0])
+        matches: Ints = np.flatnonzero(self.labels == label)
+        if isinstance(label, str) or not len(matches):
+            raise ValueError(f"label must be one of {self.names}, got {label!r}.")
+        return int(matches[0])
 
-    def _ranked(self, at: int) -> list[int]:
-        telling = np.nan_to_num(np.abs(self.aucs[at] - 0.5), nan=-1.0).round(6)
-        apart = np.nan_to_num(np.abs(self.differences[at]), nan=-1.0)
+    def _ranked(self, position: int) -> list[int]:
+        telling = np.nan_to_num(np.abs(self.aucs[position] - 0.5), nan=-1.0).round(6)
+        apart = np.nan_to_num(np.abs(self.differences[position]), nan=-1.0)
         return [int(j) for j in np.lexsort((-apart, -telling))]
 
     def describe(self, label: Any, count: int = 3) -> str:
-        """Say in one line what sets a cluster apart.
+        """Describe in one line how a cluster differs from the rest.
 
         Parameters
         ----------
         label : int or str
             Label or name of the cluster.
         count : int, default=3
-            Features that are named.
+            Number of features to mention.
+
+        Returns
+        -------
+        str
         """
-        at = self._place(label)
+        position = self._position(label)
         if len(self.labels) == 1:
             return "the only cluster"
-        told = []
-        for j in self._ranked(at)[:count]:
-            if np.isnan(self.aucs[at, j]):  # neither high nor low: one side has no values
+        parts = []
+        for j in self._ranked(position)[:count]:
+            if np.isnan(self.aucs[position, j]):  # the cluster or the rest has no values
                 continue
-            level = "high" if self.aucs[at, j] > 0.5 else "low"
-            told.append(
-                f"{self.features[j]} {level} ({self.means[at, j]:.4g}, rest "
-                f"{self.rest_means[at, j]:.4g}; AUC {self.aucs[at, j]:.3f})"
+            level = "high" if self.aucs[position, j] > 0.5 else "low"
+            parts.append(
+                f"{self.features[j]} {level} ({self.means[position, j]:.4g}, rest "
+                f"{self.rest_means[position, j]:.4g}; AUC {self.aucs[position, j]:.3f})"
             )
-        return "; ".join(told) or "no feature has values both here and in the rest"
+        return "; ".join(parts) or "no feature has values both here and in the rest"
 
     def of(self, places: Sequence[int]) -> Profiles:
-        """Return the profiles of some clusters, by their places, in another order."""
-        at = list(places)
-        there = self.nearest_rows >= 0
-        starts = np.append(0, np.cumsum(there.sum(axis=1)))
+        """Return the profiles of some clusters, given by their positions, in this order."""
+        positions = list(places)
+        present = self.nearest_rows >= 0
+        starts = np.append(0, np.cumsum(present.sum(axis=1)))
         cells = self.nearest_cells
         if cells is not None:
-            kept = [np.arange(starts[i], starts[i + 1]) for i in at]
-            cells = cells.iloc[[*np.concatenate([[], *kept]).astype(int)]].reset_index(drop=True)
+            chosen = [np.arange(starts[i], starts[i + 1]) for i in positions]
+            cells = cells.iloc[[*np.concatenate([[], *chosen]).astype(int)]].reset_index(drop=True)
         return replace(
             self,
-            names=[self.names[i] for i in at],
-            classes=None if self.classes is None else [self.classes[i] for i in at],
-            pixels=None if self.pixels is None else self.pixels[at],
-            coordinates=None if self.coordinates is None else self.coordinates[at],
+            names=[self.names[i] for i in positions],
+            classes=None if self.classes is None else [self.classes[i] for i in positions],
+            pixels=None if self.pixels is None else self.pixels[positions],
+            coordinates=None if self.coordinates is None else self.coordinates[positions],
             nearest_cells=cells,
-            **{name: getattr(self, name)[at] for name in _OF_CLUSTERS},
+            **{name: getattr(self, name)[positions] for name in _OF_CLUSTERS},
         )
 
     def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
@@ -355,9 +367,9 @@ class Profiles:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Of a new figure when omitted.
+            Axes to draw into.  Default: axes of a new figure.
         colors : sequence of k str, optional
-            Of the clusters.
+            Colors of the clusters.
 
         Returns
         -------
@@ -366,7 +378,7 @@ class Profiles:
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         width = 9.0 if self.are_spectra else max(6.0, 2.5 + 0.5 * min(len(self.labels), 24))
         ax = own_axes(ax, (width, 4.2 if self.are_spectra else 1.4 + 0.26 * self._n_shown))
@@ -394,7 +406,7 @@ class Profiles:
 
     @property
     def are_spectra(self) -> bool:
-        """Whether the features are ascending wavelengths, so that means are drawn as spectra."""
+        """True if the features are ascending wavelengths, so that means are drawn as spectra."""
         return self.wavelengths is not None and bool((np.diff(self.wavelengths) > 0).all())
 
     @property
@@ -403,7 +415,7 @@ class Profiles:
 
     @property
     def worst_auc_error(self) -> str:
-        """The largest of ``auc_errors`` to one digit, which is a bound: it is not rounded down."""
+        """Largest of ``auc_errors``, rounded up to one digit."""
         worst = float(np.nan_to_num(self.auc_errors).max(initial=0.0))
         shown = f"{worst:.1g}"
         if float(shown) < worst:
@@ -411,25 +423,31 @@ class Profiles:
         return shown
 
     def _repr_html_(self) -> str:
-        right, left = ' style="text-align:right"', " style='text-align:left'"
+        align_right, align_left = ' style="text-align:right"', " style='text-align:left'"
         lines = []
-        for at, label in enumerate(self.labels):
-            there = np.flatnonzero(self.nearest_rows[at] >= 0)
-            near = [self.spot(at, int(i)) for i in there]
+        for position, label in enumerate(self.labels):
+            present = np.flatnonzero(self.nearest_rows[position] >= 0)
+            near = [self.spot(position, int(i)) for i in present]
             lines.append(
-                f"<tr><td>{escape(self.names[at])}</td><td{right}>{self.sizes[at]:,.0f}</td>"
-                f"<td{right}>{self.shares[at]:.1%}</td>"
-                + ("" if self.are_vectors else f"<td{left}>{escape(self.describe(label))}</td>")
-                + f"<td{left}>"
+                f"<tr><td>{escape(self.names[position])}</td><td{align_right}>{self.sizes[position]:,.0f}</td>"
+                f"<td{align_right}>{self.shares[position]:.1%}</td>"
+                + (
+                    ""
+                    if self.are_vectors
+                    else f"<td{align_left}>{escape(self.describe(label))}</td>"
+                )
+                + f"<td{align_left}>"
                 + ("<br>" if self.nearest_cells is not None else ", ").join(map(escape, near))
                 + "</td></tr>"
             )
         things = "Rows" if self.pixels is None else "Pixels"
         spots = "Nearest rows" if self.pixels is None else "Nearest pixels (line, column)"
-        apart = () if self.are_vectors else ("What sets it apart",)
-        head = "".join(f"<th>{title}</th>" for title in ("Cluster", things, "Share", *apart, spots))
+        features_title = () if self.are_vectors else ("Distinguishing features",)
+        head = "".join(
+            f"<th>{title}</th>" for title in ("Cluster", things, "Share", *features_title, spots)
+        )
         worst = self.worst_auc_error
-        note = f"AUC one against the rest, to within {worst}." if float(worst) else "AUC are exact."
+        note = f"AUC against the rest, error at most {worst}." if float(worst) else "AUC are exact."
         note = "" if self.are_vectors else note
         if self.values_are not in (None, "value"):
             note += f" Values: {escape(str(self.values_are))}."
@@ -442,37 +460,41 @@ class Profiles:
 
     @property
     def told_apart(self) -> str:
-        """Name the classes of several clusters, in a sentence; nothing where there are none."""
+        """Sentence that names the classes with several clusters, or an empty text."""
         counts = Counter(name for name in self.classes or () if name is not None)
         several = [f"{name} has {count}" for name, count in counts.items() if count > 1]
-        return f"Clusters of one class are told apart: {', '.join(several)}." if several else ""
+        return (
+            f"Clusters of one class are shown separately: {', '.join(several)}." if several else ""
+        )
 
-    def spot(self, at: int, i: int) -> str:
-        """Return the row or pixel that is i-th nearest to a cluster, by its place, as text."""
+    def spot(self, position: int, i: int) -> str:
+        """Return the row or pixel that is i-th nearest to the center of a cluster, as text."""
         if self.pixels is None:
-            row = str(self.nearest_rows[at, i])
+            row = str(self.nearest_rows[position, i])
             if self.nearest_cells is None:
                 return row
-            first = int((self.nearest_rows[:at] >= 0).sum())
+            first = int((self.nearest_rows[:position] >= 0).sum())
             cells = self.nearest_cells.iloc[first + i].tolist()
             return ": ".join([row, " | ".join(_short(cell) for cell in cells)])
-        line, column = self.pixels[at, i]
+        line, column = self.pixels[position, i]
         return f"({line}, {column})"
 
 
 def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
-    """Find what each cluster is like, and what sets it apart from the rest.
+    """Describe each cluster: statistics, distinguishing features and typical rows.
+
+    Use it to find out what the clusters of a model, or classes, have in common.
 
     Parameters
     ----------
     model : fitted estimator, or None
-        Whose ``predict`` gives the clusters.
+        Model whose ``predict`` returns the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
-        NaN where a value is missing, if the model takes that.  A table may have columns
-        beside those of the fit; columns of categories (of text in pandas) are told by level.
+        Rows; NaN for missing values if the model accepts them.  A table may have more columns than
+        the fit.  Categories (also text in pandas) are described by level.
     y : array-like or dask.array.Array of shape (n,), optional
-        Labels that are explained in place of those of the model, such as a truth: whole
-        numbers (for NumPy also text), -1 for rows that are left out.
+        Labels that replace those of the model, such as true classes: whole numbers (for NumPy
+        also text), -1 for rows to ignore.
 
     Returns
     -------
@@ -481,30 +503,33 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     Raises
     ------
     ValueError
-        For infinity, text columns of a Dask table whose levels are not known, and where there
-        is neither a model nor y.
+        For infinity, text columns of a Dask table with unknown levels, and if both model and y are
+        None.
     MemoryPlanError
         For more than 2**20 clusters times features.
 
     Warns
     -----
     DaskclustWarning
-        If most rows lie outside the range of the data that the model was fitted on.
+        If most rows are outside the range of the data of the fit.
 
     Notes
     -----
-    *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features, and for the
-    few bins of many clusters) and 64 of each cluster, the second counts histograms with the
-    quantiles of the sample as edges: up to 4096 bins, from 2**17 rows on 2**13 of all clusters but
-    at least 384 of each.  Labels of a lazy X are predicted in both, unless X fits into memory.  *To
-    the client*: the sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
+    *Passes*: 2.  The first computes moments and draws up to 16 384 rows, and 64 of each cluster.
+    The second computes histograms with quantiles of the sample as edges.  Labels of a lazy X are
+    predicted in both, unless X fits into memory.  *To the client*: the sample and the histograms,
+    of 2**20 cells, or 64 bins per feature and cluster if these are more.
 
-    Means, deviations and ranges are exact.  Quantiles and AUC come from the histograms: exact
-    for features of few values, else AUC to within ``auc_errors``, half the share of pairs of a
-    row of the cluster and one of the rest that fall into one bin.
+    *Bins*: up to 4096 per feature; from 2**17 rows on 2**13 divided by the number of clusters, but
+    at least 384.
 
-    Rows are near a center as the model sees it (metric, weights of features); of models without
-    centers, and of `y`, near the mean with features in units of their deviation.
+    Means, deviations and ranges are exact.  Quantiles and AUC are computed from the histograms.
+    They are exact for features with few different values.  For other features the error of an AUC
+    is at most ``auc_errors``: half the fraction of pairs of a row of the cluster and a row of the
+    rest that are in one bin.
+
+    Distances to centers use the metric and the feature weights of the model.  For models without
+    centers, and for `y`, they are distances to the mean with features in units of their deviation.
 
     Examples
     --------
@@ -522,33 +547,36 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
 
 
 def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
-    """Make the second pass, and put together what both found."""
+    """Run the second pass, and combine the results of both passes."""
     k, p = sample.missing.shape
     if k * p * _BINS[0] > _MOST_CELLS:
         raise MemoryPlanError(
-            f"Profiles of {k} clusters in {p} features take histograms of more than "
-            f"{_MOST_CELLS * 8 / 2**20:.0f} MiB on each thread. Explain coarser clusters: give "
-            "labels as y."
+            f"Histograms must take at most {_MOST_CELLS * 8 / 2**20:.0f} MiB per thread, got more "
+            f"for {k} clusters in {p} features. Use coarser clusters: pass their labels as y."
         )
     n_bins = _n_bins(k, p, data.rows.n_rows)
     # Rows of a label are sorted by key.
     rows, labels = sample.rows, sample.rows["label"]
     uniform = rows["key"] <= min(sample.share, _ROWS_OF_BIN * n_bins / data.rows.n_rows)
-    kept = uniform | (np.arange(len(rows)) - np.searchsorted(labels, labels) < _EACH)
-    rows, uniform = rows[kept], uniform[kept]
+    sampled = uniform | (
+        np.arange(len(rows)) - np.searchsorted(labels, labels) < _MIN_ROWS_PER_CLUSTER
+    )
+    rows, uniform = rows[sampled], uniform[sampled]
     bins = choose_bins(rows["x"].astype(data.rows.dtype), rows["label"], uniform, n_bins)
     total = sample.moments[:, 0]
     for c in range(1, k):
         total = merge_moments(total, sample.moments[:, c])
     means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
-    place = data.place(sample.labels, means, _deviations(total))
+    center_distances = data.center_distances(sample.labels, means, _deviations(total))
     weight = float(sample.weights.sum())
-    request = HistogramsRequest(sample.labels, bins, place, _NEAREST, weight, data.of_rows)
-    found: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
-    areas, errors = rank_areas(found.counts, bins.single())
-    quantiles = histogram_quantiles(found.counts, bins, sample.bounds, QUANTILES)
+    request = HistogramsRequest(
+        sample.labels, bins, center_distances, _NEAREST, weight, data.of_rows
+    )
+    histograms: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
+    areas, errors = rank_areas(histograms.counts, bins.single())
+    quantiles = histogram_quantiles(histograms.counts, bins, sample.bounds, QUANTILES)
     rest = _rest(sample.moments)
-    nearest = found.nearest
+    nearest = histograms.nearest
     pixels, coordinates = _pixels(data.cube, nearest["row"])
     lows, highs = np.where(sample.moments[0] > 0, sample.bounds, np.nan)
     return Profiles(
@@ -580,23 +608,23 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
 
 
 def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
-    """Say which feature decides distances alone, from moments (3, p) and bounds (2, k, p)."""
+    """Return a warning if one feature dominates distances; from moments (3, p) and bounds."""
     if not getattr(data.model, "_depends_on_units", False):
         return ""
     varies = bounds[0].min(axis=0) < bounds[1].max(axis=0)
-    found = dominant_feature(_deviations(moments) ** 2, varies)
-    if found is None:
+    dominant = dominant_feature(_deviations(moments) ** 2, varies)
+    if dominant is None:
         return ""
-    at, share = found
+    feature, share = dominant
     return (
-        f"{data.features[at]} has {as_percent(share)} of the variance, so that it decides the "
-        "clusters almost alone. Scale the features first, unless all are in one unit."
+        f"{data.features[feature]} has {as_percent(share)} of the variance and nearly determines "
+        "the clusters alone. Scale the features first, unless all have the same unit."
     )
 
 
 def _weights(model: Any, p: int) -> Floats | None:
-    found = getattr(model, "feature_weights_", getattr(model, "metric_weights_", None))
-    return None if found is None or len(found) != p else np.asarray(found, dtype=np.float64)
+    weights = getattr(model, "feature_weights_", getattr(model, "metric_weights_", None))
+    return None if weights is None or len(weights) != p else np.asarray(weights, dtype=np.float64)
 
 
 def _pixels(cube: Any, rows: Ints) -> tuple[Ints | None, Floats | None]:
@@ -604,8 +632,8 @@ def _pixels(cube: Any, rows: Ints) -> tuple[Ints | None, Floats | None]:
         return None, None
     pixels = np.full((*rows.shape, 2), -1, np.int64)
     coordinates = np.full((*rows.shape, 2), np.nan)
-    there = rows >= 0
-    found = questions_of(cube, rows[there])
-    pixels[there] = np.column_stack([found.lines, found.columns])
-    coordinates[there] = np.column_stack([found.x, found.y])
+    present = rows >= 0
+    questions = questions_of(cube, rows[present])
+    pixels[present] = np.column_stack([questions.lines, questions.columns])
+    coordinates[present] = np.column_stack([questions.x, questions.y])
     return pixels, coordinates

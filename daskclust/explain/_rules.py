@@ -1,4 +1,4 @@
-"""Rules for clusters: thresholds of a small tree, and how faithful it is."""
+"""Rules for clusters: thresholds of a small decision tree, and its fidelity."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from daskclust.explain._labeled_rows import Labeled, open_labeled
 from daskclust.explain._profiles import Profiles, profiles_of, sample_labeled
 from daskclust.explain.profile_reductions import LabelSample
 
-#: Leaves for each cluster, and the fewest.
-_LEAVES, _FEWEST = 2, 4
-#: Sampled rows by features by clusters, up to which rules are told unasked: ten seconds, or minutes
-#: where clusters overlap and the tree is deep.
-_UNASKED = 10**9
+#: Number of leaves per cluster, and minimum number of leaves.
+_LEAVES_PER_CLUSTER, _MIN_LEAVES = 2, 4
+#: Maximum of sampled rows x features x clusters for which rules are computed without a request:
+#: about ten seconds, or minutes if clusters overlap and the tree is deep.
+_MAX_AUTOMATIC = 10**9
 
 
 class Interval(NamedTuple):
-    """The values of a feature in a leaf: above `low`, at most `high`; infinite where unbounded."""
+    """Values of a feature in a leaf: above `low`, at most `high`; infinite if unbounded."""
 
     feature: str
     low: float
@@ -46,18 +46,18 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One leaf of the tree.
+    """Rule of one leaf of the tree.
 
     Attributes
     ----------
     cluster : str
-        Name of the cluster that the leaf stands for.
+        Name of the cluster that the leaf predicts.
     intervals : list of named tuples (feature, low, high, or_missing)
-        All of which hold in the leaf: ``low < value <= high``, of values in single precision.
+        Conditions of the leaf, which all hold: ``low < value <= high``, for values in float32.
     rows : int
         Rows in the leaf.
     precision : float
-        Share of them that are of the cluster.
+        Fraction of these rows that belong to the cluster.
     """
 
     cluster: str
@@ -67,7 +67,7 @@ class Rule:
 
     @property
     def conditions(self) -> list[str]:
-        """The intervals in words, with thresholds rounded to six digits."""
+        """Conditions as text, with thresholds rounded to six digits."""
         return [*map(str, self.intervals)]
 
     def __str__(self) -> str:
@@ -76,21 +76,22 @@ class Rule:
 
 @dataclass(frozen=True, repr=False)
 class Rules:
-    """A tree of thresholds that tells clusters apart, and its fidelity.
+    """Decision rules that separate the clusters, and their fidelity.
 
     Attributes
     ----------
     rules : list of Rule
-        One a leaf; those of one cluster together, the largest first.
+        One rule per leaf, ordered by cluster and number of rows.
     names : list of str
-        Of the clusters.
+        Names of the clusters.
     counts : ndarray of shape (k, k), int64
-        Rows of each cluster to which the rules give each cluster.
+        Number of rows by cluster (row) and by the cluster that the rules predict (column).
     tree : sklearn.tree.DecisionTreeClassifier
+        The fitted tree.
     things : str
-        What rows are: ``"rows"``, or ``"pixels"`` of a scene.
+        Word for the rows: ``"rows"``, or ``"pixels"`` of a scene.
     shown : frozenset of str, or None
-        Names of the clusters whose rules are shown; None for all.
+        Names of the clusters whose rules are shown; None shows all.
     """
 
     rules: list[Rule]
@@ -102,17 +103,17 @@ class Rules:
 
     @property
     def recalls(self) -> Floats:
-        """Share of the rows of each cluster that its rules find."""
+        """Fraction of the rows of each cluster for which the rules predict this cluster."""
         return np.asarray(self.counts.diagonal() / self.counts.sum(axis=1))
 
     @property
     def fidelity(self) -> float:
-        """Share of all rows to which the rules give their cluster."""
+        """Fraction of all rows for which the rules predict their cluster."""
         return float(self.counts.trace() / self.counts.sum())
 
     @property
     def without_rule(self) -> list[tuple[str, str, float]]:
-        """Clusters without a rule, whose rules take most of their rows, and the share of these."""
+        """Clusters without a rule, the cluster mostly predicted instead, and its fraction."""
         absent = np.flatnonzero(self.counts.sum(axis=0) == 0)
         most, sizes = self.counts.argmax(axis=1), self.counts.sum(axis=1)
         return [
@@ -127,36 +128,36 @@ class Rules:
         things = self.things
         lines = [f"fidelity {self.fidelity:.3f} over all {things}"]
         lines += [
-            f"{rule.cluster}: {rule} ({rule.rows} {things}, {rule.precision:.1%} of them right)"
+            f"{rule.cluster}: {rule} ({rule.rows} {things}, precision {rule.precision:.1%})"
             for rule in self.rules
         ]
         return "\n".join([*lines, *self._absences()])
 
     def _absences(self) -> list[str]:
-        """Say of each cluster without a rule why, and where its rows are."""
-        why = f"by the drawn {self.things} none of the {len(self.rules)} leaves holds more of it"
+        """Explain for each cluster without a rule why, and which rules apply to its rows."""
+        why = f"in the sampled {self.things} it is not the largest cluster of any of the "
         return [
-            f"{name}: no rule, as {why} than of another cluster; {share:.1%} of its {self.things} "
-            f"follow the rules of {other}"
-            for name, other, share in self.without_rule
+            f"{name}: no rule, because {why}{len(self.rules)} leaves; {share:.1%} of its "
+            f"{self.things} follow the rules of {instead}"
+            for name, instead, share in self.without_rule
             if self.shown is None or name in self.shown
         ]
 
     def to_frame(self) -> Any:
-        """Return one line for each rule, and for each cluster without one.
+        """Return a table with a line for each rule, and for each cluster without a rule.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``cluster``, ``rule``, ``rows`` and ``precision``; of a cluster without a rule,
-            ``rule`` and ``precision`` are missing.
+            Columns ``cluster``, ``rule``, ``rows`` and ``precision``.  For a cluster without a
+            rule, ``rule`` and ``precision`` are missing.
         """
         import pandas
 
-        told: list[tuple[str, str | None, int, float]]
-        told = [(rule.cluster, str(rule), rule.rows, rule.precision) for rule in self.rules]
-        told += [(name, None, 0, np.nan) for name, *_ in self.without_rule]
-        return pandas.DataFrame(told, columns=["cluster", "rule", "rows", "precision"])
+        lines: list[tuple[str, str | None, int, float]]
+        lines = [(rule.cluster, str(rule), rule.rows, rule.precision) for rule in self.rules]
+        lines += [(name, None, 0, np.nan) for name, *_ in self.without_rule]
+        return pandas.DataFrame(lines, columns=["cluster", "rule", "rows", "precision"])
 
     def of(self, names: Collection[str]) -> Rules:
         """Return the rules of some clusters."""
@@ -173,49 +174,55 @@ class Rules:
             f"</td><td{right}>{rule.rows:,}</td><td{right}>{rule.precision:.1%}</td></tr>"
             for rule in self.rules
         )
-        head = f"<th>Cluster</th><th>Rule</th><th>{self.things.capitalize()}</th><th>Right</th>"
+        head = f"<th>Cluster</th><th>Rule</th><th>{self.things.capitalize()}</th><th>Precision</th>"
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-            f"<p>The rules give {self.fidelity:.1%} of all {self.things} their cluster.</p>"
+            f"<p>The rules predict the cluster of {self.fidelity:.1%} of all {self.things}.</p>"
             + "".join(f"<p>{escape(text)}.</p>" for text in self._absences())
         )
 
 
-class Step(NamedTuple):
-    """A split on the way to a leaf: whether it takes values up to the threshold, missing ones."""
+class Split(NamedTuple):
+    """Split on the path to a leaf: `is_below` takes values up to the threshold, else above it.
+
+    `takes_missing` is True if the split takes missing values.
+    """
 
     feature: int
     threshold: float
     is_below: bool
-    takes_gaps: bool
+    takes_missing: bool
 
 
 @dataclass(frozen=True)
 class _Leaves:
-    """Number of the leaf of each row; travels to the workers."""
+    """Function that returns the number of the leaf of each row; it is sent to workers."""
 
     tree: Any
     leaves: Ints
     dtype: np.dtype[Any]
 
     def __call__(self, x: Array, start: int) -> Ints:
-        found = self.tree.apply(as_matrix(x, self.dtype).astype(np.float32))
-        return np.searchsorted(self.leaves, found).astype(np.int64)
+        nodes = self.tree.apply(as_matrix(x, self.dtype).astype(np.float32))
+        return np.searchsorted(self.leaves, nodes).astype(np.int64)
 
 
 def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> Rules:
-    """Find thresholds that tell the clusters apart, and how faithful they are.
+    """Return decision rules that separate the clusters, and their fidelity.
+
+    Use them to describe clusters by a few thresholds of features.
 
     Parameters
     ----------
     model : fitted estimator, or None
-        Whose ``predict`` gives the clusters.
+        Model whose ``predict`` returns the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+        Rows.
     y : array-like or dask.array.Array of shape (n,), optional
-        Labels that are told apart in place of those of the model, as in :func:`profiles`: whole
-        numbers (for NumPy also text), -1 for rows that are left out.
+        Labels that replace those of the model, as in :func:`profiles`: whole numbers (for NumPy
+        also text), -1 for rows to ignore.
     max_leaves : int, optional
-        Leaves of the tree at most, at least 2; twice the number of clusters when omitted.
+        Maximum number of leaves, at least 2.  Default: twice the number of clusters.
 
     Returns
     -------
@@ -224,24 +231,24 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, fewer leaves than 2, and if there is neither a model nor y.
+        For fewer than 2 clusters or leaves, and if both model and y are None.
 
     Warns
     -----
     DaskclustWarning
-        If most rows lie outside the range of the data that the model was fitted on.
+        If most rows are outside the range of the data of the fit.
 
     Notes
     -----
-    *Passes*: 2; the first draws rows, from which scikit-learn grows the tree, each weighted by
-    the rows it stands for; the second counts over all rows how often the tree is right.  Labels of
-    a lazy X are predicted in both.
+    *Passes*: 2.  The first draws rows, and scikit-learn grows the tree on these rows, each weighted
+    by the number of rows it represents.  The second counts over all rows how often the tree is
+    correct.  Labels of a lazy X are predicted in both.
 
-    A leaf stands for the cluster of most of its drawn rows, so that a cluster that overlaps with
-    larger ones may have none; the result says so. More leaves may find it a rule.
+    A leaf predicts the largest cluster among its sampled rows.  A cluster that overlaps with larger
+    ones may therefore have no rule, and the result names it.  More leaves may help.
 
-    *Cost*: scikit-learn weighs each threshold by all clusters, so that each level of the tree takes
-    sampled rows by features by clusters: minutes for a thousand clusters of embeddings.
+    *Cost*: each level of the tree takes sampled rows x features x clusters operations, which is
+    minutes for a thousand clusters of embeddings.
 
     Examples
     --------
@@ -263,14 +270,18 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
 
 
 def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) -> Rules:
-    """Grow the tree on a sample, and count over all rows how often it is right."""
+    """Grow the tree on a sample, and count over all rows how often it is correct."""
     k = len(sample.labels)
     if k < 2:
-        raise ValueError("X holds rows of one cluster only; rules tell at least 2 apart.")
-    most = max(_LEAVES * k, _FEWEST) if max_leaves is None else min(max_leaves, len(sample.rows))
+        raise ValueError("X must have rows of at least 2 clusters for rules, got rows of 1.")
+    most = (
+        max(_LEAVES_PER_CLUSTER * k, _MIN_LEAVES)
+        if max_leaves is None
+        else min(max_leaves, len(sample.rows))
+    )
     tree = DecisionTreeClassifier(max_leaf_nodes=most, random_state=0)
     index = np.searchsorted(sample.labels, sample.rows["label"])
-    # Rows that each sampled row stands for: the rows of its label by those drawn of it.
+    # Each sampled row represents the rows of its label divided by the sampled rows of the label.
     weights = np.asarray(sample.weights / np.bincount(index, minlength=k))[index]
     tree.fit(sample.rows["x"], index, sample_weight=weights)
     leaves = np.flatnonzero(tree.tree_.children_left < 0)
@@ -278,7 +289,7 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
         data.X, _Leaves(tree, leaves, data.rows.dtype), dtype=np.int64, name="leaves"
     )
     table = open_label_pairs(of_rows, data.labels, masked=True).reduce(CONTINGENCY, None)
-    table = table[np.isin(table[:, 1], sample.labels)]  # rows that y leaves out have no rules
+    table = table[np.isin(table[:, 1], sample.labels)]  # without rows that y ignores
     counts = np.zeros((len(leaves), k), np.int64)
     counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
     names = [data.name(int(label)) for label in sample.labels]
@@ -300,21 +311,21 @@ def _read(
     chosen = tree.tree_.value[leaves, 0].argmax(axis=1)
     right = counts[np.arange(len(leaves)), chosen]
     sizes = counts.sum(axis=1)
-    found = []
+    leaf_rules = []
     for i, leaf in enumerate(leaves):
         intervals = _intervals(paths[int(leaf)], features, gapped)
         precision = float(right[i] / sizes[i]) if sizes[i] else float("nan")
-        found.append(Rule(names[chosen[i]], intervals, int(sizes[i]), precision))
-    order = sorted(range(len(found)), key=lambda i: (int(chosen[i]), -found[i].rows))
-    given = np.zeros((len(names), len(names)), np.int64)
-    np.add.at(given.T, chosen, counts)
-    return Rules([found[i] for i in order], names, given, tree, things)
+        leaf_rules.append(Rule(names[chosen[i]], intervals, int(sizes[i]), precision))
+    order = sorted(range(len(leaf_rules)), key=lambda i: (int(chosen[i]), -leaf_rules[i].rows))
+    confusion = np.zeros((len(names), len(names)), np.int64)
+    np.add.at(confusion.T, chosen, counts)
+    return Rules([leaf_rules[i] for i in order], names, confusion, tree, things)
 
 
-def _paths(tree: Any) -> dict[int, list[Step]]:
-    """Find the steps to each leaf."""
-    paths: dict[int, list[Step]] = {}
-    stack: list[tuple[int, list[Step]]] = [(0, [])]
+def _paths(tree: Any) -> dict[int, list[Split]]:
+    """Return the splits on the path to each leaf."""
+    paths: dict[int, list[Split]] = {}
+    stack: list[tuple[int, list[Split]]] = [(0, [])]
     while stack:
         node, path = stack.pop()
         left, right = int(tree.children_left[node]), int(tree.children_right[node])
@@ -323,25 +334,25 @@ def _paths(tree: Any) -> dict[int, list[Step]]:
             continue
         feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
         gaps = bool(tree.missing_go_to_left[node])
-        stack.append((left, [*path, Step(feature, threshold, True, gaps)]))
-        stack.append((right, [*path, Step(feature, threshold, False, not gaps)]))
+        stack.append((left, [*path, Split(feature, threshold, True, gaps)]))
+        stack.append((right, [*path, Split(feature, threshold, False, not gaps)]))
     return paths
 
 
-def _intervals(path: list[Step], features: list[str], gapped: Bools) -> list[Interval]:
-    """Join the steps of each feature to one interval."""
+def _intervals(path: list[Split], features: list[str], gapped: Bools) -> list[Interval]:
+    """Join the splits of each feature to one interval."""
     bounds: dict[int, tuple[float, float]] = {}
-    with_gaps: dict[int, bool] = {}
+    with_missing: dict[int, bool] = {}
     for step in path:
         low, high = bounds.get(step.feature, (-np.inf, np.inf))
         if step.is_below:
             bounds[step.feature] = (low, min(high, step.threshold))
         else:
             bounds[step.feature] = (max(low, step.threshold), high)
-        with_gaps[step.feature] = with_gaps.get(step.feature, True) and step.takes_gaps
+        with_missing[step.feature] = with_missing.get(step.feature, True) and step.takes_missing
     return [
-        Interval(features[at], low, high, bool(gapped[at] and with_gaps[at]))
-        for at, (low, high) in bounds.items()
+        Interval(features[number], low, high, bool(gapped[number] and with_missing[number]))
+        for number, (low, high) in bounds.items()
     ]
 
 
@@ -353,26 +364,26 @@ def explained(
     *,
     are_vectors: bool = False,
 ) -> tuple[Profiles, Rules | str]:
-    """Find profiles and rules together, in three passes.
+    """Return profiles and rules together, in three passes.
 
-    `labels` are those of the model for X, where they are not what it predicts.  In the place of
-    rules is said why there are none: of one cluster, of vectors, whose single values mean nothing,
-    and, with a warning, where they take long.
+    `labels` replace the predictions of the model for X.  If rules cannot be computed, a text with
+    the reason replaces them: for one cluster, for vectors, whose single values have no meaning, and
+    (with a warning) if they take too long.
     """
     data = open_labeled(model, X, features=features, found=labels)
     sample = sample_labeled(data)
     k, (n, p) = len(sample.labels), sample.rows["x"].shape
-    told: Rules | str
+    result: Rules | str
     if k < 2:
-        told = "There are no rules, which tell at least 2 clusters apart."
+        result = "There are no rules, because rules need at least 2 clusters."
     elif are_vectors:
-        told = "There are no rules, since single values of vectors mean nothing."
-    elif k * n * p > _UNASKED:
-        told = (
-            f"Rules of {k} clusters are left out: a tree of {n} sampled rows and {p} features "
+        result = "There are no rules, because single values of vectors have no meaning."
+    elif k * n * p > _MAX_AUTOMATIC:
+        result = (
+            f"Rules of {k} clusters were skipped: a tree of {n} sampled rows and {p} features "
             "would take minutes. Use daskclust.explain.rules(model, X, max_leaves=...) to grow it."
         )
-        warn(told, PerformanceWarning)
+        warn(result, PerformanceWarning)
     else:
-        told = rules_of(data, sample)
-    return replace(profiles_of(data, sample), are_vectors=are_vectors), told
+        result = rules_of(data, sample)
+    return replace(profiles_of(data, sample), are_vectors=are_vectors), result

@@ -18,30 +18,31 @@ from daskclust.explain.profile_kernels import (
     Bins,
     fill_histograms,
     label_counts,
-    label_places,
+    label_positions,
     merged_order,
     own_squared,
     smallest_of_each,
     value_moments,
 )
 
-#: Labels that are further apart are sorted, not counted.
+#: Range of labels from which they are sorted instead of counted.
 _FAR = 2**16
 
 
-#: Labels of all rows, or a function that labels the rows of a chunk, by the number of its first
-#: row, and says how far they are from their centers, squared.
+#: Labels of all rows, or a function of a chunk and the number of its first row that returns labels
+#: and squared distances to the centers.
 LabelsOfRows = Ints | Callable[[Array, int], tuple[Array, Floats]] | None
-#: Labels of a block and squared distances, as far as these are known.
+#: Labels of a block, and squared distances if they were computed.
 _Labeled = tuple[Array, Floats | None]
 
 
 @dataclass(frozen=True)
 class LabelSampleRequest:
-    """Ask for the moments of each label, and for a sample of the rows.
+    """Request for the moments of each label, and for a sample of the rows.
 
-    A `share` of the rows is drawn, and of each label at least `each`. Labels are in one more, last
-    column, or `of_rows`: those of all rows, or ``of_rows(x, start)``, carried to the second pass.
+    The sample contains a fraction `share` of the rows, and at least `each` rows of each label.
+    Labels are in an additional last column, or in `of_rows`: labels of all rows, or a function
+    ``of_rows(x, start)`` whose results are carried to the second pass.
     """
 
     n_features: int
@@ -53,11 +54,12 @@ class LabelSampleRequest:
 
 
 class LabelSample(NamedTuple):
-    """The result of the first pass, for the m labels that occur, sorted.
+    """Result of the first pass, for the m labels that occur, sorted.
 
-    `moments` (3, m, p): weight, mean and squared deviations of the values that are there. `bounds`
-    (2, m, p), `missing` (m, p). `rows` of the sample (``label``, ``key``, ``row``, ``x``), drawn
-    whatever their label up to a key of `share`. `held`: labels that blocks keep.
+    `moments` (3, m, p): weight, mean and squared deviations of the observed values. `bounds`
+    (2, m, p), `missing` (m, p). `rows`: the sample (``label``, ``key``, ``row``, ``x``); rows with
+    a key of at most `share` are drawn independently of their label. `held`: cache of labels by
+    block.
     """
 
     labels: Ints
@@ -93,17 +95,18 @@ def _merge_facts(a: Array, b: Array) -> Array:
     out: Any = np.zeros(len(labels), a.dtype)
     out["label"] = labels
     out["bounds"] = np.array([np.inf, -np.inf])[:, None]
-    for part in (a, b):
-        at = np.searchsorted(labels, part["label"])
+    for facts in (a, b):
+        index = np.searchsorted(labels, facts["label"])
         joined = merge_moments(
-            out["moments"][at].transpose(1, 0, 2), part["moments"].transpose(1, 0, 2)
+            out["moments"][index].transpose(1, 0, 2), facts["moments"].transpose(1, 0, 2)
         )
-        out["moments"][at] = joined.transpose(1, 0, 2)
-        out["weight"][at] += part["weight"]
-        out["missing"][at] += part["missing"]
-        low, high = out["bounds"][at].transpose(1, 0, 2)
-        out["bounds"][at] = np.stack(
-            [np.minimum(low, part["bounds"][:, 0]), np.maximum(high, part["bounds"][:, 1])], axis=1
+        out["moments"][index] = joined.transpose(1, 0, 2)
+        out["weight"][index] += facts["weight"]
+        out["missing"][index] += facts["missing"]
+        low, high = out["bounds"][index].transpose(1, 0, 2)
+        out["bounds"][index] = np.stack(
+            [np.minimum(low, facts["bounds"][:, 0]), np.maximum(high, facts["bounds"][:, 1])],
+            axis=1,
         )
     return out
 
@@ -112,10 +115,10 @@ def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
     labels, keys, rows = (np.concatenate([a[name], b[name]]) for name in ("label", "key", "row"))
-    kept = merged_order(labels, keys, rows, len(a), share, each)
-    # Rows are wide: they are moved once.
-    out, first = np.empty(len(kept), a.dtype), kept < len(a)
-    out[first], out[~first] = a[kept[first]], b[kept[~first] - len(a)]
+    order = merged_order(labels, keys, rows, len(a), share, each)
+    # Rows are wide, so they are copied only once.
+    out, first = np.empty(len(order), a.dtype), order < len(a)
+    out[first], out[~first] = a[order[first]], b[order[~first] - len(a)]
     return out
 
 
@@ -132,28 +135,28 @@ def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
 
 
 def _split(
-    rows: RowBlock, of_rows: LabelsOfRows, held: _Labeled | None
+    rows: RowBlock, of_rows: LabelsOfRows, stored: _Labeled | None
 ) -> tuple[RowBlock, _Labeled]:
-    """Take apart rows whose last column holds their labels, without a copy of the rest."""
+    """Separate the labels from the rows, without copying the rows."""
     if of_rows is None:
         return rows._replace(x=rows.x[:, :-1]), (rows.x[:, -1].astype(np.int64), None)
-    if held is not None:
-        return rows, held
+    if stored is not None:
+        return rows, stored
     if not callable(of_rows):
-        parts = [of_rows[start : start + size] for start, size in rows.runs]
-        return rows, (np.concatenate(parts), None)
-    found = [
-        of_rows(rows.x[part], start)
-        for (start, _), part in zip(rows.runs, rows.slices(), strict=True)
+        chunks = [of_rows[start : start + size] for start, size in rows.runs]
+        return rows, (np.concatenate(chunks), None)
+    results = [
+        of_rows(rows.x[chunk], start)
+        for (start, _), chunk in zip(rows.runs, rows.slices(), strict=True)
     ]
-    if len(found) == 1:
-        return rows, found[0]
-    labels, squared = zip(*found, strict=True)
+    if len(results) == 1:
+        return rows, results[0]
+    labels, squared = zip(*results, strict=True)
     return rows, (np.concatenate(labels), np.concatenate(squared))
 
 
-def _kept(found: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
-    return found if callable(of_rows) else None
+def _to_store(labeled: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
+    return labeled if callable(of_rows) else None
 
 
 def _occurring(labels: Ints) -> Ints:
@@ -163,14 +166,14 @@ def _occurring(labels: Ints) -> Ints:
     return np.flatnonzero(label_counts(labels, low, high)) + low
 
 
-def _places(labels: Ints, known: Ints) -> Array:
-    """Places of labels among known, sorted ones, int32; -1 for others."""
-    if not len(known):
+def _positions(labels: Ints, sorted_labels: Ints) -> Array:
+    """Return positions of labels in a sorted array of labels, int32; -1 for others."""
+    if not len(sorted_labels):
         return np.full(len(labels), -1, np.int32)
-    if known[-1] - known[0] >= _FAR:
-        index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-        return np.where(known[index] == labels, index, -1).astype(np.int32)
-    return label_places(labels, known)
+    if sorted_labels[-1] - sorted_labels[0] >= _FAR:
+        index = np.minimum(np.searchsorted(sorted_labels, labels), len(sorted_labels) - 1)
+        return np.where(sorted_labels[index] == labels, index, -1).astype(np.int32)
+    return label_positions(labels, sorted_labels)
 
 
 def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
@@ -181,15 +184,17 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
         row, column = np.argwhere(wrong)[0]
         number = int(rows.numbers(np.array([row]))[0])
         raise ValueError(
-            f"Input X contains {x[row, column]} at row {number}, column {column}; profiles need "
-            "finite values, NaN where one is missing. Mask it."
+            f"X must be finite or NaN, got {x[row, column]} at row {number}, column {column}. "
+            "Replace it by NaN if the value is missing."
         )
 
 
-def _drawn(rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest) -> tuple[Ints, Floats]:
-    """Places and keys of rows that may be among those drawn: all of them, and few others."""
+def _candidates(
+    rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest
+) -> tuple[Ints, Floats]:
+    """Return positions and keys of all rows that may be drawn, and of a few other rows."""
     counts = label_counts(index, -1, k - 1)[1:]
-    # Twice as many as are wanted, mostly enough of each label; else all of it.
+    # Twice the required number is mostly enough for each label; else all its rows are drawn.
     limits = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
     near, keys = low_draws(state.seed, rows.runs, index, limits)
     short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
@@ -200,48 +205,51 @@ def _drawn(rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest) -> tu
 
 
 def _sample_block(
-    rows: RowBlock, state: LabelSampleRequest, held: _Labeled | None
+    rows: RowBlock, state: LabelSampleRequest, stored: _Labeled | None
 ) -> tuple[Partial, _Labeled | None]:
     p = state.n_features
-    whole, labeled = _split(rows, state.of_rows, held)
+    features, labeled = _split(rows, state.of_rows, stored)
     labels = labeled[0]
     counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
         counting &= labels != state.ignored
-    every = bool(counting.all())
-    found = _occurring(labels if every else labels[counting])
-    index = _places(labels, found)
-    if not every:
+    all_count = bool(counting.all())
+    occurring = _occurring(labels if all_count else labels[counting])
+    index = _positions(labels, occurring)
+    if not all_count:
         index[~counting] = -1
     fields = _sample_fields(state)
     facts = fields["facts"].identity()
-    for part in rows.slices():
-        own = None if rows.weight is None else rows.weight[part]
+    for chunk in rows.slices():
+        chunk_weight = None if rows.weight is None else rows.weight[chunk]
         weight, moments, bounds, missing = value_moments(
-            rows.x[part], index[part], own, len(found), n_features=p
+            rows.x[chunk], index[chunk], chunk_weight, len(occurring), n_features=p
         )
-        made = np.zeros(len(found), _facts_dtype(p))
-        made["label"] = found
-        made["moments"], made["bounds"] = moments.transpose(1, 0, 2), bounds.transpose(1, 0, 2)
-        made["weight"], made["missing"] = weight, missing
+        chunk_facts = np.zeros(len(occurring), _facts_dtype(p))
+        chunk_facts["label"] = occurring
+        chunk_facts["moments"], chunk_facts["bounds"] = (
+            moments.transpose(1, 0, 2),
+            bounds.transpose(1, 0, 2),
+        )
+        chunk_facts["weight"], chunk_facts["missing"] = weight, missing
         if not np.isfinite(moments).all() or np.isinf(bounds[:, moments[0] > 0]).any():
-            _check_finite(rows, whole.x, index)
+            _check_finite(rows, features.x, index)
             raise ValueError(
-                "X has values whose squares overflow. Mask such values if they stand for missing "
-                "data, else rescale X."
+                "X must have values whose squares are finite, got larger ones. Replace them by NaN "
+                "if they stand for missing values, else rescale X."
             )
-        facts = _merge_facts(facts, made[made["weight"] > 0])
-    chosen, keys = _drawn(rows, index, len(found), state)
-    # Rows are drawn in their order: equal keys stay in it.
+        facts = _merge_facts(facts, chunk_facts[chunk_facts["weight"] > 0])
+    chosen, keys = _candidates(rows, index, len(occurring), state)
+    # Rows are in row order, so equal keys stay in row order.
     order = np.lexsort((keys, labels[chosen]))
     chosen, keys = chosen[order], keys[order]
-    kept = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
-    chosen = chosen[kept]
+    order_kept = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
+    chosen = chosen[order_kept]
     sample = np.empty(len(chosen), _sample_dtype(p))
-    sample["label"], sample["key"] = labels[chosen], keys[kept]
+    sample["label"], sample["key"] = labels[chosen], keys[order_kept]
     sample["row"] = rows.numbers(chosen)
-    sample["x"] = whole.x[chosen]
-    return {"facts": facts, "sample": sample}, _kept(labeled, state.of_rows)
+    sample["x"] = features.x[chosen]
+    return {"facts": facts, "sample": sample}, _to_store(labeled, state.of_rows)
 
 
 def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample:
@@ -264,10 +272,11 @@ LABEL_SAMPLE = Reduction(
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where clusters lie in the space of the `metric`: `centers` (k, q), NaN for none.
+class CenterDistances:
+    """Centers of the clusters in the space of the `metric`: `centers` (k, q), NaN if unknown.
 
-    `weights` (q,) are of the squared distance; `is_of_labels`: labels were found by the same.
+    `weights` (q,): weights of the squared distance. `is_of_labels`: True if these distances also
+    determined the labels.
     """
 
     centers: Floats
@@ -276,27 +285,27 @@ class Place:
     is_of_labels: bool = False
 
     def squared(self, x: Array, index: Ints, n_features: int) -> Floats:
-        """Squared distances of rows to their own centers, over what they observe of features."""
+        """Return squared distances of rows to their own centers, over observed values."""
         if self.metric is None:
             return own_squared(x, index, self.centers, self.weights)
         out = np.empty(len(x))
         for start in range(0, len(x), SEGMENT):
-            part = slice(start, start + SEGMENT)
-            z = np.ascontiguousarray(self.metric(x[part, :n_features]))
-            out[part] = own_squared(z, index[part], self.centers, self.weights)
+            segment = slice(start, start + SEGMENT)
+            z = np.ascontiguousarray(self.metric(x[segment, :n_features]))
+            out[segment] = own_squared(z, index[segment], self.centers, self.weights)
         return out
 
 
 @dataclass(frozen=True)
 class HistogramsRequest:
-    """Ask for the histograms of each of `labels` (sorted), and for its rows nearest to its center.
+    """Request for the histograms of each of `labels` (sorted), and for the rows nearest to centers.
 
-    Weights are whole numbers, `total` at least that of all rows.
+    Weights must be whole numbers; `total` is at least their sum.
     """
 
     labels: Ints
     bins: Bins
-    place: Place
+    center_distances: CenterDistances
     n_nearest: int
     total: float
     of_rows: LabelsOfRows = None
@@ -314,18 +323,18 @@ def _nothing(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _add(a: Array, b: Array) -> Array:
-    # Histograms are long: a sum with nothing, which has no strides, is spared.
+    # Histograms are long, so sums with an empty one (which has no strides) are skipped.
     if not any(a.strides):
         return b
     return a + b if any(b.strides) else a
 
 
-#: Weights of rows: whole numbers are summed exactly in any order.
+#: Merge of sums of weights: whole numbers are summed exactly in any order.
 _TALLY = Merge("tally", _nothing, _add)
 
 
 def _count_dtype(state: HistogramsRequest) -> Any:
-    # Half as long where they suffice: histograms are added for each block.
+    # The smaller type, if it suffices, because histograms are added for each block.
     return np.uint32 if state.total < 2**32 else np.float64
 
 
@@ -338,23 +347,23 @@ def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
 
 
 def _histogram_block(
-    rows: RowBlock, state: HistogramsRequest, held: _Labeled | None
+    rows: RowBlock, state: HistogramsRequest, stored: _Labeled | None
 ) -> tuple[Partial, _Labeled | None]:
     k = len(state.labels)
-    whole, labeled = _split(rows, state.of_rows, held)
+    features, labeled = _split(rows, state.of_rows, stored)
     labels, squared = labeled
-    index = _places(labels, state.labels)
+    index = _positions(labels, state.labels)
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
-    if squared is None or not state.place.is_of_labels:
-        squared = state.place.squared(rows.x, index, whole.x.shape[1])
-    places = smallest_of_each(squared, index, k, state.n_nearest)
-    there = places >= 0
-    nearest["key"][there] = squared[places[there]]
-    nearest["row"][there] = rows.numbers(places[there])
+    if squared is None or not state.center_distances.is_of_labels:
+        squared = state.center_distances.squared(rows.x, index, features.x.shape[1])
+    positions = smallest_of_each(squared, index, k, state.n_nearest)
+    present = positions >= 0
+    nearest["key"][present] = squared[positions[present]]
+    nearest["row"][present] = rows.numbers(positions[present])
     counts = fill_histograms(rows.x, index, rows.weight, k, state.bins, _count_dtype(state))
-    return {"counts": counts, "nearest": nearest}, _kept(labeled, state.of_rows)
+    return {"counts": counts, "nearest": nearest}, _to_store(labeled, state.of_rows)
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:
@@ -363,7 +372,7 @@ def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histogram
     return Histograms(partial["counts"].astype(np.float64), nearest)
 
 
-#: Histograms of every feature by label, and the rows nearest to the center of each.
+#: Histograms of every feature by label, and the rows nearest to each center.
 LABEL_HISTOGRAMS = Reduction(
     "label-histograms",
     _histogram_fields,

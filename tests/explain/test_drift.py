@@ -53,7 +53,7 @@ def test_a_cluster_without_new_rows_and_a_model_that_keeps_no_shares():
     assert sorted(found.shares.tolist()) == [0.0, 1.0]
     assert found.psi > 1
     assert np.isnan(found.spread)
-    assert "spread not known" in repr(found)
+    assert "spread unknown" in repr(found)
     none = daskclust.SpectralClustering(2, random_state=0).fit(old)
     found = drift(none, old)
     assert np.isnan(found.psi)

@@ -76,7 +76,7 @@ def test_centers_of_an_embedding_are_none_of_the_data():
     model = daskclust.PCKID(3, n_initializations=2, max_components=3, n_init=2, random_state=0)
     model.fit(X)
     assert model.cluster_centers_.shape[1] == X.shape[1] == 3
-    with pytest.raises(ValueError, match="PCKID without centers among the data"):
+    with pytest.raises(ValueError, match=r"must have centers in the space of .*, got a PCKID"):
         match_clusters(model, model)
     with pytest.raises(ValueError, match="PCKID without centers among the data"):
         daskclust.KMeans(3, init=model).fit(X)
@@ -85,24 +85,26 @@ def test_centers_of_an_embedding_are_none_of_the_data():
 def test_a_model_that_does_not_predict_is_named():
     X, _ = _rows()
     model = daskclust.DBSCAN(1.0)
-    with pytest.raises(TypeError, match=r"DBSCAN, which does not predict.*profiles\(None, X, lab"):
+    with pytest.raises(TypeError, match=r"must have predict, got a DBSCAN.*profiles\(None, X, lab"):
         daskclust.explain.profiles(model, X)
-    with pytest.raises(ValueError, match=r"KMeans and DBSCAN; expected two.*give labels_"):
+    with pytest.raises(
+        ValueError, match=r"must be two models or .*, got KMeans and DBSCAN.*use labels_"
+    ):
         match_clusters(daskclust.KMeans(5), model)
 
 
 def test_what_cannot_be_matched_is_refused():
     X, _ = _rows()
     model = daskclust.KMeans(5, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="two models or two labels"):
+    with pytest.raises(ValueError, match="two models or two vectors of labels"):
         match_clusters(model, [0, 1])
-    with pytest.raises(ValueError, match="old has 3 features and new 2"):
+    with pytest.raises(ValueError, match="must have the same features, got 3 and 2"):
         match_clusters(model, daskclust.KMeans(5, random_state=0).fit(X[:, :2]))
     spectral = daskclust.SpectralClustering(2, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="give rows as X"):
+    with pytest.raises(ValueError, match="Pass rows as X"):
         match_clusters(model, spectral)
     assert len(match_clusters(model, spectral, X)) == 5
-    with pytest.raises(ValueError, match="No row has a label"):
+    with pytest.raises(ValueError, match="must have labels for common rows"):
         match_clusters([-1], [0])
 
 

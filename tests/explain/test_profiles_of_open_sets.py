@@ -40,7 +40,7 @@ def rows_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("most_rows", [ROWS, 0], ids=["bins", "bins-of-many-rows"])
 def test_auc_is_that_of_scikit_learn(name: str, most_rows: int, monkeypatch) -> None:
-    monkeypatch.setattr(_profiles, "_MANY_ROWS", most_rows)
+    monkeypatch.setattr(_profiles, "_FEWER_BINS_FROM", most_rows)
     X, y = rows_of(DATA / name)
     found = profiles(None, X, y)
     # At most 40 features of wide sets, spread.

@@ -76,10 +76,10 @@ def test_rules_that_take_minutes_are_left_out_unless_asked_for(monkeypatch):
     X = load_wine().data
     model = daskclust.KMeans(n_clusters=3, random_state=0).fit(X)
     assert explained(model, X)[1] is not None
-    monkeypatch.setattr("daskclust.explain._rules._UNASKED", 178 * 13 * 3 - 1)
-    with pytest.warns(PerformanceWarning, match="Rules of 3 clusters are left out: a tree of 178"):
+    monkeypatch.setattr("daskclust.explain._rules._MAX_AUTOMATIC", 178 * 13 * 3 - 1)
+    with pytest.warns(PerformanceWarning, match="Rules of 3 clusters were skipped: a tree of 178"):
         told = explained(model, X)
-    assert told[1].startswith("Rules of 3 clusters are left out")
+    assert told[1].startswith("Rules of 3 clusters were skipped")
     assert told[0].sizes.sum() == len(X)
     assert rules(model, X).fidelity > 0.9
     page = explained_page("Wine", *told)
@@ -104,8 +104,10 @@ def test_clusters_without_a_leaf_are_told():
     assert frame.cluster[frame.rule.isna()].tolist() == [str(c) for c in absent]
     assert frame.rows.sum() == len(X)
     for name, other, share in found.without_rule:
-        why = "by the drawn rows none of the 2 leaves holds more of it than of another cluster"
-        said = f"{name}: no rule, as {why}; {share:.1%} of its rows follow the rules of {other}"
+        why = "in the sampled rows it is not the largest cluster of any of the 2 leaves"
+        said = (
+            f"{name}: no rule, because {why}; {share:.1%} of its rows follow the rules of {other}"
+        )
         assert said in str(found).splitlines()
         assert f"<p>{said}.</p>" in found._repr_html_()
 
@@ -127,8 +129,8 @@ def test_missing_values_are_told():
 def test_one_cluster_has_no_rules():
     X = np.zeros((9, 1))
     model = daskclust.KMeans(1).fit(X)
-    assert explained(model, X)[1] == "There are no rules, which tell at least 2 clusters apart."
-    with pytest.raises(ValueError, match="one cluster only"):
+    assert explained(model, X)[1] == "There are no rules, because rules need at least 2 clusters."
+    with pytest.raises(ValueError, match="rows of at least 2 clusters"):
         rules(model, X)
     with pytest.raises(ValueError, match="max_leaves"):
         rules(model, X, max_leaves=1)
@@ -156,5 +158,5 @@ def test_labels_of_a_model_that_does_not_predict():
     found, told = explained(model, X, labels=model.labels_)
     assert sorted(found.sizes) == [1, 29, 30]
     assert len(told.rules) >= 2
-    with pytest.raises(TypeError, match="does not predict"):
+    with pytest.raises(TypeError, match="must have predict"):
         explained(model, X)

@@ -115,7 +115,7 @@ def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> 
     table.to_parquet(tmp_path / "t.parquet")
     model = daskclust.KMeans(1).fit(table.to_numpy())
     model.save(tmp_path / "one.zarr")
-    why = "There are no rules, which tell at least 2 clusters apart."
+    why = "There are no rules, because rules need at least 2 clusters."
     code, out, err = explain("one.zarr", "t.parquet", "--output", "e.html")
     assert code == 0, err
     assert f"Rules     {why}" in out
@@ -134,8 +134,8 @@ def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> 
         each["cluster"] for each in found["without_rule"]
     } == set(expected.names)
     for name, *_ in expected.without_rule:
-        assert f"\n          {name}: no rule, as" in out
-        assert f"<p>{name}: no rule, as" in (tmp_path / "f.html").read_text()
+        assert f"\n          {name}: no rule, because" in out
+        assert f"<p>{name}: no rule, because" in (tmp_path / "f.html").read_text()
 
 
 def test_wrong_usage(explain: Callable[..., Any], tmp_path: Path) -> None:

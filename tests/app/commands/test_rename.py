@@ -103,8 +103,11 @@ def test_clusters_of_one_class_are_told_apart(run: Callable[..., Any], tmp_path:
     assert run("rename", "m.zarr", "n.csv")[0] == 0
     code, out, err = run("explain", "m.zarr", "s.zarr", "--output", "e.html")
     assert code == 0, err
-    assert "Clusters of one class are told apart: land has 2." in out
-    assert "Clusters of one class are told apart: land has 2." in (tmp_path / "e.html").read_text()
+    assert "Clusters of one class are shown separately: land has 2." in out
+    assert (
+        "Clusters of one class are shown separately: land has 2."
+        in (tmp_path / "e.html").read_text()
+    )
     found = json.loads(run("explain", "m.zarr", "s.zarr", "--json")[1])["clusters"]
     assert sorted(item["class"] for item in found) == ["c", "d", "land", "land"]
 

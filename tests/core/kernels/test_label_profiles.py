@@ -8,7 +8,7 @@ from daskclust.explain.profile_kernels import (
     fill_histograms,
     histogram_quantiles,
     label_counts,
-    label_places,
+    label_positions,
     merged_order,
     rank_areas,
     value_moments,
@@ -57,7 +57,7 @@ def test_moments_of_complete_rows_are_those_of_a_loop(p, dtype):
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
 def test_places_and_counts_of_labels(dtype):
     labels = np.array([-100, 100, 3, -100, 7], dtype)
-    assert label_places(labels, np.array([-100, 3, 100])).tolist() == [0, 2, 1, 0, -1]
+    assert label_positions(labels, np.array([-100, 3, 100])).tolist() == [0, 2, 1, 0, -1]
     counts = label_counts(labels, -100, 100)
     assert counts[[0, 103, 107, 200]].tolist() == [2, 1, 1, 1]
     assert counts.sum() == 5

@@ -7,7 +7,11 @@ import pytest
 
 from daskclust.core.reduction import RowBlock
 from daskclust.explain.profile_kernels import choose_bins
-from daskclust.explain.profile_reductions import LABEL_HISTOGRAMS, HistogramsRequest, Place
+from daskclust.explain.profile_reductions import (
+    LABEL_HISTOGRAMS,
+    CenterDistances,
+    HistogramsRequest,
+)
 from daskclust.testing import reduce_groups
 
 
@@ -23,8 +27,11 @@ def test_short_counts_are_those_of_doubles(weighted, cuts):
         RowBlock(x[i:j], None if weight is None else weight[i:j], ((i, j - i),))
         for i, j in pairwise(cuts)
     ]
-    place = Place(np.zeros((3, 2)))
-    states = [HistogramsRequest(np.arange(3), bins, place, 2, total) for total in (6000.0, 2.0**32)]
+    center_distances = CenterDistances(np.zeros((3, 2)))
+    states = [
+        HistogramsRequest(np.arange(3), bins, center_distances, 2, total)
+        for total in (6000.0, 2.0**32)
+    ]
     short, long = reduce_groups(LABEL_HISTOGRAMS, states, [blocks[:1], blocks[1:]])
     identities = [LABEL_HISTOGRAMS.identity(state)["counts"].dtype for state in states]
     assert identities == [np.uint32, np.float64]

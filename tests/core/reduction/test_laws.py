@@ -60,9 +60,9 @@ from daskclust.explain.profile_kernels import choose_bins
 from daskclust.explain.profile_reductions import (
     LABEL_HISTOGRAMS,
     LABEL_SAMPLE,
+    CenterDistances,
     HistogramsRequest,
     LabelSampleRequest,
-    Place,
 )
 from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.reductions import (
@@ -342,13 +342,15 @@ def label_histogram_states(rng, x):
     x[:, :-1][rng.random((len(x), x.shape[1] - 1)) < 0.2] = np.nan
     rows, labels = x[:, :-1], x[:, -1].astype(np.int64)
     bins = choose_bins(rows, labels, np.ones(len(x), bool), 9)
-    place = Place(rng.normal(size=(2, rows.shape[1])), np.full(rows.shape[1], 0.5))
+    center_distances = CenterDistances(
+        rng.normal(size=(2, rows.shape[1])), np.full(rows.shape[1], 0.5)
+    )
 
     def counts(found):
         return found.counts
 
     # Weights are any: whole ones are counted in whole numbers where their sum is known to be small.
-    return [HistogramsRequest(np.array([-1, 2]), bins, place, 3, np.inf)], counts
+    return [HistogramsRequest(np.array([-1, 2]), bins, center_distances, 3, np.inf)], counts
 
 
 @law(COVARIANCE)
