@@ -196,8 +196,9 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     *Initialization*.  ``"k-means||"`` [2]_ clusters a uniform sample of 65 536 rows, or 256 per
     cluster, together with rows far from this sample.  The sample is doubled each time the centers
     move less than its noise [7]_.  ``"dkm++"`` and ``"robin"`` compare all rows up to
-    ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.  See
-    ``docs/explanation/algorithms.md`` for the steps, and for the momentum of ``"nested"``.
+    ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.  The page "The
+    algorithms, with their equations" of the documentation has the steps, and the momentum of
+    ``"nested"``.
 
     *Collapsed fits*.  A named initialization may choose rows that attract few other rows.  If the
     fit converges to clusters of few rows that are not outliers, it continues from the centers of

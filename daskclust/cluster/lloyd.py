@@ -40,7 +40,7 @@ KEPT_PRODUCTS, _CALM = 4096, 0.1
 #: cluster, and the maximum size of a useless cluster relative to the largest one.  The second is
 #: the maximum fraction of the variance that such clusters explain, relative to their fraction of
 #: the rows.
-_COLLAPSED, _OWN_SHARE = 0.01, 3.0
+_COLLAPSED, _EXPLAINED = 0.01, 3.0
 #: Limits on the passes to repeat after a lost worker: bytes of their centers, and number of passes.
 _REPEATED_BYTES, _REPEATED_PASSES = 2**27, 4
 
@@ -99,7 +99,7 @@ def explain_little(centers: Floats, counts: Floats, inertia: float, small: Bools
     if not weight.any():
         return False
     squared = ((centers - counts @ centers / counts.sum()) ** 2).sum(axis=1)
-    limit = _OWN_SHARE * weight.sum() / counts.sum()
+    limit = _EXPLAINED * weight.sum() / counts.sum()
     return bool(weight @ squared <= limit * (counts @ squared + inertia))
 
 

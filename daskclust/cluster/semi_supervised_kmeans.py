@@ -160,8 +160,8 @@ callable, default="auto"
     *Passes*: 1 to check the data and sum the classes, the passes of the initialization, and the
     rest as for :class:`KMeans`.  The initialization takes as many passes as ``"k-means||"`` of
     :class:`KMeans`, one per center without a class for ``"ss-k-means++"`` (at most 2 more without
-    labels), and none for ``"seeded-random"``.  It takes none if every cluster has a class and there
-    is no second restart.  *Memory* of a worker thread and *to the client*: as for :class:`KMeans`,
+    labels), and none for ``"seeded-random"``.  It takes none if every cluster has a class and only
+    one restart is made.  *Memory* of a worker thread and *to the client*: as for :class:`KMeans`,
     and 12 bytes per labeled row.  With ``clusters_per_class = m > 1``, the L labeled rows are
     brought to the client in one more pass over their chunks: L p values, and O(r L m p) operations
     per iteration for r restarts with ``clamp``.

@@ -54,12 +54,12 @@ class Labeled:
 
     `classes`: names of the labels 0, 1, ..., if labels are text. `ignored`: label of rows to
     ignore. `of_rows`: labels in memory, or the function that computes them, if labels are not a
-    column. Otherwise labels are in `given`.
+    column. Otherwise labels are in `stored_labels`.
     """
 
     rows: Rows
     X: Any
-    given: Any
+    stored_labels: Any
     of_rows: LabelsOfRows
     features: list[str]
     classes: Array | None
@@ -73,7 +73,7 @@ class Labeled:
     @property
     def labels(self) -> Any:
         """Labels of all rows."""
-        return self.model.predict(self.X) if callable(self.of_rows) else self.given
+        return self.model.predict(self.X) if callable(self.of_rows) else self.stored_labels
 
     def name(self, label: int) -> str:
         """Return the name of a label."""
@@ -310,17 +310,17 @@ def open_labeled(
     X: Any,
     y: Any = None,
     features: Sequence[str] | None = None,
-    found: Any = None,
+    predicted: Any = None,
     keep: bool = False,
 ) -> Labeled:
     """Combine rows with labels that a model predicts, or with given labels.
 
-    `found`: labels of the model if they are already known, for example ``labels_``. With `keep`,
-    labels of rows in memory are predicted once and stored.
+    `predicted`: labels of the model if they are already known, for example ``labels_``. With
+    `keep`, labels of rows in memory are predicted once and stored.
     """
     if model is None and y is None:
         raise ValueError("model or y must be given, got None for both.")
-    if model is not None and found is None and not hasattr(model, "predict"):
+    if model is not None and predicted is None and not hasattr(model, "predict"):
         raise TypeError(
             f"model must have predict, got a {type(model).__name__}. For labels such as labels_ of "
             "DBSCAN, use profiles(None, X, labels)."
@@ -362,7 +362,7 @@ def open_labeled(
         features = [f"x{j}" for j in range(data.shape[1])]
     owner, ignored = (model, None) if y is None else (None, NONE)
     of_rows: LabelsOfRows = None
-    plain = y is None and found is None and not hasattr(X, "columns")
+    plain = y is None and predicted is None and not hasattr(X, "columns")
     if plain and not merged_classes_of(model) and not (keep and not is_dask(data)):
         function = label_function(model, data.dtype)
         of_rows = None if function is None else function.labeled
@@ -370,15 +370,19 @@ def open_labeled(
         # Each block is labeled once, on the worker that holds it.
         one_chunk = not is_dask(data) or data.numblocks[1] == 1
         rows = open_rows(data if one_chunk else data.rechunk({1: -1}))
-        found, classes = None, None
+        predicted, classes = None, None
     elif y is None:
-        found, classes = _predicted(model, model.predict(model_rows) if found is None else found)
+        predicted, classes = _predicted(
+            model, model.predict(model_rows) if predicted is None else predicted
+        )
     else:
-        found, classes = _labels(y)
+        predicted, classes = _labels(y)
     if of_rows is None:
-        if is_dask(data) or is_dask(found) or len(data) != len(found):
-            rows = open_labeled_rows(data, found, masked=True)
+        if is_dask(data) or is_dask(predicted) or len(data) != len(predicted):
+            rows = open_labeled_rows(data, predicted, masked=True)
         else:
-            rows, of_rows = open_rows(data), np.asarray(found)
+            rows, of_rows = open_rows(data), np.asarray(predicted)
     of_samples = wavelengths, values_are
-    return Labeled(rows, data, found, of_rows, features, classes, ignored, cube, owner, *of_samples)
+    return Labeled(
+        rows, data, predicted, of_rows, features, classes, ignored, cube, owner, *of_samples
+    )

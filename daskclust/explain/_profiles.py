@@ -61,7 +61,7 @@ def sample_labeled(
     if not len(sample_.labels):
         raise ValueError("At least one row must have a label, got none.")
     data.check_range(sample_.rows["x"][sample_.rows["key"] <= share])
-    sample: LabelSample = sample_._replace(held=carry)
+    sample: LabelSample = sample_._replace(label_cache=carry)
     return sample
 
 
@@ -162,7 +162,7 @@ class Profiles:
         Class of each cluster, for models with classes.
     advice : str
         Name of a feature with nearly all of the variance, and a recommendation to scale; empty if
-        there is no such feature.
+        no feature dominates.
     are_vectors : bool
         True if the features are the values of vectors, whose single values have no meaning.
     nearest_cells : pandas.DataFrame or None
@@ -306,7 +306,7 @@ class Profiles:
             return self.names.index(label)
         matches: Ints = np.flatnonzero(self.labels == label)
         if isinstance(label, str) or not len(matches):
-            raise ValueError(f"label must be one of {self.names}, got {label!r}.")
+            raise ValueError(f"label must be in {self.names}, got {label!r}.")
         return int(matches[0])
 
     def _ranked(self, position: int) -> list[int]:
@@ -572,7 +572,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     request = HistogramsRequest(
         sample.labels, bins, center_distances, _NEAREST, weight, data.of_rows
     )
-    histograms: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.held)
+    histograms: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.label_cache)
     areas, errors = rank_areas(histograms.counts, bins.single())
     quantiles = histogram_quantiles(histograms.counts, bins, sample.bounds, QUANTILES)
     rest = _rest(sample.moments)

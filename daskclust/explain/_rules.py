@@ -370,14 +370,14 @@ def explained(
     the reason replaces them: for one cluster, for vectors, whose single values have no meaning, and
     (with a warning) if they take too long.
     """
-    data = open_labeled(model, X, features=features, found=labels)
+    data = open_labeled(model, X, features=features, predicted=labels)
     sample = sample_labeled(data)
     k, (n, p) = len(sample.labels), sample.rows["x"].shape
     result: Rules | str
     if k < 2:
-        result = "There are no rules, because rules need at least 2 clusters."
+        result = "Rules were skipped, because they need at least 2 clusters."
     elif are_vectors:
-        result = "There are no rules, because single values of vectors have no meaning."
+        result = "Rules were skipped, because single values of vectors have no meaning."
     elif k * n * p > _MAX_AUTOMATIC:
         result = (
             f"Rules of {k} clusters were skipped: a tree of {n} sampled rows and {p} features "

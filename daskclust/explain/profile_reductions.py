@@ -58,8 +58,7 @@ class LabelSample(NamedTuple):
 
     `moments` (3, m, p): weight, mean and squared deviations of the observed values. `bounds`
     (2, m, p), `missing` (m, p). `rows`: the sample (``label``, ``key``, ``row``, ``x``); rows with
-    a key of at most `share` are drawn independently of their label. `held`: cache of labels by
-    block.
+    a key of at most `share` are drawn independently of their label. `label_cache`: labels by block.
     """
 
     labels: Ints
@@ -69,7 +68,7 @@ class LabelSample(NamedTuple):
     missing: Floats
     rows: Array
     share: float
-    held: Any = None
+    label_cache: Any = None
 
 
 def _facts_dtype(p: int) -> np.dtype:

@@ -334,17 +334,17 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
             read if self._is_warm else {},
         )
 
-    def _start(self, data: OpenData, floor: Floor, given: Mapping[str, Floats]) -> EMState:
+    def _start(self, data: OpenData, floor: Floor, fixed: Mapping[str, Floats]) -> EMState:
         """Compute the initial parameters of all restarts.
 
-        Parameters in ``given`` replace computed ones.  If all three are given, no pass is made.
+        Parameters in ``fixed`` replace computed ones.  If all three are given, no pass is made.
         Otherwise there is 1 pass in addition to those of the centers (k-means|| and Lloyd
         iterations for ``"kmeans"``, K + 1 for ``"k-means++"``, else none).
         """
         r, k, p = len(data.seeds), self.n_components, data.rows.n_features
         full, mean = self.covariance_type == "full", data.survey.mean
         parameters: dict[str, Floats] = {}
-        if len(given) < 3:
+        if len(fixed) < 3:
             random = self.init_params == "random"
             no_centers = np.broadcast_to(mean, (r, k, p)).copy()
             centers = no_centers if random else _centers(data, self.init_params, k)
@@ -354,7 +354,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
             models = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
             stacked = stack_models(models).arrays
             parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
-        for name, value in given.items():
+        for name, value in fixed.items():
             parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
         return EMState.begin(**parameters)
 

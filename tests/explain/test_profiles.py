@@ -254,7 +254,7 @@ def test_what_cannot_be_explained_is_refused():
     X[2, 1] = np.inf
     with pytest.raises(ValueError, match=r"inf at row 2, column 1"):
         profiles(None, X, [0, 0, 1, 1])
-    with pytest.raises(ValueError, match="label must be one of"):
+    with pytest.raises(ValueError, match="label must be in"):
         profiles(None, X[:2], [0, 1]).distinguishing(7)
     with pytest.raises(MemoryPlanError, match="1100 clusters in 1000 features"):
         profiles(None, np.zeros((1100, 1000), np.float32), np.arange(1100))

@@ -129,7 +129,7 @@ def test_missing_values_are_told():
 def test_one_cluster_has_no_rules():
     X = np.zeros((9, 1))
     model = daskclust.KMeans(1).fit(X)
-    assert explained(model, X)[1] == "There are no rules, because rules need at least 2 clusters."
+    assert explained(model, X)[1] == "Rules were skipped, because they need at least 2 clusters."
     with pytest.raises(ValueError, match="rows of at least 2 clusters"):
         rules(model, X)
     with pytest.raises(ValueError, match="max_leaves"):

@@ -115,7 +115,7 @@ def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> 
     table.to_parquet(tmp_path / "t.parquet")
     model = daskclust.KMeans(1).fit(table.to_numpy())
     model.save(tmp_path / "one.zarr")
-    why = "There are no rules, because rules need at least 2 clusters."
+    why = "Rules were skipped, because they need at least 2 clusters."
     code, out, err = explain("one.zarr", "t.parquet", "--output", "e.html")
     assert code == 0, err
     assert f"Rules     {why}" in out
