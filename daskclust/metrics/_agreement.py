@@ -1,4 +1,4 @@
-"""How well two label vectors agree: all from one table of counts."""
+"""Scores of agreement between two label vectors, computed from their contingency table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
 
 Counts = Ints
-#: The label of rows that have none.
-_MASKED = -1
-#: Cells up to which a table is matched as a dense matrix, and for each count beyond.
-_DENSE, _SPARSEST = 2**20, 8
-#: Largest label that clusters are renumbered for: the result holds a number for each below.
+#: Label of rows without a label.
+_NO_LABEL = -1
+#: Maximum cells of a table that is matched as a dense matrix: in total, and per nonzero count.
+_DENSE, _CELLS_PER_COUNT = 2**20, 8
+#: Maximum label of clusters that are renumbered; the result has a number for each smaller label.
 _MOST_LABELS = 2**24
 
 
@@ -45,29 +45,29 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     Parameters
     ----------
     labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
-        Whole numbers, or anything that can be sorted.  Chunks may differ, lengths may not.
+        Whole numbers, or any sortable values.  Chunks may differ, but lengths must not.
     ignore_masked : bool, default=False
-        Leave out rows that are labeled -1 in either vector: masked pixels,
+        If True, ignore rows that are labeled -1 in either vector, for example masked pixels and
         rows of unknown class.
 
     Returns
     -------
     ndarray of shape (m, 3), int64
         Class, cluster and number of rows of each pair that occurs, sorted.
-        Labels that are no numbers are numbered in sorted order.
+        Labels that are not numbers are replaced by their positions in sorted order.
 
     Raises
     ------
     ValueError
-        For vectors of different length, labels that are no whole numbers, masked arrays
-        that hide labels unless ``ignore_masked=True``, and where every row is masked.
+        For vectors of different length, labels that are not whole numbers, masked arrays with
+        masked values unless ``ignore_masked=True``, and if all rows are masked.
     ChunkError
         For chunks of unknown length that cannot be matched.
 
     Notes
     -----
-    One pass, and one more over lazy labels that are no numbers.  *To the client*: the table,
-    once a worker thread.
+    One pass, and one more over lazy labels that are not numbers.  *To the client*: the table, once
+    per worker thread.
 
     Examples
     --------
@@ -76,32 +76,32 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
            [1, 7, 1]])
     """
     if not isinstance(ignore_masked, bool | np.bool_):
-        raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
+        raise TypeError(f"ignore_masked must be True or False, got {ignore_masked!r}.")
     truth = as_label_vector(labels_true, "labels_true", masked=ignore_masked)
-    found = as_label_vector(labels_pred, "labels_pred", masked=ignore_masked)
-    if is_dask(truth) or is_dask(found):
-        table: Counts = open_label_pairs(truth, found, masked=ignore_masked).reduce(
+    labels = as_label_vector(labels_pred, "labels_pred", masked=ignore_masked)
+    if is_dask(truth) or is_dask(labels):
+        table: Counts = open_label_pairs(truth, labels, masked=ignore_masked).reduce(
             CONTINGENCY, None
         )
-    elif len(truth) != len(found):
+    elif len(truth) != len(labels):
         raise ValueError(
-            f"labels_true has {len(truth)} rows, labels_pred has {len(found)}; they must be of the "
-            "same length."
+            "labels_true and labels_pred must have the same length, got "
+            f"{len(truth)} and {len(labels)}."
         )
     else:
-        table = count_label_pairs(truth, found)
+        table = count_label_pairs(truth, labels)
     if ignore_masked and len(table):
-        table = table[(table[:, :2] != _MASKED).all(axis=1)]
+        table = table[(table[:, :2] != _NO_LABEL).all(axis=1)]
         if not len(table):
             raise ValueError(
-                "Every row is labeled -1 in labels_true or labels_pred, so none is left to "
-                "compare. Use ignore_masked=False if -1 is a label like others."
+                "At least one row must have a label other than -1 in both labels_true and "
+                "labels_pred, got none. If -1 is a normal label, use ignore_masked=False."
             )
     return table
 
 
 class _Margins:
-    """A table of counts with its sums, in integers that do not overflow."""
+    """Contingency table with its row and column sums, as Python or int64 numbers."""
 
     def __init__(self, table: Counts) -> None:
         self.counts = table[:, 2]
@@ -123,12 +123,17 @@ class _Margins:
         return csr_matrix((self.counts, (self.row, self.column)), shape=shape)
 
     def pairs(self) -> tuple[int, int, int, int]:
-        """Ordered pairs of rows: together in both, in truth only, in labels only, in neither."""
-        both, truth, found = (
+        """Numbers of ordered pairs of rows: together in both, truth only, labels only, neither."""
+        together, in_truth, in_labels = (
             sum(int(c) ** 2 for c in counts)
             for counts in (self.counts, self.in_class, self.in_cluster)
         )
-        return both - self.n, truth - both, found - both, self.n**2 - truth - found + both
+        return (
+            together - self.n,
+            in_truth - together,
+            in_labels - together,
+            self.n**2 - in_truth - in_labels + together,
+        )
 
 
 def _margins(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> _Margins:
@@ -136,18 +141,20 @@ def _margins(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> _Margin
 
 
 def _adjusted_rand(margins: _Margins) -> float:
-    both, truth, found, neither = margins.pairs()
-    if truth == 0 and found == 0:
+    together, in_truth, in_labels, neither = margins.pairs()
+    if in_truth == 0 and in_labels == 0:
         return 1.0
-    chance = (both + truth) * (truth + neither) + (both + found) * (found + neither)
-    return 2.0 * (both * neither - truth * found) / chance
+    chance = (together + in_truth) * (in_truth + neither) + (together + in_labels) * (
+        in_labels + neither
+    )
+    return 2.0 * (together * neither - in_truth * in_labels) / chance
 
 
 def _normalized_mutual_info(margins: _Margins) -> float:
     if len(margins.counts) == len(margins.classes) == len(margins.clusters):
-        # The same partition, to the last bit.
+        # Equal partitions score exactly 1.
         return 1.0
-    # By logarithms of shares: products of counts would overflow beyond 3e9 rows.
+    # Logarithms of fractions, because products of counts would overflow beyond 3e9 rows.
     share, *alone = (c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster))
     logs = [np.log(s) for s in alone]
     shared = float(share @ (np.log(share) - logs[0][margins.row] - logs[1][margins.column]))
@@ -159,21 +166,25 @@ def _normalized_mutual_info(margins: _Margins) -> float:
 
 
 def _pairwise_f(margins: _Margins) -> float:
-    both, truth, found, _ = margins.pairs()
-    # No pair anywhere: every row alone in both, which agrees.
-    return 2 * both / (2 * both + truth + found) if both + truth + found else 1.0
+    together, in_truth, in_labels, _ = margins.pairs()
+    # Without any pair, every row is alone in both, so the partitions are equal.
+    return (
+        2 * together / (2 * together + in_truth + in_labels)
+        if together + in_truth + in_labels
+        else 1.0
+    )
 
 
 def _matching(counts: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Classes and clusters matched one to one so that most rows agree."""
+    """Match classes and clusters one to one such that most rows agree."""
     n_classes, n_clusters = counts.shape
-    if n_classes * n_clusters <= max(_DENSE, _SPARSEST * counts.nnz):
+    if n_classes * n_clusters <= max(_DENSE, _CELLS_PER_COUNT * counts.nnz):
         classes, clusters = linear_sum_assignment(counts.toarray(), maximize=True)
     else:
-        # A class may stay alone, with a column of its own, where no row agrees: one more for
-        # each edge of a matching leaves their order as it is, and no edge is 0.
-        more = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
-        table = hstack([more, identity(n_classes)], format="csr")
+        # Each class has an additional column of its own, for a class without a match.  Adding 1 to
+        # each count does not change the best matching, and makes all edges nonzero.
+        raised = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
+        table = hstack([raised, identity(n_classes)], format="csr")
         classes, clusters = min_weight_full_bipartite_matching(table, maximize=True)
     agree = (clusters < n_clusters).nonzero()[0]
     agree = agree[np.asarray(counts[classes[agree], clusters[agree]]).ravel() > 0]
@@ -190,7 +201,7 @@ def _accuracy(margins: _Margins) -> float:
 def adjusted_rand_score(
     labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False
 ) -> float:
-    """Rand index adjusted for chance: 1 for the same partition, about 0 for chance.
+    """Return the Rand index adjusted for chance: 1 for equal partitions, about 0 for random ones.
 
     Parameters
     ----------
@@ -200,7 +211,7 @@ def adjusted_rand_score(
     Returns
     -------
     float
-        As :func:`sklearn.metrics.adjusted_rand_score`.
+        The value of :func:`sklearn.metrics.adjusted_rand_score`.
 
     Examples
     --------
@@ -224,7 +235,7 @@ def ari_of_table(table: NDArray[Any]) -> float:
 def normalized_mutual_info_score(
     labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False
 ) -> float:
-    """Mutual information over the mean of the two entropies: 1 for the same partition.
+    """Return the mutual information divided by the mean of the two entropies.
 
     Parameters
     ----------
@@ -234,7 +245,8 @@ def normalized_mutual_info_score(
     Returns
     -------
     float
-        As :func:`sklearn.metrics.normalized_mutual_info_score` with its default.
+        1 for equal partitions; the value of :func:`sklearn.metrics.normalized_mutual_info_score`
+        with its default.
 
     Examples
     --------
@@ -245,10 +257,11 @@ def normalized_mutual_info_score(
 
 
 def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
-    """F-score over pairs of rows: of "same cluster" as a guess of "same class".
+    """Return the F-score over pairs of rows, with "same cluster" as prediction of "same class".
 
-    ``2 P R / (P + R)`` with P the share of pairs of rows in one cluster that are
-    of one class, and R the share of pairs of one class that are in one cluster.
+    The score is ``2 P R / (P + R)``.  The precision P is the fraction of pairs in one cluster that
+    belong to one class.  The recall R is the fraction of pairs of one class that are in one
+    cluster.
 
     Parameters
     ----------
@@ -258,8 +271,7 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
     Returns
     -------
     float
-        1 for the same partition, also where every row is alone in both; 0 where
-        no pair agrees.
+        1 for equal partitions, also if every row is alone in both; 0 if no pair agrees.
 
     Examples
     --------
@@ -272,12 +284,12 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
 def clustering_accuracy(
     labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False
 ) -> float:
-    """Share of rows whose cluster is matched with their class (Hungarian method).
+    """Return the fraction of rows whose cluster is matched with their class (Hungarian method).
 
-    Clusters and classes are matched one to one so that most rows agree; where there are more of
-    the one than of the other, the surplus counts as wrong.  Labels that mean the same in both need
-    no matching: see :func:`accuracy_report`.  The matching is made on the client, in memory of the
-    pairs that occur, and takes seconds for 2e4 classes and a minute for 1e5.
+    Clusters and classes are matched one to one such that most rows agree.  If their numbers differ,
+    rows of unmatched clusters or classes count as wrong.  If cluster numbers are class codes, use
+    :func:`accuracy_report`.  The matching is computed on the client.  It takes seconds for 2e4
+    classes and a minute for 1e5.
 
     Parameters
     ----------
@@ -287,6 +299,7 @@ def clustering_accuracy(
     Returns
     -------
     float
+        Fraction in [0, 1].
 
     Examples
     --------
@@ -299,7 +312,7 @@ def clustering_accuracy(
 def agreement_scores(
     labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False
 ) -> dict[str, float]:
-    """Compute all scores of agreement from one pass.
+    """Return all scores of agreement, computed in one pass.
 
     Parameters
     ----------
@@ -309,8 +322,7 @@ def agreement_scores(
     Returns
     -------
     dict
-        ``ari``, ``nmi``, ``pairwise_f`` and ``accuracy``, each 1 for the same
-        partition.
+        ``ari``, ``nmi``, ``pairwise_f`` and ``accuracy``, each 1 for equal partitions.
 
     Examples
     --------
@@ -321,7 +333,7 @@ def agreement_scores(
 
 
 def scores_of_table(table: Counts) -> dict[str, float]:
-    """Return what :func:`agreement_scores` does, from a :func:`contingency_table`.
+    """Return the scores of :func:`agreement_scores` for a :func:`contingency_table`.
 
     >>> scores_of_table(np.array([[0, 3, 2], [1, 8, 1]]))["ari"]
     1.0
@@ -336,25 +348,24 @@ def scores_of_table(table: Counts) -> dict[str, float]:
 
 
 def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
-    """Give clusters the numbers of the classes they cover best (Hungarian method).
+    """Renumber clusters by the classes that they match best (Hungarian method).
 
-    For display only: numbers of clusters carry no meaning.
+    Use it for display only: the numbers of clusters have no meaning.
 
     Parameters
     ----------
     truth, labels : ndarray or dask.array.Array of shape (n,), int
-        Zero or more.
+        Labels of the same rows, 0 or more.
 
     Returns
     -------
     ndarray of shape (max(labels) + 1,), int64
-        New number of each cluster.  Clusters that match no class are numbered on
-        from the classes.
+        New number of each cluster.  Clusters without a class get the numbers after the classes.
 
     Raises
     ------
     ValueError
-        For labels that are negative, or 2**24 and more.
+        For negative labels, and for labels of 2**24 or more.
 
     Examples
     --------
@@ -367,8 +378,8 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
     low, high = table[:, :2].min(), table[:, :2].max()
     if low < 0 or high >= _MOST_LABELS:
         raise ValueError(
-            f"truth and labels hold {low if low < 0 else high}; expected numbers from 0 to "
-            f"{_MOST_LABELS - 1}. Leave out what is masked, and number classes from 0."
+            f"truth and labels must be between 0 and {_MOST_LABELS - 1}, got "
+            f"{low if low < 0 else high}. Omit masked rows, and number classes from 0."
         )
     margins = _Margins(table)
     n_classes, n_clusters = int(margins.classes[-1]) + 1, int(margins.clusters[-1]) + 1
@@ -380,12 +391,12 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
     return numbers
 
 
-#: Quantile of the normal distribution for an interval of 95 %.
+#: Quantile of the normal distribution for 95 % intervals.
 _Z = 1.959963984540054
 
 
 def wilson_interval(right: Any, total: Any) -> Floats:
-    """Return the Wilson score interval of shares, to 95 %: (..., 2), NaN where there are none.
+    """Return 95 % Wilson score intervals of fractions: (..., 2), NaN for totals of 0.
 
     >>> wilson_interval(8, 10).round(3)
     array([0.49 , 0.943])
@@ -398,21 +409,21 @@ def wilson_interval(right: Any, total: Any) -> Floats:
     return np.stack([middle - half, middle + half], axis=-1).clip(0.0, 1.0)
 
 
-#: Draws of the bootstrap, at most and at least, and units that are drawn in all, about.
-_MOST_DRAWS, _LEAST_DRAWS, _DRAWN = 2000, 200, 2**25
-#: Shares of the draws on either side of an interval of 95 %.
+#: Maximum and minimum number of bootstrap draws; approximate number of units drawn in total.
+_MOST_DRAWS, _LEAST_DRAWS, _TOTAL_DRAWN = 2000, 200, 2**25
+#: Quantiles of the draws for 95 % intervals.
 _TAILS = (0.025, 0.975)
-#: Number of independent units below which intervals are too rough to be relied on.
+#: Minimum number of independent units for reliable intervals.
 FEW_UNITS = 20
 
 
 def bootstrap_interval(right: Any, total: Any) -> Floats:
-    """Return intervals of shares, to 95 %, by a bootstrap over units: (..., 2).
+    """Return 95 % bootstrap intervals of fractions over units: (..., 2).
 
-    `right` and `total` (u, ...) are counts of each unit, such as the pixels of a field.  Units are
-    drawn with replacement, one less than there are, which makes the variance of few units unbiased.
-    If the shares of all units are equal, as of a single unit, draws cannot tell how far others
-    are away: then the interval is Wilson's for as many independent rows as there are units.
+    `right` and `total` (u, ...) are counts per unit, for example the pixels of a field.  Each draw
+    has u - 1 units with replacement, so that the variance is unbiased for few units.  If the
+    fractions of all units are equal, draws do not vary.  Then the interval is Wilson's for u
+    independent rows.
 
     >>> bootstrap_interval([90, 60, 100, 80], [100, 100, 100, 100]).round(2)
     array([0.67, 0.97])
@@ -423,7 +434,7 @@ def bootstrap_interval(right: Any, total: Any) -> Floats:
     shape, count = hits.shape[1:], len(hits)
     hits, n = hits.reshape(count, -1), n.reshape(count, -1)
     rng = np.random.default_rng(0)
-    draws = np.clip(_DRAWN // max(count, 1), _LEAST_DRAWS, _MOST_DRAWS)
+    draws = np.clip(_TOTAL_DRAWN // max(count, 1), _LEAST_DRAWS, _MOST_DRAWS)
     shares = np.full((draws, hits.shape[1]), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         for draw in shares if count > 1 else ():
@@ -431,53 +442,55 @@ def bootstrap_interval(right: Any, total: Any) -> Floats:
             draw[:] = (times @ hits) / (times @ n)
         of_units = hits / n
         overall = hits.sum(axis=0) / n.sum(axis=0)
-    found = np.full((hits.shape[1], 2), np.nan)
-    for at in range(hits.shape[1]):
-        own, drawn = of_units[n[:, at] > 0, at], shares[:, at]
-        if len(own) and (own == own[0]).all():
-            found[at] = wilson_interval(overall[at] * len(own), len(own))
-        elif len(own):
-            found[at] = np.quantile(drawn[~np.isnan(drawn)], _TAILS)
-    return found.reshape(*shape, 2)
+    intervals = np.full((hits.shape[1], 2), np.nan)
+    for column in range(hits.shape[1]):
+        fractions, draws_of_column = of_units[n[:, column] > 0, column], shares[:, column]
+        if len(fractions) and (fractions == fractions[0]).all():
+            intervals[column] = wilson_interval(overall[column] * len(fractions), len(fractions))
+        elif len(fractions):
+            intervals[column] = np.quantile(draws_of_column[~np.isnan(draws_of_column)], _TAILS)
+    return intervals.reshape(*shape, 2)
 
 
 def warn_of_few_units(n_units: int | None) -> None:
-    """Warn where an accuracy rests on few independent units."""
+    """Warn if an accuracy is based on few independent units."""
     if n_units is not None and n_units < FEW_UNITS:
         warn(
-            f"The accuracy rests on {n_units} independent units (fields, polygons or groups); with "
-            f"fewer than {FEW_UNITS} its interval is rough. Judge it on more of them.",
+            f"The accuracy is based on {n_units} independent units (fields, polygons or groups). "
+            f"With fewer than {FEW_UNITS} its interval is rough. Use more units.",
             DaskclustWarning,
         )
 
 
 @dataclass(frozen=True, repr=False)
 class AccuracyReport:
-    """How well labels tell known classes.
+    """Agreement of labels with known classes.
 
     Attributes
     ----------
     classes : list
         Classes that occur in the truth or in the labels, sorted.
     confusion : ndarray of shape (m, m), int64
-        Rows of each true class (down) that have each label (across).
+        Number of rows by true class (row) and label (column).
     unlabeled : ndarray of shape (m,), int64
-        Rows of each true class whose label is -1; they count as wrong.
+        Number of rows of each true class whose label is -1; they count as wrong.
     n : int
-        Rows that are compared.
+        Number of compared rows.
     overall : float
-        Share of the rows of the right class.
+        Fraction of the rows with the correct class.
     overall_interval : ndarray of shape (2,)
-        To 95 %.  Without groups it is Wilson's for independent rows, which the pixels of one
-        polygon are not; with groups it is that of a bootstrap over these.
+        95 % interval.  Without groups it is Wilson's interval for independent rows; pixels of one
+        polygon are not independent.  With groups it is a bootstrap interval over the groups.
     kappa : float
-        Cohen's.
+        Cohen's kappa.
     producers, users, f1 : ndarray of shape (m,), float64
-        Producer's accuracy (recall), user's accuracy (precision), and their harmonic mean;
-        NaN for producer's where the class is not in the truth, for user's where it is not
-        among the labels.
+        Producer's accuracy (recall), user's accuracy (precision), and their harmonic mean.
+        Producer's accuracy is NaN if the class is missing in the truth, user's accuracy if it is
+        missing in the labels.
     producers_interval, users_interval : ndarray of shape (m, 2)
+        95 % intervals.
     n_units : int or None
+        Number of groups, which is the sample size for the intervals; None without groups.
         Number of groups, the sample size that the intervals rest on; None without groups.
     """
 
@@ -504,14 +517,14 @@ class AccuracyReport:
         )
 
     def to_frame(self) -> Any:
-        """Return one line for each class.
+        """Return a table with a line for each class.
 
         Returns
         -------
         pandas.DataFrame
-            Indexed by class; columns ``truth`` and ``labels`` (rows), ``producers``, ``users``,
-            ``f1``, and the bounds ``producers_low``, ``producers_high``, ``users_low``,
-            ``users_high``.  ``frame.attrs`` holds ``overall``, ``overall_low``,
+            Indexed by class; columns ``truth`` and ``labels`` (numbers of rows), ``producers``,
+            ``users``, ``f1``, and the bounds ``producers_low``, ``producers_high``, ``users_low``,
+            ``users_high``.  ``frame.attrs`` contains ``overall``, ``overall_low``,
             ``overall_high``, ``kappa``, ``n`` and ``n_units``.
         """
         import pandas
@@ -547,33 +560,33 @@ def accuracy_of_counts(
     unlabeled: Ints | None = None,
     by_unit: Ints | None = None,
 ) -> AccuracyReport:
-    """Return the report of a confusion matrix (m, m): rows of each true class by their label.
+    """Return the report for a confusion matrix (m, m), with true classes as rows.
 
-    `unlabeled` (m,): rows of each true class without a label. `by_unit` (r, 4): the same counts
-    for each independent unit, as records of unit, true class, label (-1 for none) and rows.
+    `unlabeled` (m,): number of rows of each true class without a label. `by_unit` (r, 4): the same
+    counts for each independent unit: unit, true class, label (-1 without a label), number of rows.
 
     >>> accuracy_of_counts(np.array([[3, 1], [0, 4]]), ["oak", "ash"])
     Overall accuracy 0.875 (0.529 to 0.978), kappa 0.750, on 8 rows of 2 classes
     """
     counts = np.asarray(counts, dtype=np.int64)
-    none = np.zeros(len(counts), np.int64) if unlabeled is None else np.asarray(unlabeled)
+    missing = np.zeros(len(counts), np.int64) if unlabeled is None else np.asarray(unlabeled)
     right = np.diag(counts)
-    truth, found = counts.sum(axis=1) + none, counts.sum(axis=0)
+    truth, labeled = counts.sum(axis=1) + missing, counts.sum(axis=0)
     n, hits = int(truth.sum()), int(right.sum())
-    # Python integers: products of counts overflow.
-    chance = sum(int(a) * int(b) for a, b in zip(truth, found, strict=True)) / n**2 if n else 1.0
+    # Python integers, because products of counts would overflow.
+    chance = sum(int(a) * int(b) for a, b in zip(truth, labeled, strict=True)) / n**2 if n else 1.0
     overall = hits / n if n else float("nan")
     with np.errstate(invalid="ignore", divide="ignore"):
-        producers, users = right / truth, right / found
-        f1 = 2 * right / (truth + found)
-    intervals = tuple(map(wilson_interval, (hits, right, right), (n, truth, found)))
+        producers, users = right / truth, right / labeled
+        f1 = 2 * right / (truth + labeled)
+    intervals = tuple(map(wilson_interval, (hits, right, right), (n, truth, labeled)))
     n_units = None
     if by_unit is not None:
         intervals, n_units = _intervals_of_units(by_unit, len(counts))
     return AccuracyReport(
         list(classes),
         counts,
-        none,
+        missing,
         n,
         overall,
         intervals[0],
@@ -588,22 +601,22 @@ def accuracy_of_counts(
 
 
 def _intervals_of_units(by_unit: Ints, n_classes: int) -> tuple[tuple[Floats, ...], int]:
-    """Return the intervals of the accuracy, of producer's and of user's, and the units."""
+    """Return intervals of overall, producer's and user's accuracy, and the number of units."""
     units, at = np.unique(by_unit[:, 0], return_inverse=True)
     classes, labels, rows = by_unit[:, 1:].T
-    right, truth, found = np.zeros((3, len(units), n_classes))
+    right, truth, labeled = np.zeros((3, len(units), n_classes))
     np.add.at(truth, (at, classes), rows)
-    told = labels >= 0
-    np.add.at(found, (at[told], labels[told]), rows[told])
+    has_label = labels >= 0
+    np.add.at(labeled, (at[has_label], labels[has_label]), rows[has_label])
     same = classes == labels
     np.add.at(right, (at[same], classes[same]), rows[same])
     overall = bootstrap_interval(right.sum(axis=1), truth.sum(axis=1))
-    each = bootstrap_interval(right, truth), bootstrap_interval(right, found)
+    each = bootstrap_interval(right, truth), bootstrap_interval(right, labeled)
     return (overall, *each), len(units)
 
 
 def _as_text(values: Any, name: str) -> Any:
-    """Return labels that are text, "" for none; None for others."""
+    """Return text labels, with "" for missing ones; None if labels are not text."""
     data = unwrap(values)
     if not is_dask(data):
         data = np.ma.asanyarray(data)
@@ -621,19 +634,22 @@ def _text_of(values: Array) -> Array:
 
 
 def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyReport:
-    """Compare labels with known classes, by name or code.
+    """Compare labels with known classes; both have the same codes or names.
+
+    Use it to evaluate a classification.  For clusters without classes, use
+    :func:`clustering_accuracy`.
 
     Parameters
     ----------
     truth : array-like or dask.array.Array of shape (n,)
         Known classes: whole numbers, or text. Rows with -1, NaN, None or "", and masked rows,
-        have no class, and are left out.
+        have no class and are ignored.
     labels : array-like or dask.array.Array of shape (n,)
-        Classes that were found, of the same kind; rows without a label count as wrong.
+        Predicted classes, of the same kind.  Rows without a label count as wrong.
     groups : array-like or dask.array.Array of shape (n,), optional
-        The independent unit of each row, such as its field, polygon, tile or block: whole
-        numbers, or text.  The intervals then rest on the number of groups, not of rows.  Give
-        what was sampled or held out together.
+        Independent unit of each row, such as its field, polygon, tile or block: whole numbers, or
+        text.  Intervals are then based on the number of groups instead of rows.  Rows that were
+        sampled or held out together belong to one group.
 
     Returns
     -------
@@ -642,8 +658,8 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
     Raises
     ------
     ValueError
-        For vectors of different length, text beside numbers, where nothing is known, and
-        where truth and labels have no class in common.
+        For vectors of different length, text together with numbers, a truth without classes, and
+        if truth and labels have no class in common.
 
     Warns
     -----
@@ -652,16 +668,15 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
 
     See Also
     --------
-    clustering_accuracy : For clusters without names, under the best matching.
+    clustering_accuracy : The accuracy of clusters, for the best matching with classes.
 
     Notes
     -----
-    One pass, one more over lazy labels that are text, and one or two more with `groups`.  *To the
-    client*: the table of the pairs that occur, with `groups` that of each group.
+    One pass, one more over lazy text labels, and one or two more with `groups`.  *To the client*:
+    the contingency table, with `groups` one table per group.
 
-    Rows of one group are alike: 3000 pixels of 11 fields say as much about other fields as 11
-    rows do, not as 3000.  With `groups` the intervals are percentiles of 2000 draws of as many
-    groups with replacement.
+    Rows of a group are similar: 3000 pixels of 11 fields are as informative about other fields as
+    11 independent rows.  With `groups`, intervals are percentiles of up to 2000 bootstrap draws.
 
     Examples
     --------
@@ -675,68 +690,81 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
     >>> accuracy_report(truth, labels, groups=fields).overall_interval.round(3)
     array([0.921, 1.   ])
     """
-    one, other = _as_text(truth, "truth"), _as_text(labels, "labels")
+    truth_text, label_text = _as_text(truth, "truth"), _as_text(labels, "labels")
     names: Array | None = None
-    if one is not None and other is not None:
-        names = np.unique(np.concatenate([distinct(one, "truth"), distinct(other, "labels")]))
-        names = names[(names != "") & (names != str(_MASKED))]
-        truth, labels = (by_block(part, partial(_numbers, names=names)) for part in (one, other))
-    elif one is not None or other is not None:
-        which = "labels" if one is None else "truth"
-        raise ValueError(
-            f"{which} is text and the other is not; expected names in both, or codes in both."
+    if truth_text is not None and label_text is not None:
+        names = np.unique(
+            np.concatenate([distinct(truth_text, "truth"), distinct(label_text, "labels")])
         )
-    known = as_label_vector(truth, "truth", masked=True)
-    found = as_label_vector(labels, "labels", masked=True)
-    by_unit = None if groups is None else _table_of_units(groups, known, found)
-    table = contingency_table(known, found) if by_unit is None else by_unit[:, 1:]
-    table = table[table[:, 0] != _MASKED]
+        names = names[(names != "") & (names != str(_NO_LABEL))]
+        truth, labels = (
+            by_block(texts, partial(_numbers, names=names)) for texts in (truth_text, label_text)
+        )
+    elif truth_text is not None or label_text is not None:
+        text_argument = "labels" if truth_text is None else "truth"
+        raise ValueError(
+            f"truth and labels must both be names or both be codes, got text in "
+            f"{text_argument} only."
+        )
+    true_codes = as_label_vector(truth, "truth", masked=True)
+    label_codes = as_label_vector(labels, "labels", masked=True)
+    by_unit = None if groups is None else _table_of_units(groups, true_codes, label_codes)
+    table = contingency_table(true_codes, label_codes) if by_unit is None else by_unit[:, 1:]
+    table = table[table[:, 0] != _NO_LABEL]
     if not len(table):
-        raise ValueError("truth holds no class; expected one row at least that is not -1.")
+        raise ValueError("truth must have a class in at least one row, got none.")
     codes = np.unique(table[:, :2])
-    codes = codes[codes != _MASKED]
+    codes = codes[codes != _NO_LABEL]
     if not np.intersect1d(table[:, 0], table[:, 1]).size:
         shown = codes if names is None else names[codes]
         raise ValueError(
-            f"truth and labels have no class in common, of {shown[:10].tolist()}; expected the "
-            "same codes or names. For clusters without names use clustering_accuracy."
+            "truth and labels must have a class in common, got none of "
+            f"{shown[:10].tolist()} in both. For clusters without names, use clustering_accuracy."
         )
     counts = np.zeros((len(codes), len(codes)), np.int64)
-    none = np.zeros(len(codes), np.int64)
+    missing = np.zeros(len(codes), np.int64)
     rows = np.searchsorted(codes, table[:, 0])
-    told = table[:, 1] != _MASKED
-    columns = np.where(told, np.searchsorted(codes, table[:, 1]), _MASKED)
-    np.add.at(counts, (rows[told], columns[told]), table[told, 2])
-    np.add.at(none, rows[~told], table[~told, 2])
+    has_label = table[:, 1] != _NO_LABEL
+    columns = np.where(has_label, np.searchsorted(codes, table[:, 1]), _NO_LABEL)
+    np.add.at(counts, (rows[has_label], columns[has_label]), table[has_label, 2])
+    np.add.at(missing, rows[~has_label], table[~has_label, 2])
     if by_unit is not None:
-        units = by_unit[by_unit[:, 1] != _MASKED, 0]
+        units = by_unit[by_unit[:, 1] != _NO_LABEL, 0]
         by_unit = np.column_stack([units, rows, columns, table[:, 2]])
     classes = (codes if names is None else names[codes]).tolist()
-    report = accuracy_of_counts(counts, classes, none, by_unit)
+    report = accuracy_of_counts(counts, classes, missing, by_unit)
     warn_of_few_units(report.n_units)
     return report
 
 
-def _table_of_units(groups: Any, known: Any, found: Any) -> Counts:
-    """Count how often each triple of group, class and label occurs: (m, 4)."""
-    units, known = aligned_labels(as_label_vector(groups, "groups"), known, ("groups", "truth"))
-    pairs = contingency_table(units, known)[:, :2]
+def _table_of_units(groups: Any, true_codes: Any, label_codes: Any) -> Counts:
+    """Count the rows of each triple of group, class and label: (m, 4)."""
+    units, true_codes = aligned_labels(
+        as_label_vector(groups, "groups"), true_codes, ("groups", "truth")
+    )
+    pairs = contingency_table(units, true_codes)[:, :2]
     numbers, classes = np.unique(pairs[:, 0]), np.unique(pairs[:, 1])
     number = partial(_number_of_pair, numbers=numbers, classes=classes)
     is_lazy = is_dask(units)
-    both = units.map_blocks(number, known, dtype=np.int64) if is_lazy else number(units, known)
-    table = contingency_table(both, found)
+    unit_and_class = (
+        units.map_blocks(number, true_codes, dtype=np.int64)
+        if is_lazy
+        else number(units, true_codes)
+    )
+    table = contingency_table(unit_and_class, label_codes)
     unit, of_class = np.divmod(table[:, 0], len(classes))
     return np.column_stack([numbers[unit], classes[of_class], table[:, 1:]])
 
 
-def _number_of_pair(units: Array, known: Array, numbers: Array, classes: Array) -> Ints:
-    found: Ints = np.searchsorted(numbers, units) * len(classes) + np.searchsorted(classes, known)
-    return found
+def _number_of_pair(units: Array, true_codes: Array, numbers: Array, classes: Array) -> Ints:
+    pair_numbers: Ints = np.searchsorted(numbers, units) * len(classes) + np.searchsorted(
+        classes, true_codes
+    )
+    return pair_numbers
 
 
 def _numbers(texts: Array, names: Array) -> Ints:
-    """Places of texts among sorted names, -1 for none."""
-    at = np.minimum(np.searchsorted(names, texts), max(len(names) - 1, 0))
-    found = names[at] == texts if len(names) else np.zeros(len(texts), bool)
-    return np.where(found, at, _MASKED)
+    """Return positions of texts in sorted names, -1 for other texts."""
+    positions = np.minimum(np.searchsorted(names, texts), max(len(names) - 1, 0))
+    is_name = names[positions] == texts if len(names) else np.zeros(len(texts), bool)
+    return np.where(is_name, positions, _NO_LABEL)

@@ -1,4 +1,4 @@
-"""Scores of rows against the means of their clusters, in O(n k)."""
+"""Cluster scores from distances of rows to cluster means, in O(n k)."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from daskclust.core.kernels.rng import draw_numbers
 from daskclust.core.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.core.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
-_MASKED = -1
+_NO_LABEL = -1
 
 
 @dataclass(frozen=True)
 class CentroidScores:
-    """Scores of a clustering and the statistics they come from.
+    """Scores of a clustering, and the statistics from which they are computed.
 
     Attributes
     ----------
     labels : ndarray of shape (k,), int64
         Labels of the clusters, sorted.
     centers : ndarray of shape (k, p), float64
+        Means of the clusters.
     spread : Spread
-        Weights, and sums by cluster over its rows.
+        Weights of the clusters, and sums over their rows.
     feature_weights : ndarray of shape (p,), optional
-        Of the squared distance.
+        Weights of the squared distance.
     """
 
     labels: Ints
@@ -50,17 +51,17 @@ class CentroidScores:
 
     @property
     def weights(self) -> Floats:
-        """Rows (their weight) of each cluster, of shape (k,)."""
+        """Total weight of the rows of each cluster, of shape (k,)."""
         return self.spread.weights
 
     @cached_property
     def silhouette(self) -> float:
-        """Mean of :func:`simplified_silhouette_score`, in [-1, 1]; the larger the better."""
+        """Mean of :func:`simplified_silhouette_score`, in [-1, 1]; higher is better."""
         return float(self._row_silhouettes[0].sum() / self.weights.sum())
 
     @cached_property
     def silhouette_error(self) -> float:
-        """Standard error of :attr:`silhouette`, as a mean over independent rows."""
+        """Standard error of :attr:`silhouette`, for independent rows."""
         variance = self._row_silhouettes[1].sum() / self.weights.sum() - self.silhouette**2
         return float(np.sqrt(max(variance, 0.0) / self.spread.rows.sum()))
 
@@ -75,14 +76,14 @@ class CentroidScores:
 
     @cached_property
     def calinski_harabasz(self) -> float:
-        """Between- over within-cluster variance, each by its degrees of freedom."""
+        """Ratio of between- and within-cluster variance, each divided by its degrees of freedom."""
         within = float(self.spread.squares.sum())
         n = float(self.spread.rows.sum())
         return _calinski_harabasz(self.weights, self.centers, within, n, self.feature_weights)
 
     @cached_property
     def davies_bouldin(self) -> float:
-        """Mean over clusters of the worst ``(s_i + s_j) / d_ij``; the smaller the better."""
+        """Mean over clusters of the largest ``(s_i + s_j) / d_ij``; lower is better."""
         within = self.spread.distances / self.weights
         scale = 1.0 if self.feature_weights is None else np.sqrt(self.feature_weights)
         scaled = self.centers * scale
@@ -121,18 +122,18 @@ def _check_number(k: int, n: float) -> None:
 
 def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
     if not isinstance(ignore_masked, bool | np.bool_):
-        raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
+        raise TypeError(f"ignore_masked must be True or False, got {ignore_masked!r}.")
     X = unwrap(X)
     if not is_dask(X):
-        # Masked values are checked with the others: they are no numbers.
+        # Masked values become NaN, which is detected together with other NaN.
         X = np.asanyarray(X)
         X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise ValueError(
-            f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
+            f"X must have shape (n, p) and real numbers, got shape {X.shape} and dtype {X.dtype}."
         )
     if ignore_masked and np.ma.is_masked(sample_weight):
-        # Like Dask arrays: the first pass refuses it where the row counts.
+        # As for Dask arrays, the first pass raises an error if such a row is used.
         sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels", masked=bool(ignore_masked))
@@ -140,20 +141,20 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
 
 
 def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
-    ignored = _MASKED if ignore_masked else None
+    ignored = _NO_LABEL if ignore_masked else None
     request = LabelMomentsRequest(rows.n_features - 1, ignored)
     moments: LabelMoments = rows.reduce(LABEL_MOMENTS, request)
     _check_number(len(moments.labels), moments.rows.sum())
     return moments
 
 
-def _known_centers(centers: Any, n_features: int) -> Floats:
+def _check_centers(centers: Any, n_features: int) -> Floats:
     centers = fetched(centers, "centers")
     out = np.array(without_mask(centers, "centers"), dtype=np.float64, order="C", ndmin=2)
     if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
         raise ValueError(
-            f"centers has shape {np.shape(centers)}; expected finite numbers of shape "
-            f"(k, {n_features}), k >= 2: row c is the mean of the rows labeled c."
+            f"centers must be finite numbers of shape (k, {n_features}) with k >= 2, got shape "
+            f"{np.shape(centers)}. Row c must be the mean of the rows labeled c."
         )
     return out
 
@@ -166,21 +167,24 @@ def centroid_scores(
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> CentroidScores:
-    """Compute simplified silhouette, Calinski-Harabasz and Davies-Bouldin from one set of sums.
+    """Compute simplified silhouette, Calinski-Harabasz and Davies-Bouldin scores together.
+
+    Use it to compare clusterings of the same data without a truth.
 
     Parameters
     ----------
     X : array-like or dask.array.Array of shape (n, p)
+        Rows.
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers; chunks may differ from those of X.
     centers : array-like of shape (k, p), optional
-        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``: saves the pass that finds
-        them.  Labels must then lie in [0, k) (or be masked).  Clusters without rows are left out.
+        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``.  They save one pass.  Labels
+        must then be in [0, k) (or masked).  Clusters without rows are ignored.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
-        An integer weight equals repetition, 0 absence.  A weight below 1 is that of
-        one row, so that weights may be normalized.
+        An integer weight equals repetition, 0 absence.  A row with a weight below 1 still counts as
+        one row, so weights may be normalized.
     ignore_masked : bool, default=False
-        Leave out rows labeled -1, whatever they hold.
+        If True, ignore rows labeled -1, also if they contain NaN.
 
     Returns
     -------
@@ -189,12 +193,12 @@ def centroid_scores(
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, or as many as rows; for NaN or infinity in a
-        row that counts, when ``centers`` are not given.
+        For fewer than 2 clusters, or as many as rows; for NaN or infinity in a row that counts, if
+        ``centers`` are not given.
 
     Notes
     -----
-    *Passes*: 1 with ``centers``, else 2, of O(n k p).  *To the client*: O(k p) a worker thread.
+    *Passes*: 1 with ``centers``, else 2, of O(n k p).  *To the client*: O(k p) per worker thread.
 
     Examples
     --------
@@ -208,18 +212,18 @@ def centroid_scores(
         moments = _find_moments(rows, ignore_masked)
         names, means = moments.labels, moments.means
     else:
-        means = _known_centers(centers, rows.n_features - 1)
+        means = _check_centers(centers, rows.n_features - 1)
         names = np.arange(len(means))
-    ignored = _MASKED if ignore_masked else None
+    ignored = _NO_LABEL if ignore_masked else None
     spread: Spread = rows.reduce(SPREAD, SpreadRequest(means, names, ignored))
     if spread.stray_row is not None:
         raise ValueError(
-            f"Row {spread.stray_row} has a label without a center; with centers of shape "
-            f"{means.shape} labels must lie in [0, {len(means)})"
-            + (", or be -1." if ignore_masked else ". Use ignore_masked=True to leave out -1.")
+            f"labels must be in [0, {len(means)}) for centers of shape {means.shape}, got another "
+            f"label in row {spread.stray_row}"
+            + (" (-1 is allowed)." if ignore_masked else ". Use ignore_masked=True to ignore -1.")
         )
     if not np.isfinite(spread.squares).all():
-        # To say where: a look that only bad data cost.
+        # Make an extra pass only on failure, to locate the invalid row.
         _find_moments(rows, ignore_masked)
     filled = spread.weights > 0
     _check_number(int(filled.sum()), float(spread.rows.sum()))
@@ -234,11 +238,11 @@ def simplified_silhouette_score(
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> float:
-    """Mean simplified silhouette ``(b - a) / max(a, b)`` of the rows, in O(n k).
+    """Return the mean simplified silhouette ``(b - a) / max(a, b)`` of the rows, in O(n k).
 
-    For each row, a and b are the distances to the mean of its own cluster and to the nearest mean
-    of another cluster.  The value differs from that of :func:`silhouette_score`, which averages
-    the distances to all rows of a cluster.
+    For each row, a is the distance to the mean of its own cluster, and b the distance to the
+    nearest mean of another cluster.  :func:`silhouette_score` uses distances to all rows of a
+    cluster instead, and has other values.
 
     Parameters
     ----------
@@ -248,7 +252,7 @@ def simplified_silhouette_score(
     Returns
     -------
     float
-        In [-1, 1]; the larger the better.  Rows alone in their cluster count 0.
+        In [-1, 1]; higher is better.  Rows alone in their cluster score 0.
 
     Raises
     ------
@@ -270,7 +274,7 @@ def simplified_silhouette_score(
     ).silhouette
 
 
-#: Maximum number of rows of a Dask array of which all pairs are compared.
+#: Maximum number of rows of a Dask array for which all pairs are compared.
 _MOST_ROWS = 2**15
 
 
@@ -282,7 +286,7 @@ def silhouette_score(
     random_state: Any = None,
     ignore_masked: bool = False,
 ) -> float:
-    """Mean silhouette ``(b - a) / max(a, b)`` of the rows, as in scikit-learn.
+    """Return the mean silhouette ``(b - a) / max(a, b)`` of the rows, as in scikit-learn.
 
     For each row, a is the mean distance to the other rows of its cluster, and b the mean distance
     to the rows of the nearest other cluster.
@@ -290,20 +294,22 @@ def silhouette_score(
     Parameters
     ----------
     X : array-like or dask.array.Array of shape (n, p)
+        Rows.
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers; chunks may differ from those of X.
     sample_size : int, optional
-        Number of rows that are drawn, and compared with each other; all rows by default.
+        Number of rows that are drawn and compared with each other.  Default: all rows.
     random_state : int, RandomState, Generator or None, default=None
-        Draws the sample.  The sample of a Dask array depends on it, but not on the chunks.  The
-        sample of a NumPy array is that of :func:`sklearn.metrics.silhouette_score`.
+        Seed of the sample.  For a Dask array the sample does not depend on the chunks.  For a NumPy
+        array it is the sample of :func:`sklearn.metrics.silhouette_score`.
     ignore_masked : bool, default=False
-        Leave out rows labeled -1, whatever they hold; of a Dask array after the sample was drawn.
+        If True, ignore rows labeled -1, also if they contain NaN.  For a Dask array they are
+        removed after the sample is drawn.
 
     Returns
     -------
     float
-        In [-1, 1]; the larger the better.  Rows alone in their cluster count 0.
+        In [-1, 1]; higher is better.  Rows alone in their cluster score 0.
 
     Raises
     ------
@@ -318,7 +324,7 @@ def silhouette_score(
     Notes
     -----
     O(n^2 p), or O(m^2 p) for a sample of m rows.  *Passes* for Dask arrays: 1.  *To the client*:
-    the rows that are compared.
+    the compared rows.
 
     Examples
     --------
@@ -334,20 +340,19 @@ def silhouette_score(
         count = rows.n_rows if sample_size is None else int(sample_size)
         if sample_size is None and count > _MOST_ROWS:
             raise ValueError(
-                f"silhouette_score compares all pairs of {count} rows; expected at most "
-                f"{_MOST_ROWS} rows of a Dask array, or sample_size. Use sample_size=10_000, or "
-                "simplified_silhouette_score for all rows."
+                f"X must have at most {_MOST_ROWS} rows for all pairs of a Dask array, got "
+                f"{count}. Use sample_size=10_000, or simplified_silhouette_score for all rows."
             )
         numbers = draw_numbers(rows.n_rows, count, draw_seeds(random_state, 1)[0])
-        taken, _ = rows.take(numbers)
-        X, labels, sample_size = taken[:, :-1], taken[:, -1].astype(np.int64), None
+        sample, _ = rows.take(numbers)
+        X, labels, sample_size = sample[:, :-1], sample[:, -1].astype(np.int64), None
     else:
         labels = as_label_vector(labels, "labels", masked=ignore_masked)
         X = np.asanyarray(X)
         X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
         X = X.astype(working_dtype(X.dtype), copy=False)
     if ignore_masked:
-        keep = labels != _MASKED
+        keep = labels != _NO_LABEL
         X, labels = X[keep], labels[keep]
     if sample_size is not None:
         if isinstance(random_state, np.random.Generator):
@@ -363,7 +368,9 @@ def silhouette_score(
 def calinski_harabasz_score(
     X: Any, labels: Any, *, sample_weight: Any = None, ignore_masked: bool = False
 ) -> float:
-    """Between- over within-cluster variance, each by its degrees of freedom.
+    """Return the ratio of between- and within-cluster variance (Calinski-Harabasz).
+
+    Each variance is divided by its degrees of freedom.
 
     Parameters
     ----------
@@ -373,7 +380,7 @@ def calinski_harabasz_score(
     Returns
     -------
     float
-        As :func:`sklearn.metrics.calinski_harabasz_score`; the larger the better.
+        The value of :func:`sklearn.metrics.calinski_harabasz_score`; higher is better.
 
     Raises
     ------
@@ -403,7 +410,9 @@ def davies_bouldin_score(
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> float:
-    """Mean over clusters of the worst ratio of widths to distance, ``(s_i + s_j) / d_ij``.
+    """Return the mean over clusters of the largest ``(s_i + s_j) / d_ij`` (Davies-Bouldin).
+
+    s is the mean distance of the rows of a cluster to its mean, and d the distance of two means.
 
     Parameters
     ----------
@@ -413,7 +422,7 @@ def davies_bouldin_score(
     Returns
     -------
     float
-        As :func:`sklearn.metrics.davies_bouldin_score`; the smaller the better.
+        The value of :func:`sklearn.metrics.davies_bouldin_score`; lower is better.
 
     Raises
     ------

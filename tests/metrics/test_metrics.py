@@ -203,7 +203,7 @@ def test_masked_rows_are_left_out_on_request():
         assert score(truth, labels, ignore_masked=True) == expected
         assert score(chunked(truth), chunked(labels, 9), ignore_masked=True) == expected
         assert score(truth, labels) != expected
-    with pytest.raises(ValueError, match="Every row is labeled -1"):
+    with pytest.raises(ValueError, match="At least one row must have a label other than -1"):
         metrics.adjusted_rand_score([-1, 0], [0, -1], ignore_masked=True)
 
 
@@ -223,7 +223,7 @@ def test_labels_of_unknown_chunks_are_matched_by_block():
 @pytest.mark.parametrize("make", [np.asarray, chunked])
 @pytest.mark.parametrize("score", AGREEMENT)
 def test_vectors_that_cannot_be_compared_are_refused(score, make):
-    with pytest.raises(ValueError, match="300 rows, labels_pred has 299"):
+    with pytest.raises(ValueError, match=r"300.*299"):
         score(make(TRUTH), make(LABELS[1:]))
     with pytest.raises(ValueError, match=r"labels_true has shape \(300, 3\)"):
         score(make(X), make(LABELS))
@@ -232,7 +232,7 @@ def test_vectors_that_cannot_be_compared_are_refused(score, make):
         labels[250] = bad
         with pytest.raises(ValueError, match=f"labels_pred (contains {bad}|has NaN)"):
             score(make(TRUTH), make(labels))
-    with pytest.raises(TypeError, match="ignore_masked='yes'"):
+    with pytest.raises(TypeError, match="ignore_masked must be True or False, got 'yes'"):
         score(make(TRUTH), make(LABELS), ignore_masked="yes")
 
 
@@ -335,7 +335,7 @@ def test_the_silhouette_of_a_sample_is_that_of_scikit_learn(monkeypatch):
     )
     assert one == two == pytest.approx(sklearn.metrics.silhouette_score(X, LABELS), abs=0.15)
     monkeypatch.setattr("daskclust.metrics._centroid._MOST_ROWS", 299)
-    with pytest.raises(ValueError, match=r"all pairs of 300 rows.*simplified_silhouette_score"):
+    with pytest.raises(ValueError, match=r"got 300\. .*simplified_silhouette_score"):
         metrics.silhouette_score(chunked(X), LABELS)
 
 
@@ -395,7 +395,7 @@ def test_known_centers_save_a_pass_and_leave_out_empty_clusters():
     assert one.calinski_harabasz == pytest.approx(two.calinski_harabasz)
     for bad in (7, -1):
         labels[[5, 8]] = bad
-        with pytest.raises(ValueError, match="Row 5 has a label without a center"):
+        with pytest.raises(ValueError, match="got another label in row 5"):
             metrics.centroid_scores(chunked(X), labels, centers=means)
     assert (
         metrics.centroid_scores(X, labels, centers=means, ignore_masked=True).weights.sum() == 298
@@ -421,7 +421,7 @@ def test_what_has_no_score_is_refused(score, make):
         score(make(X), make(np.full(300, -1)), ignore_masked=True)
     with pytest.raises(ValueError, match="X has 300 rows, labels has 299"):
         score(make(X), make(LABELS[1:]))
-    with pytest.raises(ValueError, match=r"X has shape \(300,\)"):
+    with pytest.raises(ValueError, match=r"X must have .*got shape \(300,\)"):
         score(make(X[:, 0]), make(LABELS))
     data = X.copy()
     data[123, 1] = np.nan
@@ -436,7 +436,7 @@ def test_what_has_no_score_is_refused(score, make):
 )
 def test_centers_that_do_not_fit_are_refused(score):
     for bad in (MEANS[:, :2], MEANS[:1], MEANS * np.nan):
-        with pytest.raises(ValueError, match="centers has shape"):
+        with pytest.raises(ValueError, match="centers must be finite"):
             score(X, LABELS, centers=bad)
     data = X.copy()
     data[123, 1] = np.inf
@@ -450,7 +450,7 @@ def test_sparse_and_dense_matchings_agree(seed, monkeypatch):
     truth, labels = rng.integers(0, 12, 50), rng.integers(0, 9, 50)
     dense = metrics.clustering_accuracy(truth, labels)
     monkeypatch.setattr("daskclust.metrics._agreement._DENSE", 0)
-    monkeypatch.setattr("daskclust.metrics._agreement._SPARSEST", 0)
+    monkeypatch.setattr("daskclust.metrics._agreement._CELLS_PER_COUNT", 0)
     assert metrics.clustering_accuracy(truth, labels) == dense
     assert metrics.clustering_accuracy(labels, truth) == dense
 
@@ -465,7 +465,7 @@ def test_as_many_classes_as_rows_are_matched_without_a_table_of_all_pairs():
 
 @pytest.mark.parametrize("bad", [-1, 2**24, 2**62])
 def test_labels_that_no_table_of_numbers_holds_are_refused(bad):
-    with pytest.raises(ValueError, match=f"hold {bad}; expected numbers from 0"):
+    with pytest.raises(ValueError, match=f"must be between 0 and .*, got {bad}"):
         metrics.match_labels(np.array([0, 1]), np.array([0, bad]))
 
 

@@ -120,7 +120,7 @@ def test_a_scene_and_its_baselines(
     assert cli.main(words) == 2
 
 
-@pytest.mark.filterwarnings("ignore:The accuracy rests on:daskclust.exceptions.DaskclustWarning")
+@pytest.mark.filterwarnings("ignore:The accuracy is based on:daskclust.exceptions.DaskclustWarning")
 def test_groups_of_a_table(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -130,7 +130,7 @@ def check_rules(part, table, labels):
     assert figures(part) == [*said, f"{n_right / len(table):.1%}"]
 
 
-@pytest.mark.filterwarnings("default:The accuracy rests on 4")
+@pytest.mark.filterwarnings("default:The accuracy is based on 4")
 def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
     learn = "--estimator semisupervisedkmeans --n-clusters 3 --label-column kind --columns a,b"
     learn += " --groups place --hold-out 0.4 --baseline --output o --model m.zarr --report fit.html"
     assert cli.main(["fit", "t.csv", *learn.split(), *words]) == 0
-    assert "The accuracy rests on 4 independent units" in capsys.readouterr().err
+    assert "The accuracy is based on 4 independent units" in capsys.readouterr().err
     assert cli.main(["predict", "t.csv", "--model", "m.zarr", "--report", "p.html", *words]) == 0
     model = daskclust.load("m.zarr")
     labels = pandas.read_parquet("o").label.to_numpy().astype(str)

@@ -296,7 +296,7 @@ def test_the_accuracy_of_polygons_has_an_interval_of_polygons(tmp_path: Path) ->
     assert "by_unit" not in found
     few = da.where(da.from_array(units, chunks=cube.chunks) < 4, known, -1)
     found = agreement_of(shown, few, cube.blocks, opened)
-    with pytest.warns(DaskclustWarning, match="rests on 4 independent units"):
+    with pytest.warns(DaskclustWarning, match="is based on 4 independent units"):
         compare_classes(found, legend, opened, warns=True)
 
 
