@@ -1,4 +1,4 @@
-"""Grids of fits that share their passes, on data and on made-up references, and their curves."""
+"""Grids of fits that share their passes, on data and on generated references."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from daskclust.core.reduction.row_views import View
 
 
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
-    """Return the first place whose score is within a standard error, if any, of the best.
+    """Return the first position whose score is within a standard error of the best score.
 
-    Scores are the larger the better, simplest first; NaN where there is none.
+    Higher scores are better, and simpler values come first.  NaN is a missing score or error.
     """
     slack = 0.0 if np.isnan(errors[best]) else errors[best]
     return int(np.flatnonzero(scores[: best + 1] >= scores[best] - slack)[0])
@@ -32,31 +32,33 @@ def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """Scores over a grid of parameter values, and the choice they suggest.
+    """Scores for a grid of parameter values, and the value to choose.
 
     Attributes
     ----------
     parameter : str
         Name of the parameter.
     criterion : str
+        Name of the score.
     grid : ndarray of shape (g,)
-        Its values, ascending.
+        Values of the parameter, in ascending order.
     scores : ndarray of shape (g,), float64
-        NaN where the criterion is not defined, as for one cluster.
+        Score of each value; NaN if the criterion is not defined, for example for one cluster.
     standard_errors : ndarray of shape (g,), float64
-        NaN where none is known.
+        Standard errors of the scores; NaN if unknown.
     greater_is_better : bool
+        True if higher scores are better.
     best_index : int
-        Of the best score; the first of equal ones.
+        Index of the best score; of equal scores, the first.
     one_se_index : int
-        Of the simplest value (fewest clusters, smallest sparsity) that is as good
-        within one standard error.
+        Index of the simplest value (fewest clusters, smallest sparsity) whose score is within one
+        standard error of the best.
     estimators : tuple
-        Fitted on all rows, one for each value.
+        Estimators fitted to all rows, one for each value.
     passes : int
-        Over the data, for all fits together.
+        Number of passes over the data, for all fits together.
     details : dict
-        What the scores were made of; see the function that made them.
+        Quantities from which the scores are computed; see the function that returns the selection.
     """
 
     parameter: str
@@ -73,31 +75,31 @@ class Selection:
 
     @property
     def best(self) -> Any:
-        """Value of the best score."""
+        """Value with the best score."""
         return self.grid[self.best_index].item()
 
     @property
     def one_se(self) -> Any:
-        """Simplest value within one standard error of the best."""
+        """Simplest value whose score is within one standard error of the best."""
         return self.grid[self.one_se_index].item()
 
     @property
     def best_estimator(self) -> Any:
-        """Estimator of the best score, fitted on all rows."""
+        """Estimator for the best score, fitted to all rows."""
         return self.estimators[self.best_index]
 
     @property
     def one_se_estimator(self) -> Any:
-        """Estimator of the one-standard-error choice, fitted on all rows."""
+        """Estimator for the one-standard-error choice, fitted to all rows."""
         return self.estimators[self.one_se_index]
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the curve with its standard errors and both choices.
+        """Draw the scores with their standard errors and both choices.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            A new figure's when omitted.
+            Axes to draw into.  Default: axes of a new figure.
 
         Returns
         -------
@@ -106,19 +108,19 @@ class Selection:
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         from daskclust.plotting import draw_selection
 
         return draw_selection(self, ax)
 
 
-#: Fits on reference data that advance together: they read nothing, so more would save nothing.
-_TOGETHER = 64
+#: Number of concurrent fits to references.  They read no data, so more would not save passes.
+_CONCURRENT = 64
 
 
 def overrides(estimator: Any, *methods: str) -> bool:
-    """Whether a class outside this package defines one of the methods of an estimator."""
+    """Return True if a class outside this package defines one of the methods of an estimator."""
     for method in methods:
         owner = next((base for base in type(estimator).__mro__ if method in vars(base)), None)
         if owner is None or owner.__module__.partition(".")[0] != __name__.partition(".")[0]:
@@ -128,7 +130,7 @@ def overrides(estimator: Any, *methods: str) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The data of all fits, opened once, and the unfitted estimator that is varied."""
+    """Data opened once for all fits, and the unfitted estimator whose parameter varies."""
 
     X: Any
     data: Data
@@ -138,24 +140,24 @@ class Grid:
 
     @property
     def shares_passes(self) -> bool:
-        """Whether ``fit`` is the package's; any other is called as it is, with X as given."""
+        """True if ``fit`` is the package's; other estimators are called with X as given."""
         return not overrides(self.estimator, "fit")
 
-    def fit(self, value: Any, rows: Rows, data: Data | None = None, **given: Any) -> Any:
-        """Return a clone with the parameter set to a value, fitted to the grid's data, or others.
+    def fit(self, value: Any, rows: Rows, data: Data | None = None, **labels: Any) -> Any:
+        """Return a clone with the parameter set to a value, fitted to `data` (default: the grid's).
 
-        ``rows`` is a handle to the data, whose passes are shared.
+        ``rows`` is a handle to the data; its passes are shared.
         """
         model = clone(self.estimator).set_params(**{self.parameter: value})
         if not self.shares_passes:
-            return model.fit(self.X, **given)
-        return fit(model, (data or self.data).through(rows), **given)
+            return model.fit(self.X, **labels)
+        return fit(model, (data or self.data).through(rows), **labels)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
-        """Run jobs on the data, which share passes where the estimator lets them."""
+        """Run jobs on the data; they share passes if the estimator supports this."""
         if self.shares_passes:
             return run_grid(self.data.rows, jobs)
-        with _said_once(()):
+        with _warn_once(()):
             return [job.run(self.data.rows) for job in jobs]
 
 
@@ -170,7 +172,7 @@ def selected(
     details: dict[str, Any] | None = None,
     greater: bool = True,
 ) -> Selection:
-    """Choose by scores, of which some are numbers."""
+    """Create a selection from scores, at least one of which must not be NaN."""
     signed = scores if greater else -scores
     best = int(np.nanargmax(signed))
     return Selection(
@@ -193,44 +195,46 @@ def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid
     params = estimator.get_params() if isinstance(estimator, BaseEstimator) else {}
     if parameter not in params:
         raise ValueError(
-            f"estimator={estimator!r} has no parameter {parameter!r}. Give an unfitted estimator "
-            "that has it, such as daskclust.SparseKMeans() for sparsity or daskclust.KMeans() "
-            "for n_clusters."
+            f"estimator must have the parameter {parameter!r}, got {estimator!r}. Use for example "
+            "daskclust.SparseKMeans() for sparsity, or daskclust.KMeans() for n_clusters."
         )
     if params.get("checkpoint") is not None:
-        raise ValueError("The fits of a grid cannot share one checkpoint. Use checkpoint=None.")
+        raise ValueError(
+            "checkpoint must be None, because fits cannot share one checkpoint, got "
+            f"{params['checkpoint']!r}."
+        )
     (seed,) = draw_seeds(random_state, 1)
     model = clone(estimator)
     if params.get("random_state", seed) is None:
-        # The same for all fits, so that values are compared and not seeds.
+        # All fits have the same seed, so that differences are due to the parameter.
         model.set_params(random_state=seed % 2**32)
     return Grid(X, check_data(X), model, parameter, seed)
 
 
 @contextmanager
-def _said_once(silent: type[Warning] | tuple[()]) -> Iterator[None]:
-    """Say only once what many fits warn of."""
+def _warn_once(silent: type[Warning] | tuple[()]) -> Iterator[None]:
+    """Emit each warning of many fits only once, and warnings of class ``silent`` never."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    said = set()
+    emitted = set()
     for warning in caught:
-        what = warning.category, str(warning.message)
-        if what not in said and not issubclass(warning.category, silent):
-            said.add(what)
+        key = warning.category, str(warning.message)
+        if key not in emitted and not issubclass(warning.category, silent):
+            emitted.add(key)
             warnings.warn_explicit(
                 str(warning.message), warning.category, warning.filename, warning.lineno
             )
 
 
 def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] = ()) -> list[Any]:
-    """Run jobs that share passes; what they warn of is said once, or not at all."""
-    with _said_once(silent):
+    """Run jobs that share passes; emit each warning once, warnings of class ``silent`` never."""
+    with _warn_once(silent):
         return run_together(rows, jobs)
 
 
 def survey_job(grid: Grid, n_picks: int = 0) -> Job:
-    """Return a job that makes the first pass, and draws rows from it."""
+    """Return a job that surveys the data and draws rows."""
     request = SurveyRequest(grid.data.X.shape[1], (grid.seed,), n_picks)
     return Job(methodcaller("reduce", SURVEY, request))
 
@@ -242,37 +246,37 @@ def fit_references(
     view: Callable[[int], View],
     measure: Callable[[Any], float],
 ) -> Floats:
-    """Measure fits of all values on reference data, whose rows ``view`` makes: (n_references, g).
+    """Fit all values to reference data and measure the fits: (n_references, g).
 
-    Reads nothing.
+    ``view`` generates the rows of a reference, so no data are read.
     """
-    blank, stand_in = open_blank(grid.data.X, grid.data.rows)
-    made = Data(stand_in, origin=grid.data.origin)
+    blank, placeholder = open_blank(grid.data.X, grid.data.rows)
+    reference_data = Data(placeholder, origin=grid.data.origin)
 
-    # One view a reference, so that fits which share it are recognized.
+    # One view per reference, so that fits of one reference share work.
     views = [view(number) for number in range(n_references)]
 
     def job(value: Any, number: int) -> Job:
-        return Job(lambda rows: measure(grid.fit(value, rows, made)), (views[number],))
+        return Job(lambda rows: measure(grid.fit(value, rows, reference_data)), (views[number],))
 
     jobs = [job(value, number) for number in range(n_references) for value in values]
-    found: list[float] = []
-    for start in range(0, len(jobs), _TOGETHER):
-        # Without clusters fits converge slowly; that needs no warning.
-        found += run_grid(blank, jobs[start : start + _TOGETHER], ConvergenceWarning)
-    return np.array(found, dtype=np.float64).reshape(n_references, len(values))
+    measures: list[float] = []
+    for start in range(0, len(jobs), _CONCURRENT):
+        # Without clusters fits converge slowly, so this warning is not useful.
+        measures += run_grid(blank, jobs[start : start + _CONCURRENT], ConvergenceWarning)
+    return np.array(measures, dtype=np.float64).reshape(n_references, len(values))
 
 
 def check_references(grid: Grid) -> None:
     """Raise ValueError for an estimator that cannot be fitted to reference data."""
     if callable(getattr(grid.estimator, "init", None)):
         raise ValueError(
-            "A callable init is given the data; reference data are made row by row and never "
-            "whole. Use a named init, such as init='k-means||'."
+            "init must not be callable with references, because a callable needs all rows, and "
+            "references are generated block by block. Use a named init such as init='k-means||'."
         )
     if not grid.shares_passes:
         raise ValueError(
-            f"{type(grid.estimator).__name__} has a fit of its own, which is given the data; "
-            "reference data are made row by row and never whole. Use a criterion without "
-            "references, or an estimator of daskclust on data prepared beforehand."
+            f"{type(grid.estimator).__name__} must not override fit with references, because its "
+            "fit needs all rows, and references are generated block by block. Use a criterion "
+            "without references, or an estimator of daskclust on preprocessed data."
         )

@@ -1,4 +1,4 @@
-"""Rows worth a label, and what the answers would change."""
+"""Suggest rows to label, and estimate the effect of their labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from daskclust.semisupervised.predict import shares
 
 @dataclass(frozen=True)
 class Questions:
-    """The rows to ask about, in that order, the cell of each, and the rows labeled so far."""
+    """Suggested rows in order, the cell of each, and the number of rows with a label so far."""
 
     rows: Ints
     places: Ints
@@ -48,27 +48,28 @@ def suggest_labels(
     exclude: Any = None,
     random_state: Any = None,
 ) -> Ints:
-    """Suggest the rows whose labels would help most, in the order in which to ask.
+    """Suggest the rows whose labels would help most, ordered by importance.
 
-    The rows are represented by prototypes.  These are chosen one after another, each with the
-    largest product of two numbers: the uncertainty of its rows, summed up, and its distance to
-    the nearest row that is labeled or asked about already.  So a batch does not ask the same
-    thing twice.  Without labels all rows are equally uncertain, and the questions are spread
-    over the data.
+    Use it to label rows for :class:`LabelSpreading` in batches, with a fit in between.
+
+    Rows are represented by prototypes, which are chosen one after another.  Each choice has the
+    largest product of two numbers: the total uncertainty of its rows, and its distance to the
+    nearest row that is labeled or already chosen.  So the rows of a batch differ.  Without labels
+    all rows are equally uncertain, and the suggested rows are spread over the data.
 
     Parameters
     ----------
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
-        Complete, without NaN; of a cube its `samples`.
+        Rows without NaN; for a cube its `samples`.
     n : int
-        How many rows to ask about.
+        Number of rows.
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
-        What is known, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested
-        again, nor are those listed in ``(rows, labels)`` with the label -1: rows whose class
-        could not be told.  Rows similar to these come later.
+        Known labels, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested again.
+        Rows in ``(rows, labels)`` with the label -1 are not suggested either: their class could not
+        be determined.  Similar rows are suggested later.
     model : LabelSpreading, optional
-        Fitted to X and to labels of it; where it is omitted and there are labels, one is
-        fitted with its defaults.
+        Model fitted to X and its labels.  Default: a model with default parameters is fitted if
+        there are labels.
     exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
         Rows that must not be suggested: True in a mask, or their numbers as integers.  For a
         Cube also a boolean image of shape (y, x), or the path of one or of a vector file.
@@ -79,42 +80,41 @@ def suggest_labels(
     Returns
     -------
     ndarray of shape (n,), int64
-        Different global row numbers.
+        Global row numbers, all different.
 
     Raises
     ------
     ValueError
-        For more questions than rows that are neither labeled, excluded nor listed with -1, NaN
-        or infinity in X, a model that is no LabelSpreading or was fitted to other data, and
-        for `exclude` of another length, with row numbers out of range, or of all rows.
+        If n is larger than the number of rows that are not labeled, excluded or listed with -1; for
+        NaN or infinity in X, a model of another class or for other data, and an `exclude` of
+        another length, with row numbers out of range, or of all rows.
     ConstraintError
-        For labels that cannot be used, and rows out of range.
+        For invalid labels, and row numbers out of range.
     NotFittedError
         For a model that is not fitted.
 
     See Also
     --------
-    expected_gain : What another batch of labels is expected to change.
-    suggest_pairs : Where it is easier to say whether two rows belong together.
+    expected_gain : Estimate how much another batch of labels changes.
+    suggest_pairs : Suggest pairs, if it is easier to compare two rows than to name a class.
 
     Notes
     -----
-    *Passes* beyond the fit: 1 that draws a sample of 65 536 rows for the prototypes, and 1, as long
-    as ``predict_proba``, that finds for each how uncertain its rows are and which row is nearest.
-    *Prototypes*: 400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.
-    *To the client*: the sample, and tables of the prototypes; never anything of length n_rows.
-    A mask in `exclude` takes one more pass, which reads the mask alone.
+    *Passes* in addition to the fit: 1 to draw a sample of 65 536 rows for the prototypes, and 1, as
+    long as ``predict_proba``, to compute the uncertainty and the nearest row of each prototype.
+    *Prototypes*: 400, or 4 per suggested row if that is more, up to 2000, and at most a tenth of
+    the rows.  *To the client*: the sample, and tables of the prototypes; never anything of length
+    n_rows.  A mask in `exclude` takes one more pass, which reads only the mask.
 
-    *The label -1 or* `exclude`: -1 says that somebody was asked in vain, so that similar rows are
-    not worth a question either.  `exclude` is for rows that nobody can label in any case, such as
-    roads, shadows and the background of a scene.  They are often a large part of the data, and
-    rows like them may well have a class.  The model is fitted to all rows.
+    *The label -1 or* `exclude`: use -1 for rows that a person could not label; similar rows are
+    then less useful, too.  Use `exclude` for rows that cannot be labeled in any case, such as
+    roads, shadows and the background of a scene; similar rows may well have a class.  The model is
+    fitted to all rows.
 
-    Rows equal to a labeled one are not suggested.  A model with more labels than it keeps as nodes
-    (``2 n_prototypes``) does not know all rows that it was fitted with; give ``y``, too.
+    Rows equal to a labeled row are not suggested.  A model with more labels than it stores as nodes
+    (``2 n_prototypes``) does not know all labeled rows; pass ``y``, too.
 
-    Ask in small batches where that is possible: 20 to begin with, then 10 or 20 at a time, a
-    fit in between.
+    Small batches are best: 20 rows first, then 10 or 20 at a time.
 
     Examples
     --------
@@ -135,42 +135,43 @@ def suggest_labels(
 def ask(
     X: Any, n: int, *, y: Any, model: Any, exclude: Any = None, random_state: Any = None
 ) -> Questions:
-    """Do what :func:`suggest_labels` does, and return what was found on the way."""
+    """Return the suggestions of :func:`suggest_labels`, with their intermediate results."""
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
     _check_model(model)
-    known, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
+    not_asked, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
     y = None if y is None else as_labels(y)
     if model is None and y is not None:
         data = open_for_questions(X, None, exclude)
-        known, labeled = _known_rows(y, data.rows.n_rows)
+        not_asked, labeled = _rows_not_to_ask(y, data.rows.n_rows)
         if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
             data = replace(data, model=model)
     else:
         data = open_for_questions(X, model, exclude)
         if y is not None:
-            known, labeled = _known_rows(y, data.rows.n_rows)
+            not_asked, labeled = _rows_not_to_ask(y, data.rows.n_rows)
         elif not data.knows_its_labels:
             raise ValueError(
-                "model was fitted with more labels than it keeps as nodes; expected y, too, so "
-                "that labeled rows are not suggested again."
+                "y must be given, because model has more labels than it stores as nodes, got None. "
+                "Pass y, so that labeled rows are not suggested again."
             )
-    if not 1 <= n <= data.rows.n_rows - len(known):
-        raise ValueError(_too_many(n, data.rows.n_rows - len(known), data.rows.n_rows))
-    vain = np.setdiff1d(known, labeled)
-    cells = find_cells(data, known, int(n), seed, vain)
+    if not 1 <= n <= data.rows.n_rows - len(not_asked):
+        raise ValueError(_too_many(n, data.rows.n_rows - len(not_asked), data.rows.n_rows))
+    unlabelable = np.setdiff1d(not_asked, labeled)
+    cells = find_cells(data, not_asked, int(n), seed, unlabelable)
     if n > cells.table.n_free:
         raise ValueError(_too_many(n, int(cells.table.n_free), data.rows.n_rows))
-    rows, places = cells.choose(int(n))
+    rows, cell_numbers = cells.choose(int(n))
     n_labels = max(len(labeled), len(cells.labeled))
-    return Questions(rows, places, cells, model, n_labels, seed)
+    return Questions(rows, cell_numbers, cells, model, n_labels, seed)
 
 
 def _too_many(n: int, free: int, n_rows: int) -> str:
     return (
-        f"n={n} rows are asked for, but of the {n_rows} rows of X only {free} are neither labeled "
-        "(nor equal to a labeled row) nor excluded nor asked in vain. Ask for fewer."
+        f"n must be between 1 and {free}, the number of the {n_rows} rows of X that are not "
+        f"labeled (or equal to a labeled row), excluded or listed with -1, got {n}. "
+        "Use a smaller n."
     )
 
 
@@ -179,14 +180,14 @@ def _check_model(model: Any) -> None:
         return
     if not isinstance(model, LabelSpreading):
         raise ValueError(
-            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which has a "
-            "margin for each row. Leave out model, and give y."
+            f"model must be a fitted LabelSpreading, got a {type(model).__name__}. Omit model, and "
+            "pass y."
         )
     check_is_fitted(model)
 
 
-def _known_rows(y: Any, n_rows: int) -> tuple[Ints, Ints]:
-    """Rows that are not to be asked about, and those of them with a label, ascending."""
+def _rows_not_to_ask(y: Any, n_rows: int) -> tuple[Ints, Ints]:
+    """Return the rows that must not be suggested, and the labeled ones, in ascending order."""
     labels = read_labels(y, n_rows)
     if not isinstance(y, tuple) or is_dask(y):
         return labels.rows, labels.rows
@@ -194,34 +195,34 @@ def _known_rows(y: Any, n_rows: int) -> tuple[Ints, Ints]:
     if len(rows) and not 0 <= rows[0] <= rows[-1] < n_rows:
         row = int(rows[0] if rows[0] < 0 else rows[-1])
         raise ConstraintError(
-            f"y lists row {row}; expected row numbers in [0, {n_rows}). Row numbers count from 0 "
-            "over all of X."
+            f"Row numbers in y must be in [0, {n_rows}), got {row}. They count all rows of X from "
+            "0."
         )
     return rows, labels.rows
 
 
-#: Draws of answers, and the share of them on either side of the bounds.
+#: Number of draws of labels; quantile of the draws for the bounds.
 _DRAWS, _TAIL = 50, 0.1
 
 
 @dataclass(frozen=True)
 class ExpectedGain:
-    """What a batch of labels is expected to bring; made by :func:`expected_gain`.
+    """Expected effect of a batch of labels, see :func:`expected_gain`.
 
     Attributes
     ----------
     rows : ndarray of shape (n,), int64
-        The batch, as :func:`suggest_labels` suggests it.
+        Rows of the batch, as :func:`suggest_labels` suggests them.
     n_labels : int
-        Labels so far.
+        Number of labels so far.
     accuracy : float
-        Mean probability of the best class over all rows that are not excluded: the share of
-        rows that are right, if the probabilities are.
+        Mean probability of the most probable class over all rows that are not excluded.  This is
+        the fraction of correct rows if the probabilities are correct.
     changed, changed_low, changed_high : ndarray of shape (n,), float64
-        Share of these rows that get another class by the first 1, 2, ... answers: mean, and
-        the bounds of four fifths of the draws.
+        Fraction of these rows whose class changes after the first 1, 2, ... labels: mean, and
+        10 % and 90 % quantile of the draws.
     gain, gain_low, gain_high : ndarray of shape (n,), float64
-        By how much ``accuracy`` grows.
+        Increase of ``accuracy``: mean and the same quantiles.
     """
 
     rows: Ints
@@ -235,12 +236,12 @@ class ExpectedGain:
     gain_high: Floats
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the share of rows that change over the number of labels.
+        """Draw the fraction of rows that change over the number of labels.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            A new figure's when omitted.
+            Axes to draw into.  Default: axes of a new figure.
 
         Returns
         -------
@@ -249,7 +250,7 @@ class ExpectedGain:
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         from daskclust.plotting import own_axes
 
@@ -276,25 +277,28 @@ def expected_gain(
     exclude: Any = None,
     random_state: Any = None,
 ) -> ExpectedGain:
-    """Estimate what the next batch of labels will change, from the model's probabilities.
+    """Estimate how much the next batch of labels changes, from the model's probabilities.
 
-    Answers to the questions of :func:`suggest_labels` are drawn 50 times from the model's class
-    probabilities.  Each is spread along the graph of prototypes, by a Gaussian field with the
-    covariance of label spreading that is conditioned on the answers one after another.  If
-    ``changed`` stays near 0, another batch would change little on the map.
+    Use it to decide whether to label more rows.  If ``changed`` is near 0, another batch changes
+    little.
+
+    Labels of the rows of :func:`suggest_labels` are drawn 50 times from the model's class
+    probabilities.  A Gaussian field on the graph of prototypes, with the covariance of label
+    spreading, propagates each draw.
 
     Parameters
     ----------
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
-        Complete, without NaN; of a cube its `samples`.
+        Rows without NaN; for a cube its `samples`.
     n : int
-        How many rows would be asked about.
+        Number of rows to label.
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
-        The labels so far; needed where there is no `model`.
+        Known labels; required without `model`.
     model : LabelSpreading, optional
+        See :func:`suggest_labels`.
     exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
-        Rows that must not be asked about, see :func:`suggest_labels`.  They do not count in the
-        shares and the accuracy that are returned.
+        Rows that must not be suggested, see :func:`suggest_labels`.  They do not count in the
+        returned fractions.
     random_state : int, RandomState, Generator or None, default=None
         See :func:`suggest_labels`.
 
@@ -305,21 +309,21 @@ def expected_gain(
     Raises
     ------
     ConstraintError
-        Without any label: nothing can be expected yet.
+        If y has no labels.
     ValueError
-        For more questions than rows without a label, NaN or infinity in X, a model that is no
-        LabelSpreading or was fitted to other data, and `exclude` that cannot be used.
+        If n is larger than the number of rows without a label; for NaN or infinity in X, a model of
+        another class or for other data, and an invalid `exclude`.
     NotFittedError
         For a model that is not fitted.
 
     Notes
     -----
     *This is an estimate by the model, not a test.* A model that is wrong with high probabilities
-    expects no change; a class without labels so far does not occur in the draws (see "Asking for
-    labels" in the documentation).  For the accuracy itself keep some random labels apart.
+    expects no change.  A class without labels does not occur in the draws.  To measure the
+    accuracy, hold out some random labels.
 
-    *Passes* and what goes to the client are those of :func:`suggest_labels`; on the client,
-    with k prototypes and c classes, O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.
+    *Passes* and *to the client*: see :func:`suggest_labels`.  *On the client*, with k prototypes
+    and c classes: O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.
 
     Examples
     --------
@@ -334,19 +338,19 @@ def expected_gain(
     questions = ask(X, n, y=y, model=model, exclude=exclude, random_state=random_state)
     if questions.model is None:
         raise ConstraintError(
-            "y has no label, so nothing can be expected of more; expected labels of some rows, or "
-            "a fitted model. Use suggest_labels for the first batch."
+            "y must have at least one label if model is None, got y without labels. Use "
+            "suggest_labels for the first batch."
         )
     return gain_of(questions)
 
 
 def gain_of(questions: Questions) -> ExpectedGain:
-    """Return what questions that were found with a model are expected to bring."""
+    """Return the expected gain of suggestions that were made with a model."""
     cells, table = questions.cells, questions.cells.table
     graph = normalized(table.near.matrix(len(cells.nodes)))
     moves = influence(graph, cells.place(cells.labeled), questions.places)
-    believed = shares(table.doubts[:, DOUBTS:])
-    found = foresee(believed, table.counts, questions.places, moves, _DRAWS, questions.seed)
+    probabilities = shares(table.doubts[:, DOUBTS:])
+    outcome = foresee(probabilities, table.counts, questions.places, moves, _DRAWS, questions.seed)
     total = table.counts.sum()
 
     def bounds(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -357,6 +361,6 @@ def gain_of(questions: Questions) -> ExpectedGain:
         questions.rows,
         questions.n_labels,
         1.0 - float(table.doubts[:, 1].sum()) / float(total),
-        *bounds(found.changed),
-        *bounds(found.gain),
+        *bounds(outcome.changed),
+        *bounds(outcome.gain),
     )

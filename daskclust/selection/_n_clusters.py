@@ -1,4 +1,4 @@
-"""The number of clusters, and the price of one."""
+"""Choose the number of clusters, or the price of a cluster."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _check_ks(ks: Any, n_rows: int) -> Ints:
     bad = [k for k in values if not isinstance(k, numbers.Integral) or not 1 <= int(k) <= n_rows]
     if bad or not values:
         raise ValueError(
-            f"ks={ks!r} is not usable{f' because of {bad[0]!r}' if bad else ''}; expected a list "
-            f"of integers with 1 <= k <= n_samples = {n_rows}."
+            f"ks must be a list of integers with 1 <= k <= n_samples = {n_rows}, got {ks!r}"
+            f"{f', which contains {bad[0]!r}' if bad else ''}."
         )
     return np.unique(np.array(values, dtype=np.int64))
 
@@ -71,61 +71,75 @@ def choose_n_clusters(
 ) -> Selection:
     """Choose the number of clusters, or of components of a mixture.
 
+    Use it if you do not know the number and can fit several numbers.  If a distance is easier to
+    choose, use :class:`~daskclust.DPMeans`.
+
     Parameters
     ----------
     estimator : estimator of this package
-        Unfitted, with ``n_clusters`` (or ``n_components``); cloned for each fit.
+        Unfitted, with ``n_clusters`` (or ``n_components``); it is cloned for each fit.
         ``random_state=None`` is replaced by one seed for all fits.
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        Rows.
     ks : array-like of int
-        Numbers to try, ``1 <= k <= n``.
+        Candidate numbers, ``1 <= k <= n``.
     method : {"fits", "tree"}, default="fits"
-        ``"fits"``: a fit for each k.  ``"tree"``: one fit of an
-        :class:`~daskclust.AgglomerativeClustering`, whose tree is cut at each k.
+        Source of the clusterings:
+
+        - ``"fits"``: a fit for each k.
+        - ``"tree"``: one fit of an :class:`~daskclust.AgglomerativeClustering`, whose tree is cut
+          at each k.
     criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
 "stability", "height"}, default=None
-        ``"silhouette"`` when omitted, of a tree ``"height"``.  The first three as in
-        :func:`daskclust.metrics.centroid_scores`, so the silhouette is the simplified one, in the
-        metric and under the feature weights of the estimator.  ``"gap"``: ``mean_b log W_b(k) -
-        log W(k)`` of [1]_, with W the ``inertia_`` on the data and W_b that on data drawn uniformly
-        from their bounding box.
-        ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``: mean adjusted Rand
-        index between the fit and fits to random halves of the rows (:func:`stability`), for any
-        estimator with ``predict``; the largest number within 0.01 of the best
-        is chosen.  Of a tree ``"height"``: by how much the merge to k - 1
-        clusters is higher than that to k, as a logarithm; ``"stability"``: mean adjusted Rand
-        index, by weight, between the cut and that of trees of random halves of the leaves.
+        Score of a clustering.  None is ``"silhouette"``, for a tree ``"height"``.
+
+        - ``"silhouette"`` (simplified), ``"calinski_harabasz"``, ``"davies_bouldin"``: see
+          :func:`daskclust.metrics.centroid_scores`, with the estimator's metric and feature
+          weights.
+        - ``"gap"``: gap statistic [1]_, ``mean_b log W_b(k) - log W(k)``, where W is the
+          ``inertia_`` for X, and W_b for data drawn uniformly from the bounding box of X.
+        - ``"bic"``: the estimator's ``bic``, for mixtures.
+        - ``"stability"``: mean adjusted Rand index between the fit and fits to random halves of the
+          rows (see :func:`stability`), for any estimator with ``predict``.  The largest number
+          within 0.01 of the best is chosen.  For a tree: between the cut and cuts of trees of
+          random halves of the leaves, weighted.
+        - ``"height"``, for a tree: logarithm of the height of the merge to k - 1 clusters, minus
+          that of the merge to k clusters.
     n_references : int, default=10
-        Draws from the box, for ``"gap"``; halves, for ``"stability"`` and of trees.
+        Number of draws from the box for ``"gap"``, and of halves for ``"stability"`` and trees.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------
     Selection
-        ``standard_errors``: for ``"gap"``, of the references, with the factor ``sqrt(1 + 1/B)`` of
-        [1]_; for ``"silhouette"``, of a mean over independent rows; for ``"stability"``, of the
-        mean over the halves; else NaN.  For ``"gap"`` the one-standard-error choice is that of
-        [1]_, the smallest k with ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were tried.
-        ``details`` for ``"gap"``: ``log_inertia`` (g,) and ``log_reference`` (B, g); for
-        ``"stability"``: ``agreement`` (B, g).
+        ``standard_errors``: for ``"gap"``, of the references, times ``sqrt(1 + 1/B)`` [1]_; for
+        ``"silhouette"``, for independent rows; for ``"stability"``, of the mean over the halves;
+        else NaN.  The one-standard-error choice of ``"gap"`` is the smallest k with ``gap(k) >=
+        gap(k+1) - se(k+1)`` among the candidates [1]_.  ``details`` for ``"gap"``:
+        ``log_inertia`` (g,) and ``log_reference`` (B, g); for ``"stability"``: ``agreement``
+        (B, g).
 
     Raises
     ------
-    ValueError
-        For ks out of range, an estimator or criterion that do not fit each other,
-        a grid on which the criterion is nowhere defined, and what the fits raise.
+        For ks out of range, an estimator that does not support the criterion, candidates for which
+        the criterion is not defined, and errors of the fits.
+
+    See Also
+    --------
+    suggest_delta : Choose ``delta`` of DPMeans for a number of clusters.
+    stability : Stability of a single clustering.
 
     Notes
     -----
-    *Passes* over the data: those of the longest fit, and one for the criterion (none for
-    ``"gap"``), as all fits share them, halves included.  References read nothing: their rows are
-    drawn where they are needed.  *Memory* of a worker thread: that of one fit, times the fits that
-    advance together (g, or 64 on references).
+    *Passes*: those of the longest fit, and one for the criterion (none for ``"gap"``), because all
+    fits, also to halves, share their passes.  References need no pass: their rows are generated on
+    the workers.  *Memory* of a worker thread: that of one fit, times the number of concurrent fits
+    (g, or 64 for references).
 
-    An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as given, one after
-    another: such fits share no passes, ``passes`` does not count them, and ``"gap"`` is refused,
-    as references are never whole.
+    An estimator whose class overrides ``fit`` is fitted separately to X for each k.  Such fits do
+    not share passes, and ``passes`` does not count them.  ``"gap"`` is not supported for them,
+    because references exist only block by block.
 
     References
     ----------
@@ -159,34 +173,37 @@ def choose_n_clusters(
     if criterion == "stability":
         return _by_stability(grid, values, int(n_references))
     judge = _bic if criterion == "bic" else _spread
-    found = grid.run([Job(partial(_fit_and, judge, grid, k)) for k in values.tolist()])
-    models = [model for model, _ in found]
+    fits = grid.run([Job(partial(_fit_and, judge, grid, k)) for k in values.tolist()])
+    models = [model for model, _ in fits]
     if criterion == "bic":
-        scores = np.array([score for _, score in found], dtype=np.float64)
+        scores = np.array([score for _, score in fits], dtype=np.float64)
     else:
-        scores = np.array([_score(spread, criterion) for _, spread in found])
+        scores = np.array([_score(spread, criterion) for _, spread in fits])
     errors = np.full(len(values), np.nan)
     if criterion == "silhouette":
-        errors = np.array([_score(spread, "silhouette_error") for _, spread in found])
+        errors = np.array([_score(spread, "silhouette_error") for _, spread in fits])
     return _selection(grid, criterion, values, scores, errors, models)
 
 
 def _check_fit(estimator: Any, criterion: str) -> None:
-    """Raise for a criterion that the estimator has nothing for."""
+    """Raise ValueError if the estimator does not support the criterion."""
     if criterion == "bic":
-        fits, what = hasattr(estimator, "bic"), "a method bic, as mixtures have"
+        is_supported, requirement = hasattr(estimator, "bic"), "a method bic, as mixtures have"
     elif criterion == "stability":
-        fits, what = hasattr(estimator, "predict"), "a method predict"
+        is_supported, requirement = hasattr(estimator, "predict"), "a method predict"
     else:
-        fits, what = isinstance(estimator, BaseClusterer), "centers, as the k-means family has"
-        if fits and criterion == "gap":
+        is_supported, requirement = (
+            isinstance(estimator, BaseClusterer),
+            "centers, as the k-means family has",
+        )
+        if is_supported and criterion == "gap":
             entries = saved_entries(type(estimator))
-            # A metric that is learned makes the inertia what it is, whatever k is.
-            fits = "inertia_" in entries and "metric_weights_" not in entries
-            what = "an inertia_ in a given metric, as KMeans has"
-    if not fits:
+            # With a learned metric, inertias of different k are not comparable.
+            is_supported = "inertia_" in entries and "metric_weights_" not in entries
+            requirement = "an inertia_ in a given metric, as KMeans has"
+    if not is_supported:
         raise ValueError(
-            f"criterion={criterion!r} needs an estimator with {what}; got {estimator!r}."
+            f"estimator must have {requirement} for criterion={criterion!r}, got {estimator!r}."
         )
 
 
@@ -202,7 +219,7 @@ def _bic(model: Any, grid: Grid, rows: Rows) -> float:
 
 
 def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
-    """Make the pass behind the centroid-based criteria, in the estimator's own space."""
+    """Run the pass for the centroid-based criteria, in the estimator's space."""
     if not grid.shares_passes:
         return _spread_of_labels(model.labels_, grid)
     if len(model._centers) < 2:
@@ -220,16 +237,16 @@ def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
 
 
 def _spread_of_labels(labels: Any, grid: Grid) -> CentroidScores | None:
-    """Score labels on X as given: the space of a fit of the user's own is not known."""
-    found = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
-    if not 2 <= len(np.unique(found)) < grid.data.rows.n_rows:
+    """Score labels on X as given, because the space of a user-defined fit is unknown."""
+    occurring = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
+    if not 2 <= len(np.unique(occurring)) < grid.data.rows.n_rows:
         return None
     return centroid_scores(grid.data.X, labels)
 
 
 def _first_of_each(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    found, places = np.unique(labels, return_index=True)
-    return places, found
+    values, positions = np.unique(labels, return_index=True)
+    return positions, values
 
 
 def _score(scores: CentroidScores | None, name: str) -> float:
@@ -251,32 +268,32 @@ def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     return _selection(grid, "gap", values, scores, errors, models, details)
 
 
-#: Difference of mean agreements up to which two numbers of clusters are equally stable.
+#: Maximum difference of mean agreements at which two numbers of clusters are equally stable.
 _EQUALLY_STABLE = 0.01
 
 
 def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
-    found = fit_halves(grid, values.tolist(), n_draws)
-    agreement = np.column_stack([one.agreement for one in found])
-    # A single cluster is always the same.
+    fits = fit_halves(grid, values.tolist(), n_draws)
+    agreement = np.column_stack([halves.agreement for halves in fits])
+    # A single cluster is always stable.
     agreement[:, values == 1] = np.nan
     scores, errors = agreement.mean(axis=0), agreement.std(axis=0, ddof=1) / np.sqrt(n_draws)
-    models = [one.estimator for one in found]
+    models = [halves.estimator for halves in fits]
     details = {"agreement": agreement}
     chosen = _selection(grid, "stability", values, scores, errors, models, details)
-    # Unions of well separated groups are as stable as the groups: take the finest partition.
+    # Unions of well separated groups are as stable as the groups, so take the largest number.
     equal = np.flatnonzero(scores >= chosen.scores[chosen.best_index] - _EQUALLY_STABLE)
     finest = int(equal[np.argmax(values[equal])])
     return replace(chosen, best_index=finest)
 
 
 def _log_inertia(model: Any) -> float:
-    # As many clusters as distinct rows leave nothing: no gap there.
+    # With as many clusters as distinct rows the inertia is 0, and the gap is not defined.
     return float(np.log(model.inertia_)) if model.inertia_ > 0 else np.nan
 
 
 def _first_gap(scores: Floats, errors: Floats) -> int:
-    """Smallest k whose gap is no less than the next one's, but for its standard error."""
+    """Return the smallest k whose gap is at least the next gap minus its standard error."""
     enough = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
     return int(enough[0]) if len(enough) else len(scores) - 1
 
@@ -292,39 +309,41 @@ def _selection(
 ) -> Selection:
     if np.isnan(scores).all():
         raise ValueError(
-            f"criterion={criterion!r} is not defined for any of ks={values.tolist()}: give a k "
-            "from 2 to the number of distinct rows."
+            f"ks must contain a number from 2 to the number of distinct rows for criterion="
+            f"{criterion!r}, got {values.tolist()}."
         )
     greater, passes = criterion not in _LESS_IS_BETTER, grid.data.rows.passes
-    found = selected(
+    selection = selected(
         grid.parameter, passes, criterion, values, scores, errors, models, details, greater
     )
     if criterion != "gap":
-        return found
-    known = np.flatnonzero(~np.isnan(scores))
-    return replace(found, one_se_index=int(known[_first_gap(scores[known], errors[known])]))
+        return selection
+    defined = np.flatnonzero(~np.isnan(scores))
+    return replace(
+        selection, one_se_index=int(defined[_first_gap(scores[defined], errors[defined])])
+    )
 
 
-#: Criteria of which the least is the best.
+#: Criteria for which lower values are better.
 _LESS_IS_BETTER = ("davies_bouldin", "bic")
 TreeCriterion = Literal["height", "stability"]
 
 
 def _gaps(heights: Floats, ks: Ints) -> Floats:
-    """Return for each k how much higher the merge to k - 1 clusters is than that to k, as a log.
+    """Return the log-ratio of the heights of the merges to k - 1 and to k clusters, for each k.
 
-    NaN for one cluster, and for as many as there are leaves.  Rows in one place merge at the
-    height of rounding, so that a cut which parts the others stands out.
+    The result is NaN for one cluster, and for as many clusters as leaves.  Heights of equal rows
+    are raised to the rounding error, so that the ratio is large for a cut that joins exactly them.
     """
     m = len(heights) + 1
     least = np.finfo(np.float64).eps * heights[np.isfinite(heights)].max(initial=0.0)
     heights = np.maximum(heights, least)
     out = np.full(len(ks), np.nan)
-    there = (ks > 1) & (ks < m)
-    above, below = heights[m - ks[there]], heights[m - ks[there] - 1]
+    is_defined = (ks > 1) & (ks < m)
+    above, below = heights[m - ks[is_defined]], heights[m - ks[is_defined] - 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.log(above) - np.log(below)
-    out[there] = np.where(np.isfinite(gap), gap, np.nan)
+    out[is_defined] = np.where(np.isfinite(gap), gap, np.nan)
     return out
 
 
@@ -337,10 +356,10 @@ def _agreement(a: Ints, b: Ints, weights: Floats) -> float:
 def choose_cut(
     estimator: Any, X: Any, ks: Array, criterion: TreeCriterion, n_halves: int, random_state: Any
 ) -> Selection:
-    """Choose where to cut one tree; arguments of ``choose_n_clusters``."""
+    """Choose the cut of a tree; see the arguments of ``choose_n_clusters``."""
     if not isinstance(estimator, AgglomerativeClustering):
         raise ValueError(
-            f"method='tree' needs a tree: an AgglomerativeClustering; got {estimator!r}."
+            f"estimator must be an AgglomerativeClustering for method='tree', got {estimator!r}."
         )
     check_choice(criterion, "criterion", ("height", "stability"))
     (seed,) = draw_seeds(random_state, 1)
@@ -351,12 +370,12 @@ def choose_cut(
     m = model.n_leaves_
     if ks[-1] > m:
         raise ValueError(
-            f"ks go up to {ks[-1]}, the tree has {m} leaves; expected no more. Give smaller ks, or "
-            "raise n_prototypes where X has more distinct rows."
+            f"ks must be at most {m}, the number of leaves of the tree, got {ks[-1]}. Use smaller "
+            "ks, or raise n_prototypes if X has more distinct rows."
         )
     weights, leaves = model.leaf_weights_, model._leaves
     if not model.linkage_[:, 2].any():
-        raise ValueError("All rows of X are in one place; expected two or more distinct rows.")
+        raise ValueError("X must have at least two distinct rows, got equal rows.")
     rng = np.random.default_rng(seed)
     cuts = [cut_tree(model.linkage_, weights, int(k)) for k in ks]
     gaps, stable = np.full((n_halves, len(ks)), np.nan), np.full((n_halves, len(ks)), np.nan)
@@ -374,8 +393,8 @@ def choose_cut(
         scores, spread = stable.mean(axis=0), stable
     if np.isnan(scores).all():
         raise ValueError(
-            f"ks={ks.tolist()}: the {criterion} of a cut is defined for more than one cluster and "
-            f"fewer than the {m} leaves; expected such a number."
+            f"ks must contain a number between 1 and the {m} leaves, both excluded, for criterion="
+            f"{criterion!r}, got {ks.tolist()}."
         )
     errors = spread.std(axis=0, ddof=1) / (1.0 if criterion == "height" else np.sqrt(n_halves))
     details = {
@@ -389,24 +408,28 @@ def choose_cut(
 
 
 def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> float:
-    """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about so many clusters.
+    """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about ``n_clusters`` clusters.
 
-    The farthest-first heuristic of [1]_: starting from the mean, take the row farthest from all
-    points taken, ``n_clusters`` times; delta is the squared distance of the last one.  Outliers
-    make delta too large and the clusters too few.  In many dimensions a single row is about as far
-    from its own cluster as from the others.  ``DPMeans(n_clusters_hint=n_clusters)`` uses the same
-    delta, but begins with so many centers of k-means, and finds these clusters.
+    This is the farthest-first heuristic of [1]_.  It starts from the mean, and takes the row
+    farthest from all points taken so far, ``n_clusters`` times.  delta is the squared distance of
+    the last row.  With outliers delta is too large, and there are too few clusters.  In many
+    dimensions a single row is about as far from its own cluster as from other clusters.  Then
+    ``DPMeans(n_clusters_hint=n_clusters)`` is better: it uses the same delta, but starts from
+    centers of k-means.
 
     Parameters
     ----------
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        Rows.
     n_clusters : int
+        Approximate number of clusters.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
-        Rows of weight 0 are absent.
+        Weights; rows of weight 0 are ignored.
 
     Returns
     -------
     float
+        Suggested ``delta``.
 
     Raises
     ------
@@ -415,7 +438,7 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
 
     Notes
     -----
-    *Passes*: ``n_clusters + 1``.  *To the client*: a row a worker thread and pass.
+    *Passes*: ``n_clusters + 1``.  *To the client*: one row per worker thread and pass.
 
     References
     ----------
@@ -436,7 +459,7 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
     delta = farthest_first_delta(rows, survey.mean, int(n_clusters))
     if delta <= 0:
         raise ValueError(
-            f"X has fewer distinct rows than n_clusters={n_clusters}, so no positive delta gives "
-            "so many clusters. Ask for fewer."
+            f"n_clusters must be at most the number of distinct rows of X, got {n_clusters}. Use a "
+            "smaller n_clusters."
         )
     return delta

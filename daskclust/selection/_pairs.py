@@ -1,4 +1,4 @@
-"""Pairs of rows worth a question."""
+"""Suggest pairs of rows for must-links and cannot-links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from daskclust.semisupervised.active_learning import (
 from daskclust.semisupervised.graph import normalized, spread_seeds
 from daskclust.semisupervised.predict import shares
 
-#: How far neighborhoods reach along the graph.
+#: Spreading factor of neighborhoods along the graph, in (0, 1); larger values spread farther.
 _ALPHA = 0.9
 
 
@@ -39,26 +39,28 @@ def suggest_pairs(
     exclude: Any = None,
     random_state: Any = None,
 ) -> Ints:
-    """Suggest pairs of rows of which it would help to know whether they belong together.
+    """Suggest pairs of rows whose relation, must-link or cannot-link, would help most.
 
-    The rows are represented by prototypes, and each prototype by the row nearest to it.  Where
-    nothing is known, all pairs among a few heavy points far from each other are asked
-    (*Explore* of [1]_). Then must-linked groups that are known to differ are neighborhoods;
-    each further point is compared with the one it most probably belongs to, at the row of it
-    that is farthest away (so that must-links join what no distance would), and, if the answer
-    is no, with the next one in the following batch.  Points come in turn from two lists: those
-    farthest from all that were asked (the min-max criterion of [2]_), and those whose
-    neighborhood is the most uncertain by the questions it takes to resolve it (NPU [3]_), both
-    by their mass.
+    Use it if a person can say whether two rows belong together, but cannot name their classes.
+
+    Rows are represented by prototypes, and each prototype by the row nearest to it.  Without known
+    pairs, all pairs among a few heavy prototypes far from each other are suggested (*Explore* of
+    [1]_).  After that, must-linked groups that are known to differ are neighborhoods.  Each further
+    point is compared with its most probable neighborhood, at the member that is farthest away,
+    because such a must-link adds most information.  If the answer is a cannot-link, the next batch
+    compares it with the next neighborhood.  Points are taken alternately from two lists, both
+    weighted by mass: the points farthest from all points in known pairs (the min-max criterion of
+    [2]_), and the points with the most uncertain neighborhood, normalized by the number of
+    questions needed to resolve it (NPU [3]_).
 
     Parameters
     ----------
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
-        Complete, without NaN; of a cube its `samples`.
+        Rows without NaN; for a cube its `samples`.
     n : int
-        How many pairs.
+        Number of pairs.
     must_link, cannot_link : array-like of shape (m, 2), int, optional
-        Answers so far, as global row numbers.
+        Known pairs, as global row numbers.
     exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
         Rows that must not occur in a suggested pair, see :func:`suggest_labels`.
     random_state : int, RandomState, Generator or None, default=None
@@ -67,32 +69,30 @@ def suggest_pairs(
     Returns
     -------
     ndarray of shape (n, 2), int64
-        Global row numbers, the lower one first, in the order in which to ask; no pair twice,
-        and none whose answer follows from those given.
+        Global row numbers, the lower one first, ordered by importance.  All pairs are different,
+        and their answers do not follow from known pairs.
 
     Raises
     ------
     ValueError
-        For more pairs than there are to be asked, NaN or infinity in X, and `exclude` that
-        cannot be used.
+        If n is larger than the number of available pairs; for NaN or infinity in X, and an invalid
+        `exclude`.
     ConstraintError
-        For pairs that cannot be used.
+        For invalid pairs.
 
     See Also
     --------
-    suggest_labels : Where the classes can be named, which says more an answer.
+    suggest_labels : Suggest rows to label; a label is more informative than a pair.
 
     Notes
     -----
-    :class:`PCKMeans` and :class:`PCSKMeans` gain by asked pairs over as many random ones;
-    :class:`SpectralClustering` carries links along the data by itself: it gained on two of three
-    tables, and lost a little on one (``tests/benchmarks/asking_pairs.py``).  A batch uses what is
-    known before it, not its own answers: of small batches each question is worth more.
+    :class:`PCKMeans` and :class:`PCSKMeans` benefit more from suggested pairs than from random
+    ones.  For :class:`SpectralClustering` the benefit is small.  A batch uses the pairs known
+    before it, so small batches make each question more useful.
 
-    *Passes*: 1 that reads the chunks of constrained rows, if any; 1 that draws a sample of
-    65 536 rows for the prototypes; 1 that finds the rows around each.  *On the client*: the
-    sample, the constrained rows, and with k prototypes (at most 2000) O(k^3) time and
-    matrices of ``8 k^2`` bytes.
+    *Passes*: 1 over the chunks of constrained rows, if any; 1 to draw a sample of 65 536 rows for
+    the prototypes; 1 to assign the rows.  *On the client*: the sample, the constrained rows, and
+    for k prototypes (at most 2000) O(k^3) time and matrices of ``8 k^2`` bytes.
 
     References
     ----------
@@ -119,39 +119,41 @@ def suggest_pairs(
     n_rows = data.rows.n_rows
     most = n_rows * (n_rows - 1) // 2
     if n > most:
-        raise ValueError(f"n={n} pairs are asked for; {n_rows} rows have {most}. Ask for fewer.")
-    known = PairwiseConstraints.from_fit_arguments(
+        raise ValueError(f"n must be at most {most}, the pairs of {n_rows} rows, got {n}.")
+    constraints = PairwiseConstraints.from_fit_arguments(
         n_rows, pairs_for(X, must_link, "must_link"), pairs_for(X, cannot_link, "cannot_link")
     )
-    known.warn_of_contradictions()
-    cells = find_cells(data, known.rows, int(n), seed)
+    constraints.warn_of_contradictions()
+    cells = find_cells(data, constraints.rows, int(n), seed)
     z, askable = np.empty((0, cells.nodes.shape[1])), np.empty(0, bool)
-    if len(known.rows):
-        values, weight = data.rows.take(known.rows)
+    if len(constraints.rows):
+        values, weight = data.rows.take(constraints.rows)
         z, askable = cells.space(values), weight > 0
-    cannot = ~known.pair_is_must_link
-    answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
-    asked = _Asked(cells, known.rows, z, cells.place(z), answers, askable)
-    found = _distinct_pairs(asked, _pairs(asked, int(n)), int(n))
-    if len(found) < n:
+    cannot = ~constraints.pair_is_must_link
+    answers = Answers.of(
+        constraints.component, constraints.pair_left[cannot], constraints.pair_right[cannot]
+    )
+    points = _KnownPoints(cells, constraints.rows, z, cells.place(z), answers, askable)
+    suggested = _distinct_pairs(points, _pairs(points, int(n)), int(n))
+    if len(suggested) < n:
         raise ValueError(
-            f"n={n} pairs are asked for, but among the rows that stand for the data only "
-            f"{len(found)} have an answer that is not known. Ask for fewer."
+            f"n must be at most {len(suggested)}, the number of pairs of representative rows whose "
+            f"relation is unknown, got {n}. Use a smaller n."
         )
-    return np.sort(found, axis=1)
+    return np.sort(suggested, axis=1)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Points that were asked about: row numbers (m,), ascending, coordinates (m, q), and cells.
+class _KnownPoints:
+    """Rows of known pairs: numbers (m,), ascending, coordinates (m, q), and cells.
 
-    Those that are `askable` may be in further questions.
+    Rows that are `askable` may occur in further pairs.
     """
 
     cells: Cells
     rows: Ints
     z: Floats
-    places: NDArray[np.intp]
+    cell_of_point: NDArray[np.intp]
     answers: Answers
     askable: Bools
 
@@ -160,9 +162,9 @@ class _Asked:
         return np.flatnonzero(self.answers.component == component)
 
     def farthest_member(self, component: int, point: Floats) -> int:
-        """Row of a component that is farthest from a point: such a link says the most.
+        """Return the row of a component that is farthest from a point, which is most informative.
 
-        Out of the rows that may be asked about; -1 where a component has none.
+        Only rows that may be asked about are used; -1 if the component has none.
         """
         members = self.members(component)
         members = members[self.askable[members]]
@@ -171,76 +173,85 @@ class _Asked:
         return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmax()]])
 
     def shares(self) -> Floats:
-        """Probabilities of the neighborhoods in each cell."""
+        """Return the probabilities of the neighborhoods in each cell."""
         k = len(self.cells.nodes)
         seeds = np.zeros((k, len(self.answers.neighborhoods)))
         for column, component in enumerate(self.answers.neighborhoods):
-            members = self.places[self.members(component)]
+            members = self.cell_of_point[self.members(component)]
             np.add.at(seeds[:, column], members, 1.0 / len(members))
         graph = normalized(self.cells.table.near.matrix(k))
         return shares(spread_seeds(graph, _ALPHA, [seeds])[0])
 
 
-def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:
-    """Pairs in the order of their worth; some may be known or come twice."""
-    table, nodes = asked.cells.table, asked.cells.nodes
+def _pairs(known: _KnownPoints, n: int) -> Iterator[tuple[int, int]]:
+    """Yield pairs by decreasing usefulness; some may be known or repeated."""
+    table, nodes = known.cells.table, known.cells.nodes
     mass = np.where(table.medoids >= 0, table.counts, 0.0)
-    if len(asked.answers.neighborhoods) < 2:
-        # The first point is a known one.
-        far = spread_out(nodes, mass, asked.z, n + 1)
-        first = [int(row) for row in asked.rows[asked.askable][:1]]
+    if len(known.answers.neighborhoods) < 2:
+        # The first point is a known row.
+        far = spread_out(nodes, mass, known.z, n + 1)
+        first = [int(row) for row in known.rows[known.askable][:1]]
         points = [*first, *(int(row) for row in table.medoids[far])]
-        wanted = first_pairs(min(n, len(points) * (len(points) - 1) // 2))
-        yield from ((points[a], points[b]) for a, b in wanted)
+        chosen = first_pairs(min(n, len(points) * (len(points) - 1) // 2))
+        yield from ((points[a], points[b]) for a, b in chosen)
     else:
-        yield from _of_neighborhoods(asked, mass, n)
-    # Data of a few rows: whatever is left.
+        yield from _pairs_with_neighborhoods(known, mass, n)
+    # For data with few rows, add all remaining pairs.
     medoids = table.medoids[table.medoids >= 0]
-    rest = np.unique(np.concatenate([asked.rows[asked.askable], medoids, table.anywhere]))
+    rest = np.unique(np.concatenate([known.rows[known.askable], medoids, table.anywhere]))
     yield from ((int(a), int(b)) for i, a in enumerate(rest) for b in rest[i + 1 :])
 
 
-def _of_neighborhoods(asked: _Asked, mass: Floats, n: int) -> Iterator[tuple[int, int]]:
-    nodes, table, answers = asked.cells.nodes, asked.cells.table, asked.answers
-    probable = asked.shares()
-    far = spread_out(nodes, mass, asked.z, n)
-    unsure = spread_out(nodes, mass * normalized_uncertainty(probable), asked.z, n)
-    members = (asked.members(component) for component in answers.undecided)
-    undecided = [at[asked.askable[at]][0] for at in members if asked.askable[at].any()]
-    # Those whom the fewest neighborhoods are left for first.
-    left = [
-        int((~answers.apart[answers.component[at], answers.neighborhoods]).sum())
-        for at in undecided
+def _pairs_with_neighborhoods(
+    known: _KnownPoints, mass: Floats, n: int
+) -> Iterator[tuple[int, int]]:
+    nodes, table, answers = known.cells.nodes, known.cells.table, known.answers
+    probable = known.shares()
+    far = spread_out(nodes, mass, known.z, n)
+    unsure = spread_out(nodes, mass * normalized_uncertainty(probable), known.z, n)
+    members = (known.members(component) for component in answers.undecided)
+    undecided = [index[known.askable[index]][0] for index in members if known.askable[index].any()]
+    # Components with the fewest possible neighborhoods come first.
+    n_possible = [
+        int((~answers.apart[answers.component[index], answers.neighborhoods]).sum())
+        for index in undecided
     ]
-    begun = [undecided[i] for i in np.argsort(left, kind="stable")]
+    begun = [undecided[i] for i in np.argsort(n_possible, kind="stable")]
     points = [
-        (int(asked.rows[at]), int(asked.places[at]), asked.z[at], int(answers.component[at]))
-        for at in begun
+        (
+            int(known.rows[index]),
+            int(known.cell_of_point[index]),
+            known.z[index],
+            int(answers.component[index]),
+        )
+        for index in begun
     ]
-    fresh = [cell for both in zip_longest(far, unsure) for cell in both if cell is not None]
-    new = [(int(table.medoids[cell]), int(cell), nodes[cell], -1) for cell in dict.fromkeys(fresh)]
-    # Half of a batch goes on with points that were begun, half explores.
-    split = min(len(points), max(n // 2, n - len(new)))
-    queue = points[:split] + new + points[split:]
+    fresh = [cell for pair in zip_longest(far, unsure) for cell in pair if cell is not None]
+    new_points = [
+        (int(table.medoids[cell]), int(cell), nodes[cell], -1) for cell in dict.fromkeys(fresh)
+    ]
+    # Half of a batch continues with undecided points, the other half adds new ones.
+    split = min(len(points), max(n // 2, n - len(new_points)))
+    queue = points[:split] + new_points + points[split:]
     for turn in range(probable.shape[1]):
         for row, cell, point, component in queue:
             order = np.argsort(-probable[cell], kind="stable")
             if component >= 0:
                 order = order[~answers.apart[component, answers.neighborhoods[order]]]
             if turn < len(order):
-                yield row, asked.farthest_member(int(answers.neighborhoods[order[turn]]), point)
+                yield row, known.farthest_member(int(answers.neighborhoods[order[turn]]), point)
 
 
-def _distinct_pairs(asked: _Asked, pairs: Iterator[tuple[int, int]], n: int) -> Ints:
-    """Return the first n pairs that are not known and not the same as an earlier one."""
-    place = {int(row): at for at, row in enumerate(asked.rows)}
-    seen: dict[tuple[int, int], None] = {}
-    for one, other in pairs:
-        pair = (min(one, other), max(one, other))
-        both_known = one in place and other in place
-        known = both_known and asked.answers.knows(place[one], place[other])
-        if one != other and min(pair) >= 0 and not known:
-            seen.setdefault(pair)
-        if len(seen) == n:
+def _distinct_pairs(points: _KnownPoints, pairs: Iterator[tuple[int, int]], n: int) -> Ints:
+    """Return the first n pairs that are unknown and different from earlier ones."""
+    position = {int(row): i for i, row in enumerate(points.rows)}
+    distinct: dict[tuple[int, int], None] = {}
+    for a, b in pairs:
+        pair = (min(a, b), max(a, b))
+        are_points = a in position and b in position
+        is_known = are_points and points.answers.knows(position[a], position[b])
+        if a != b and min(pair) >= 0 and not is_known:
+            distinct.setdefault(pair)
+        if len(distinct) == n:
             break
-    return np.array(list(seen), np.int64).reshape(-1, 2)
+    return np.array(list(distinct), np.int64).reshape(-1, 2)

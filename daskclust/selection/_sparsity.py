@@ -1,4 +1,4 @@
-"""How sparse: by permuted columns, or by held-out labels."""
+"""Choose the sparsity of sparse k-means, by permuted columns or by held-out labels."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from daskclust.selection._grid import (
     survey_job,
 )
 
-#: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
+#: Bytes of the rows whose columns are permuted (all rows, or a sample); they are sent to workers.
 _POOL_BYTES = 2**23
-#: Values of a grid that is not given.
+#: Number of values of the default grid.
 _N_GRID = 10
 
 
@@ -37,13 +37,13 @@ def _sparsity_grid(grid: Any, p: int) -> Floats:
     if grid is None:
         return np.unique(np.geomspace(min(1.1, most), most, _N_GRID))
     values = np.asarray(grid, dtype=np.float64)
-    # sqrt(p) written with a few digits is meant as sqrt(p).
+    # Values slightly above sqrt(p), due to rounding by the user, are accepted.
     good = (values >= 1) & (values <= most * (1 + 1e-3))
     if values.ndim != 1 or not values.size or not good.all():
         bad = values[~good].ravel()[:1]
         raise ValueError(
-            f"grid={grid!r} is not usable{f' because of {bad[0]}' if bad.size else ''}; expected a "
-            f"list of values with 1 <= sparsity <= sqrt(n_features) = {most:.6g}."
+            f"grid must be a list of values with 1 <= sparsity <= sqrt(n_features) = {most:.6g}, "
+            f"got {grid!r}{f', which contains {bad[0]}' if bad.size else ''}."
         )
     return np.unique(values)
 
@@ -61,26 +61,32 @@ def choose_sparsity(
 ) -> Selection:
     """Choose ``sparsity`` of sparse k-means, with or without constraints.
 
+    Use it for :class:`SparseKMeans` and :class:`PCSKMeans`.  With labels, ``method="f-score"`` is
+    more direct; without labels, use the gap statistic.
+
     Parameters
     ----------
     estimator : SparseKMeans or PCSKMeans
-        Unfitted; cloned for each fit.  ``random_state=None`` is replaced by one
-        seed for all fits.
+        Unfitted; it is cloned for each fit.  ``random_state=None`` is replaced by one seed for all
+        fits.
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        Rows.
     y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-        Partial labels, -1 = none, for ``method="f-score"``.
+        Partial labels for ``method="f-score"``; -1 means that a row has no label.
     method : {"gap", "f-score"}, default="gap"
-        ``"gap"``: the permutation gap statistic of Witten & Tibshirani [1]_, ``log O(s) - mean_b
-        log O_b(s)``, with O the objective (Eq. 4 of the PCSKM paper) on the data and O_b that on
-        data whose columns are permuted.  ``"f-score"``: pairwise F-score of labeled rows that were
-        held out, over ``n_folds`` folds within the classes; the labels of the other folds are
-        constraints where the estimator takes any.
+        Score of a sparsity:
+
+        - ``"gap"``: permutation gap statistic [1]_, ``log O(s) - mean_b log O_b(s)``, where O is
+          the objective (Eq. 4 of the PCSKM paper) for X, and O_b for data with permuted columns.
+        - ``"f-score"``: pairwise F-score of held-out labeled rows, in ``n_folds`` folds within the
+          classes.  Labels of the other folds are constraints if the estimator accepts them.
     grid : array-like of float, optional
-        Values of sparsity, ``1 <= s <= sqrt(p)``; by default 10 from 1.1 on, at equal ratios.
+        Values of sparsity, ``1 <= s <= sqrt(p)``.  Default: 10 values from 1.1 to ``sqrt(p)`` with
+        equal ratios.
     n_references : int, default=10
-        Permutations, for ``"gap"``.
+        Number of permutations for ``"gap"``.
     n_folds : int, default=5
-        For ``"f-score"``.
+        Number of folds for ``"f-score"``.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -90,28 +96,32 @@ def choose_sparsity(
         ``standard_errors``: standard deviation over the B references times
         ``sqrt(1 + 1/B)`` [2]_, or the standard error of the mean over folds.  ``details``:
         ``log_objective`` (g,) and ``log_reference`` (B, g), or ``fold_scores``
-        (folds, g).  Estimators are fitted on all rows (and all labels).
+        (folds, g).  Estimators are fitted to all rows (and all labels).
 
     Raises
     ------
     ValueError
-        For an estimator without ``sparsity``, a grid out of range, labels where
-        none are used or too few where they are, and what the fits raise.
+        For an estimator without ``sparsity``, a grid out of range, missing, unused or too few
+        labels, and errors of the fits.
 
     Warns
     -----
     ConvergenceWarning
-        As the fits on the data do, each message once.
+        As in the fits to the data, each message once.
+
+    See Also
+    --------
+    choose_n_clusters : Choose the number of clusters.
 
     Notes
     -----
-    *Passes* over the data: those of the longest fit, as all fits share them; the common part of
-    fits, such as the start and the first round, is computed once.  An estimator whose class
-    overrides ``fit`` is treated as in :func:`choose_n_clusters`.  References read nothing: a row
-    of a reference is made of values of each column, permuted, where it is needed.  For up to 8 MiB
-    of data these are exact permutations; beyond, permutations of a uniform sample of rows that
-    large, which every further run of so many rows repeats with columns shifted against each other.
-    *Memory* of a worker thread: that of one fit, times the fits that advance together (g, or 64 on
+    *Passes*: those of the longest fit, because all fits share their passes.  Common parts of fits,
+    such as the initialization and the first round, are computed once.  An estimator whose class
+    overrides ``fit`` is treated as in :func:`choose_n_clusters`.  References read no data: their
+    rows are generated on the workers from permuted values of each column.  For up to 8 MiB of data
+    these are exact permutations.  For larger data the columns of a uniform sample of rows are
+    permuted, and the sample is repeated with shifted columns.
+    *Memory* of a worker thread: that of one fit, times the number of concurrent fits (g, or 64 for
     references), and twice the sample.
 
     References
@@ -138,9 +148,9 @@ def choose_sparsity(
     check_integer(n_folds, "n_folds", 2)
     if (method == "gap") != (y is None):
         raise ValueError(
-            "method='gap' uses no labels; leave y out, or use method='f-score'."
+            "y must be None for method='gap', got labels. Omit y, or use method='f-score'."
             if y is not None
-            else "method='f-score' scores labeled rows; give y with the labels that are known."
+            else "y must be given for method='f-score', got None. Pass y with the known labels."
         )
     opened = open_grid(estimator, X, "sparsity", random_state)
     values = _sparsity_grid(grid, opened.data.X.shape[1])
@@ -150,7 +160,7 @@ def choose_sparsity(
 
 
 def _log_objective(model: Any) -> float:
-    """Log of the weighted between-cluster sum of squares."""
+    """Return the logarithm of the weighted between-cluster sum of squares."""
     with np.errstate(divide="ignore"):
         return float(np.log(model.feature_weights_ @ np.maximum(model.feature_scores_, 0.0)))
 
@@ -173,8 +183,8 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
     observed = np.array([_log_objective(model) for model in models])
     if not (np.isfinite(observed).all() and np.isfinite(reference).all()):
         raise ValueError(
-            "No feature separates the clusters, so there is no gap to measure. Use n_clusters of "
-            "at least 2, and data that vary."
+            "The weighted between-cluster sum of squares must be positive for all values, got 0: "
+            "no feature separates the clusters. Use n_clusters >= 2, and data that vary."
         )
     scores = observed - reference.mean(axis=0)
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
@@ -183,14 +193,14 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
 
 
 def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
-    """Return the rows that were drawn, in the order of the data, transposed."""
+    """Return the drawn rows in the order of the data, transposed."""
     picks = survey.picks[0]
-    taken = picks[picks["row"] >= 0]
-    return np.ascontiguousarray(taken[np.argsort(taken["row"])]["x"].T, dtype=dtype)
+    drawn = picks[picks["row"] >= 0]
+    return np.ascontiguousarray(drawn[np.argsort(drawn["row"])]["x"].T, dtype=dtype)
 
 
 def _folds(labels: NDArray[np.int32], n_folds: int, seed: int) -> NDArray[np.intp]:
-    """Fold of each labeled row: the rows of a class are dealt out in random order."""
+    """Assign labeled rows to folds: the rows of each class are distributed in random order."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.intp)
     dealt = 0
@@ -202,32 +212,32 @@ def _folds(labels: NDArray[np.int32], n_folds: int, seed: int) -> NDArray[np.int
 
 
 def _by_folds(grid: Grid, values: Floats, y: Any, n_folds: int) -> Selection:
-    given = read_labels(y, grid.data.rows.n_rows)
-    rows, labels = given.rows, given.classes[given.codes]
+    partial_labels = read_labels(y, grid.data.rows.n_rows)
+    rows, labels = partial_labels.rows, partial_labels.classes[partial_labels.codes]
     if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:
         raise ValueError(
-            f"y labels {len(rows)} rows of {len(np.unique(labels))} classes; {n_folds} folds need "
-            f"at least {2 * n_folds} labeled rows of 2 classes. Label more rows, or use "
+            f"y must have at least {2 * n_folds} labeled rows of 2 classes for {n_folds} folds, "
+            f"got {len(rows)} rows of {len(np.unique(labels))} classes. Label more rows, or use "
             "method='gap'."
         )
-    fold = _folds(given.codes, n_folds, grid.seed)
+    fold = _folds(partial_labels.codes, n_folds, grid.seed)
     takes_labels = "must_link" in inspect.signature(type(grid.estimator).fit).parameters
-    whole: dict[str, Any] = {"y": (rows, labels)} if takes_labels else {}
-    jobs = [Job(partial(grid.fit, value, **whole)) for value in values.tolist()]
+    all_labels: dict[str, Any] = {"y": (rows, labels)} if takes_labels else {}
+    jobs = [Job(partial(grid.fit, value, **all_labels)) for value in values.tolist()]
     if takes_labels:
         for f in range(n_folds):
-            known: dict[str, Any] = {"y": (rows[fold != f], labels[fold != f])}
-            jobs += [Job(partial(grid.fit, value, **known)) for value in values.tolist()]
+            fold_labels: dict[str, Any] = {"y": (rows[fold != f], labels[fold != f])}
+            jobs += [Job(partial(grid.fit, value, **fold_labels)) for value in values.tolist()]
     models = grid.run(jobs)
-    held_out, _ = grid.data.rows.take(rows)
+    labeled_rows, _ = grid.data.rows.take(rows)
     fold_scores = np.empty((n_folds, len(values)))
     for f in range(n_folds):
-        held = fold == f
+        held_out = fold == f
         for g in range(len(values)):
-            # Labels that are not used are held out of every fit.
+            # Without label constraints, one fit serves all folds.
             model = models[(f + 1) * len(values) + g if takes_labels else g]
-            found = model.predict(held_out[held])
-            fold_scores[f, g] = pairwise_f_score(given.codes[held], found)
+            predicted = model.predict(labeled_rows[held_out])
+            fold_scores[f, g] = pairwise_f_score(partial_labels.codes[held_out], predicted)
     scores = fold_scores.mean(axis=0)
     errors = fold_scores.std(axis=0, ddof=1) / np.sqrt(n_folds)
     details = {"fold_scores": fold_scores}

@@ -1,4 +1,4 @@
-"""How stable a clustering is, as a whole and row by row: fits to random halves of the rows."""
+"""Stability of a clustering, in total and for each row, from fits to random halves of the rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from daskclust.core.reduction.row_views import Subsampled
 from daskclust.metrics import ari_of_table
 from daskclust.selection._grid import Grid, open_grid
 
-#: Share of the rows that each fit sees.
+#: Fraction of the rows of each fit.
 SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of rows by a fitted model; travels to the workers."""
+    """Function that labels rows with a fitted model; it is sent to workers."""
 
     model: Any
 
     @classmethod
     def of(cls, model: Any) -> Labels:
-        """Leave out what is as long as the data."""
+        """Create the function from a copy of the model without attributes of length n."""
         small = copy(model)
         small.__dict__.pop("labels_", None)
         return cls(small)
@@ -45,52 +45,51 @@ class Labels:
 
 @dataclass(frozen=True)
 class Halves:
-    """One value of the parameter: the fit, fits to halves, and their agreement.
+    """Fit for one value of the parameter, fits to halves, and their agreement.
 
-    ``tables`` (B, k, k) are the weight of the rows by both labels, those of ``estimator`` first.
+    ``tables`` (B, k, k): weight of the rows by label of ``estimator`` and label of the half's fit.
     """
 
     estimator: Any
-    others: tuple[Any, ...]
+    of_halves: tuple[Any, ...]
     tables: Floats
 
     @property
     def agreement(self) -> Floats:
-        """Adjusted Rand index of each half with the whole, over all rows; (B,)."""
+        """Adjusted Rand index of each half's fit with ``estimator``, over all rows; (B,)."""
         return np.array([ari_of_table(table) for table in self.tables])
 
 
 def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
-    """Fit all values to all rows and to halves of them; all fits share their passes."""
+    """Fit all values to all rows and to halves; all fits share their passes."""
     if not grid.shares_passes:
         raise ValueError(
-            f"{type(grid.estimator).__name__} has a fit of its own, which is given all of X; fits "
-            "to halves of the rows need the package's. Use an estimator of daskclust on data "
-            "prepared beforehand."
+            f"{type(grid.estimator).__name__} must not override fit, because fits to halves of the "
+            "rows use the fit of daskclust. Use an estimator of daskclust on preprocessed data."
         )
     jobs = []
     for value in values:
         jobs.append(Job(partial(grid.fit, value)))
         for draw in range(n_draws):
-            own = _with_seed(grid, draw)
+            seeded = _with_seed(grid, draw)
             view = Subsampled(SHARE, grid.seed, draw)
-            jobs.append(Job(partial(own.fit, value), (view,)))
+            jobs.append(Job(partial(seeded.fit, value), (view,)))
     models = grid.run(jobs)
     step = 1 + n_draws
     groups = [models[i : i + step] for i in range(0, len(models), step)]
     requests = [
-        AgreementRequest(Labels.of(one), tuple(Labels.of(other) for other in others), int(value))
-        for value, (one, *others) in zip(values, groups, strict=True)
+        AgreementRequest(Labels.of(whole), tuple(Labels.of(half) for half in of_halves), int(value))
+        for value, (whole, *of_halves) in zip(values, groups, strict=True)
     ]
-    tables = grid.run([Job(methodcaller("reduce", AGREEMENT, one)) for one in requests])
+    tables = grid.run([Job(methodcaller("reduce", AGREEMENT, whole)) for whole in requests])
     return [
-        Halves(one, tuple(others), table)
-        for (one, *others), table in zip(groups, tables, strict=True)
+        Halves(whole, tuple(of_halves), table)
+        for (whole, *of_halves), table in zip(groups, tables, strict=True)
     ]
 
 
 def _with_seed(grid: Grid, draw: int) -> Grid:
-    """Return the grid with another random state: the same start would look like stability."""
+    """Return the grid with another seed, because equal initializations would seem stable."""
     model = clone(grid.estimator)
     if "random_state" in model.get_params():
         seeds = np.random.SeedSequence([grid.seed, draw]).generate_state(1)
@@ -100,7 +99,7 @@ def _with_seed(grid: Grid, draw: int) -> Grid:
 
 @dataclass(frozen=True)
 class Stability:
-    """Agreement of a fit with fits to random halves; made by :func:`stability`.
+    """Agreement of a fit with fits to random halves, see :func:`stability`.
 
     Attributes
     ----------
@@ -109,12 +108,12 @@ class Stability:
     agreement : ndarray of shape (n_draws,), float64
         Adjusted Rand index of each half's fit with the fit to all rows, over all rows.
     rows : ndarray or dask.array.Array of shape (n,), float64
-        For each row the share of the halves in which it has the cluster that matches its
-        own.  Lazy, and chunked like X, for Dask input.
+        For each row the fraction of the halves in which it has the matching cluster.  For Dask
+        input it is lazy, with the chunks of X.
     estimator : estimator
-        Fitted to all rows.
+        Estimator fitted to all rows.
     passes : int
-        Over the data.
+        Number of passes over the data.
     """
 
     score: float
@@ -125,37 +124,41 @@ class Stability:
 
 
 @dataclass(frozen=True)
-class _Share:
-    """Share of the fits in which rows have the matching cluster; travels to the workers."""
+class _MatchingFraction:
+    """Function that returns the fraction of fits with the matching cluster; sent to workers."""
 
     reference: Labels
-    others: tuple[Labels, ...]
+    of_halves: tuple[Labels, ...]
     matches: tuple[Ints, ...]
 
     def __call__(self, x: NDArray[Any], start: int) -> Floats:
         if not len(x):
             return np.empty(0)
-        own = self.reference(x)
+        labels = self.reference(x)
         same = [
-            match[other(x)] == own for other, match in zip(self.others, self.matches, strict=True)
+            match[half(x)] == labels
+            for half, match in zip(self.of_halves, self.matches, strict=True)
         ]
         return np.mean(same, axis=0, dtype=np.float64)
 
 
 def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = None) -> Stability:
-    """Measure how far a clustering depends on which rows it has seen, and on its start.
+    """Measure how much a clustering depends on the sampled rows and on the initialization.
 
-    The estimator is fitted to all rows, and to random halves of them with other random states;
-    all fits share their passes.  Clusters of a half are matched with those of the whole so that
+    Use it to find out which clusters, or which rows, are assigned reliably.
+
+    The estimator is fitted to all rows, and with other seeds to random halves of the rows.  All
+    fits share their passes.  The clusters of a half are matched with those of all rows such that
     most rows agree.
 
     Parameters
     ----------
     estimator : estimator of this package with ``n_clusters`` (or ``n_components``)
-        Unfitted; cloned for each fit.
+        Unfitted; it is cloned for each fit.
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        Rows.
     n_draws : int, default=10
-        Halves.
+        Number of halves.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -166,17 +169,17 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     Raises
     ------
     ValueError
-        For an estimator without ``predict`` or with a ``fit`` of the user's own, and what the
-        fits raise.
+        For an estimator without ``predict`` or whose class overrides ``fit``, and errors of the
+        fits.
 
     See Also
     --------
-    choose_n_clusters : With ``criterion="stability"``, over a grid.
+    choose_n_clusters : With ``criterion="stability"``, for several numbers of clusters.
 
     Notes
     -----
-    A stable clustering need not be right: few clusters are often more stable than the true
-    number, and a fit that fails in the same way each time is stable, too.
+    A stable clustering may be wrong.  Few clusters are often more stable than the true number, and
+    a fit that fails in the same way each time is stable, too.
 
     *Passes*: those of the longest fit, and one; one more each time that ``rows`` is computed.
     *Memory* of a worker thread: that of one fit, times ``n_draws + 1``.
@@ -194,26 +197,26 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     check_integer(n_draws, "n_draws", 2)
     if not hasattr(estimator, "predict"):
         raise ValueError(
-            f"estimator={estimator!r} has no predict; expected an unfitted estimator of daskclust "
-            "that labels new rows, such as daskclust.KMeans(3)."
+            f"estimator must have predict, got {estimator!r}. Use an unfitted estimator such as "
+            "daskclust.KMeans(3)."
         )
     parameter = "n_components" if hasattr(estimator, "n_components") else "n_clusters"
     grid = open_grid(estimator, X, parameter, random_state)
     value = int(getattr(estimator, parameter))
-    (found,) = fit_halves(grid, [value], int(n_draws))
+    (fits,) = fit_halves(grid, [value], int(n_draws))
     matches = []
-    for table in found.tables:
-        own, other = linear_sum_assignment(-table)
+    for table in fits.tables:
+        rows_of_match, columns_of_match = linear_sum_assignment(-table)
         match = np.empty(value, np.int64)
-        match[other] = own
+        match[columns_of_match] = rows_of_match
         matches.append(match)
-    share = _Share(
-        Labels.of(found.estimator),
-        tuple(Labels.of(other) for other in found.others),
+    share = _MatchingFraction(
+        Labels.of(fits.estimator),
+        tuple(Labels.of(columns_of_match) for columns_of_match in fits.of_halves),
         tuple(matches),
     )
     data = grid.data
     lengths = data.rows.lengths if is_dask(data.X) else None
     rows = map_rows(data.X, share, dtype=np.float64, lengths=lengths, name="stability")
-    agreement = found.agreement
-    return Stability(float(agreement.mean()), agreement, rows, found.estimator, data.rows.passes)
+    agreement = fits.agreement
+    return Stability(float(agreement.mean()), agreement, rows, fits.estimator, data.rows.passes)

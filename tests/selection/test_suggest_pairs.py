@@ -173,9 +173,9 @@ def test_all_pairs_of_few_rows() -> None:
 
 def test_more_than_can_be_asked() -> None:
     x = np.array([[0.0], [1.0], [5.0], [9.0]])
-    with pytest.raises(ValueError, match="n=7 pairs are asked for; 4 rows have 6"):
+    with pytest.raises(ValueError, match="n must be at most 6, the pairs of 4 rows, got 7"):
         suggest_pairs(x, 7)
-    with pytest.raises(ValueError, match="only 1 have an answer that is not known"):
+    with pytest.raises(ValueError, match="n must be at most 1, the number of pairs"):
         suggest_pairs(x, 2, must_link=[(0, 1)], cannot_link=[(0, 2), (0, 3)])
     with pytest.raises(ValueError, match="n == 0"):
         suggest_pairs(x, 0)

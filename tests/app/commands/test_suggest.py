@@ -285,7 +285,7 @@ def test_a_command_that_ended_after_its_report_goes_on(
     [
         ("suggest S: --n 4", "--output is needed"),
         ("suggest S: --output a.tif", "must end in one of"),
-        ("suggest S: --n 2000 --output a.csv", "n=2000 rows are asked for"),
+        ("suggest S: --n 2000 --output a.csv", "got 2000"),
         ("suggest S: --labels a.csv --output a.csv", "in the same place as --labels"),
     ],
 )
