@@ -1,4 +1,4 @@
-"""Point clouds with a known truth: the simulations of two papers, at any size."""
+"""Point clouds with known clusters: the simulations of two papers, for any size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CENTERS, _LABELS, _NOISE = 0, 1, 2
 
 
 def _balanced_labels(seed: int, start: int, stop: int, k: int) -> Ints:
-    """Labels of rows start .. stop: each run of k rows holds every label once, shuffled."""
+    """Return labels of rows start .. stop; each run of k rows contains every label once."""
     first, last = start // k, -(-stop // k)
     order = np.argsort(row_uniforms(seed, _LABELS, first, last - first, k), axis=1)
     return order.ravel()[start - first * k : stop - first * k].astype(np.int64)
@@ -51,30 +51,34 @@ def make_gaussian_mixture(
 ) -> tuple[Any, Any]:
     """Draw spherical Gaussian clusters whose centers are uniform in a hypercube.
 
-    The simulation of the ss-k-means++ paper [1]_, with its defaults: centers uniform in
-    ``[0, side] ** n_features``, unit covariance, 100 points each.
+    Use it to test k-means with many clusters.
+
+    This is the simulation of the ss-k-means++ paper [1]_, with its defaults: centers uniform in
+    ``[0, side] ** n_features``, unit covariance, 100 points per cluster.
 
     Parameters
     ----------
     n_samples : int, default=2400
-        Cluster sizes differ by at most one.
+        Number of rows.  Cluster sizes differ by at most one.
     n_components : int, default=24
         Number of clusters.
     n_features : int, default=15
+        Number of features.
     side : float, default=10.0
         Edge of the hypercube.  Clusters overlap more with a smaller edge.
     cluster_std : float, default=1.0
         Standard deviation of each cluster in every direction.
     chunks : int or tuple of int, default=None
-        Rows per Dask block; None gives NumPy arrays.  The values do not depend on it.
+        Rows per Dask block; None gives NumPy arrays.  The values do not depend on chunks.
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same data every time.
 
     Returns
     -------
     X : ndarray or dask.array.Array of shape (n_samples, n_features), float64
+        Rows.
     y : ndarray or dask.array.Array of shape (n_samples,), int64
-        Component of each row, in no particular order.
+        Cluster of each row, in random order.
 
     Notes
     -----
@@ -119,37 +123,43 @@ def make_sparse_blobs(
 ) -> tuple[Any, Any]:
     """Draw Gaussian clusters that differ in the first features only.
 
-    In the manner of Brodinova et al. [1]_, without outliers, as used by the PCSKM paper [2]_: 120
-    points, 10 features (5 + 5 or 3 + 7), 3 clusters.  Each informative feature's cluster means lie
-    in ``[-high, -low]`` or ``[low, high]``; uninformative features are the same noise for all
-    clusters.  (The original draws correlated informative features; here they are independent.)
+    Use it to test the selection of features.
+
+    This is the simulation of Brodinova et al. [1]_, without outliers, as used by the PCSKM paper
+    [2]_: 120 points, 10 features (5 + 5 or 3 + 7), 3 clusters.  The cluster means of each
+    informative feature are in ``[-high, -low]`` or ``[low, high]``.  Uninformative features are the
+    same noise for all clusters.  (In the original, informative features are correlated; here they
+    are independent.)
 
     Parameters
     ----------
     n_samples : int, default=120
-        Cluster sizes differ by at most one.
+        Number of rows.  Cluster sizes differ by at most one.
     n_informative, n_uninformative : int, default=5
-        Number of features of each kind; the informative ones come first.
+        Number of features of each kind; the informative features come first.
     n_clusters : int, default=3
+        Number of clusters.
     cluster_std, uninformative_std : float, default=1.0
         Standard deviation of the informative (within a cluster) and of the
         uninformative features.
     low, high : float, default=3.0, 6.0
         Range of the absolute value of the cluster means.
     chunks : int or tuple of int, default=None
-        Rows per Dask block; None gives NumPy arrays.  The values do not depend on it.
+        Rows per Dask block; None gives NumPy arrays.  The values do not depend on chunks.
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same data every time.
 
     Returns
     -------
     X : ndarray or dask.array.Array of shape (n_samples, n_informative + n_uninformative), float64
+        Rows.
     y : ndarray or dask.array.Array of shape (n_samples,), int64
+        Cluster of each row.
 
     Notes
     -----
-    Each cluster has its own pattern of signs if ``2 ** n_informative >= n_clusters``, so
-    that no two clusters coincide.
+    Each cluster has a different pattern of signs if ``2 ** n_informative >= n_clusters``, so
+    that clusters do not coincide.
 
     References
     ----------
@@ -170,7 +180,7 @@ def make_sparse_blobs(
     k = positive("n_clusters", n_clusters)
     check_finite(cluster_std=cluster_std, uninformative_std=uninformative_std, low=low, high=high)
     if high < low:
-        raise ValueError(f"high={high!r} is below low={low!r}; expected low <= high.")
+        raise ValueError(f"high must be at least low={low!r}, got {high!r}.")
     seed = seed_of(random_state)
     rng = stream(seed, _CENTERS)
     centers = np.zeros((k, p))
@@ -183,7 +193,7 @@ def make_sparse_blobs(
 
 
 def _sign_patterns(rng: np.random.Generator, k: int, width: int) -> Floats:
-    """Return (k, width) of -1 and 1, rows distinct where there are enough patterns."""
+    """Return (k, width) of -1 and 1; rows are distinct if there are enough patterns."""
     # Beyond 30 features a repeated random pattern is practically impossible, and
     # 2 ** width would not fit an integer draw.
     if width > 30 or 2**width < k:

@@ -1,8 +1,9 @@
 """A synthetic hyperspectral scene of any size, written to Zarr chunk by chunk.
 
-A `_Scene` holds everything small (spectra, patch centers, waves); `render` makes values of it and a
-rectangle of pixels.  Every step is either elementwise or a sum in a fixed order over classes or
-waves, never a matrix product, because those round differently for different block shapes.
+A `_Scene` holds all global data (spectra, patch centers, waves), which are small.  `render`
+computes the values of a rectangle of pixels from it.  Every step is elementwise, or a sum over
+classes or waves in a fixed order.  Matrix products are not used, because their rounding depends on
+the shape of the block.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from daskclust.datasets._random import check_finite, positive, row_normals, seed
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 
-# Where classes differ: pigments and red edge, leaf water, minerals (centers, nm).
+# Wavelengths at which classes differ: pigments and red edge, leaf water, minerals (centers, nm).
 _WINDOWS = (680.0, 1200.0, 2200.0)
-# Patches per class: enough for an irregular map, few enough to be regions.
+# Number of patches per class: irregular regions need several.
 _PATCHES = 4
-# Distance of twin classes relative to that of other classes.
+# Distance between twin classes, as a fraction of the distance between other classes.
 _TWIN_DISTANCE = 0.4
 
 
@@ -50,7 +51,7 @@ class Waves:
 
 @dataclass(frozen=True)
 class _Scene:
-    """What decides all values of a scene; see :func:`make_hyperspectral_cube`."""
+    """Global data of a scene; see :func:`make_hyperspectral_cube`."""
 
     seed: int
     shape: tuple[int, int]
@@ -89,9 +90,9 @@ def _make_scene(
     noise: tuple[float, float],
     contrast: float,
     nodata_fraction: float,
-    **more: float,
+    **settings: float,
 ) -> _Scene:
-    """Draw the small, global part of a scene; `noise` is that of informative and other bands."""
+    """Draw the global data of a scene; `noise` is for informative and other bands."""
     wavelengths = np.linspace(400.0, 2500.0, n_bands)
     distance = np.min([np.abs(wavelengths - center) for center in _WINDOWS], axis=0)
     informative = np.zeros(n_bands, dtype=bool)
@@ -118,7 +119,7 @@ def _make_scene(
         gaps=gaps,
         gap_level=level,
         stripes=stripes,
-        **more,
+        **settings,
     )
 
 
@@ -134,7 +135,7 @@ def _bump(wavelengths: Floats, center: float, width: float) -> Floats:
 
 
 def _base_spectrum(wavelengths: Floats) -> Floats:
-    """Reflectance all classes share: a red edge, a slow decline, two water absorptions."""
+    """Reflectance common to all classes: a red edge, a slow decline, two water absorptions."""
     edge = 0.22 / (1.0 + np.exp(-(wavelengths - 720.0) / 40.0))
     decline = 1.0 - 0.35 * (wavelengths - 400.0) / 2100.0
     water = (1.0 - 0.7 * _bump(wavelengths, 1400.0, 50.0)) * (
@@ -150,21 +151,21 @@ def _class_spectra(
     n_classes: int,
     contrast: float,
 ) -> Floats:
-    """Smooth class deviations (k, p), zero outside the informative bands."""
+    """Return smooth class deviations (k, p), which are zero outside the informative bands."""
     raw = np.zeros((n_classes, len(wavelengths)))
     bumps = max(4, n_classes)
     for row in raw:
         for center in _WINDOWS:
             for _ in range(bumps):
-                place, width = rng.uniform(center - 250.0, center + 250.0), rng.uniform(30.0, 90.0)
-                row += rng.normal() * _bump(wavelengths, place, width)
+                peak, width = rng.uniform(center - 250.0, center + 250.0), rng.uniform(30.0, 90.0)
+                row += rng.normal() * _bump(wavelengths, peak, width)
     raw[:, ~informative] = 0.0
-    # The nearest matrix with orthonormal rows: all pairs of classes become equally
-    # far apart, so that the difficulty hardly depends on the seed.
-    left, _, right = np.linalg.svd(raw, full_matrices=False)
-    spectra = left @ right
-    # Then every third class is turned towards the one before it: alike crops, which
-    # plain k-means merges first when noise is strong.
+    # The nearest matrix with orthonormal rows makes all distances between classes equal, so the
+    # difficulty depends little on the seed.
+    u, _, vt = np.linalg.svd(raw, full_matrices=False)
+    spectra = u @ vt
+    # Every third class is then rotated towards the class before it.  These similar classes are the
+    # first that k-means merges if noise is strong.
     angle = 2.0 * np.arcsin(_TWIN_DISTANCE / np.sqrt(2.0))
     twins = np.arange(2, n_classes, 3)
     spectra[twins] = np.cos(angle) * spectra[twins - 1] + np.sin(angle) * spectra[twins]
@@ -174,12 +175,12 @@ def _class_spectra(
 def _make_gaps(
     rng: np.random.Generator, extent: Floats, fraction: float
 ) -> tuple[Waves | None, float, tuple[float, float, float]]:
-    """Blobs where a smooth field is high (4/5 of the gaps), and one oblique stripe (1/5)."""
+    """Return blobs where a smooth field is high (4/5 of the missing pixels), and a stripe (1/5)."""
     if fraction == 0.0:
         return None, np.inf, (0.0, 0.0, -1.0)
     waves = _make_waves(rng, 12, 2.0, 6.0)
     slope, intercept = rng.uniform(-0.3, 0.3), rng.uniform(0.2, 0.8) * extent[0]
-    # Levels from a fixed grid of the map, not from pixels: any block finds the same ones.
+    # Thresholds come from a fixed grid of the map, so they do not depend on blocks.
     grid = (np.arange(256) + 0.5) / 256.0
     v, u = grid[:, None] * extent[0], grid[None, :] * extent[1]
     level = float(np.quantile(waves(v, u), 1.0 - 0.8 * fraction))
@@ -188,7 +189,7 @@ def _make_gaps(
 
 
 def _class_distances(scene: _Scene, v: Floats, u: Floats) -> Floats:
-    """Distance in pixels to the nearest patch center of each class, (k, rows, cols)."""
+    """Return distances in pixels to the nearest patch center of each class, (k, rows, cols)."""
     v, u = v + 0.015 * scene.warp[0](v, u), u + 0.015 * scene.warp[1](v, u)
     nearest = np.full((scene.n_classes, *v.shape), np.inf)
     for (site_v, site_u), k in zip(scene.sites, scene.site_classes, strict=True):
@@ -207,7 +208,7 @@ def _gap_mask(scene: _Scene, v: Floats, u: Floats) -> Bools:
 def render(
     scene: _Scene, region: tuple[slice, slice], dtype: Any
 ) -> tuple[Array, NDArray[np.int16]]:
-    """Make values (rows, cols, p), rounded for integers, and classes of a region's pixels.
+    """Return values (rows, cols, p), rounded for integers, and classes of a region's pixels.
 
     Memory: about four float64 copies of the block.
     """
@@ -225,7 +226,7 @@ def render(
     for share, deviation in zip(shares, scene.deviations, strict=True):
         spectra += share[..., None] * deviation
 
-    # One extra draw per pixel for its own brightness (texture, slope).
+    # One additional draw per pixel for its brightness (texture, slope).
     draws = np.empty((height, width, scene.n_bands + 1))
     for i in range(height):
         first_pixel = (rows.start + i) * scene.shape[1] + cols.start
@@ -246,7 +247,7 @@ def render(
 
 
 def _shares(distances: Floats, mixing: float) -> Floats:
-    """Share of each class in each pixel: a soft minimum over `mixing` pixels, (k, rows, cols)."""
+    """Return the fraction of each class per pixel: a soft minimum over `mixing` pixels."""
     excess = distances - distances.min(axis=0)
     if mixing == 0.0:
         shares = np.zeros_like(distances)
@@ -254,15 +255,15 @@ def _shares(distances: Floats, mixing: float) -> Floats:
         return shares
     shares = np.exp(-excess / mixing)
     total = np.zeros(shares.shape[1:])
-    for share in shares:  # a fixed order of adding up, whatever the block's shape
+    for share in shares:  # a fixed order of summation for any shape of the block
         total += share
     return shares / total
 
 
 _DTYPES = ("float32", "float64", "int16")
-#: Kind of the groups that are written here.
+#: Kind of the groups written by this module.
 _KIND = "synthetic scene"
-# Integer cubes hold reflectance times this, as many products do.
+# Integer cubes store reflectance times this factor, as many products do.
 _INTEGER_GAIN = 10_000.0
 
 
@@ -273,15 +274,15 @@ class HyperspectralCube:
     Attributes
     ----------
     cube : ndarray of shape (y, x, band)
-        Reflectance; times 10 000 for integer dtypes; `nodata` where there is none.
+        Reflectance, times 10 000 for integer dtypes; `nodata` for missing data.
     truth : ndarray of shape (y, x), int16
-        Class of each pixel, -1 where there are no data.
+        Class of each pixel, -1 for missing data.
     wavelengths : ndarray of shape (band,), float64
         Band centers in nm.
     informative : ndarray of shape (band,), bool
-        Bands in which classes differ.
+        True for bands in which classes differ.
     nodata : float
-        The value of pixels without data.
+        Value of pixels without data.
     """
 
     cube: Array
@@ -310,39 +311,42 @@ def make_hyperspectral_cube(
     random_state: Any = None,
     overwrite: bool = False,
 ) -> HyperspectralCube | zarr.Group:
-    """Make a hyperspectral image whose classes are known.
+    """Generate a hyperspectral image with known classes.
+
+    Use it to test clustering of images, selection of bands, and treatment of missing data.
 
     The scene consists of irregular patches of classes.  Their smooth spectra differ in some bands
-    only; the others contain strong noise, which plain k-means fits.  Neighboring classes mix at
-    their borders, illumination varies over the map, and pixels in blobs and in a stripe have no
-    data.
+    only.  The other bands contain strong noise, which misleads plain k-means.  Neighboring classes
+    mix at their borders, illumination varies over the map, and pixels in blobs and in a stripe have
+    no data.
 
     Parameters
     ----------
     store : str, path or zarr store, default=None
-        Where to write a Zarr v3 group; None returns the cube in memory.
+        Target of a Zarr v3 group; None returns the cube in memory.
     shape : tuple of int, default=(200, 200)
-        Rows (y) and columns (x).
+        Number of rows (y) and columns (x).
     n_bands : int, default=120
-        Evenly from 400 to 2500 nm.
+        Number of bands, with equal distances from 400 to 2500 nm.
     n_classes : int, default=6
+        Number of classes.
     n_informative : int, default=None
         Number of bands in which classes differ, around 680, 1200 and 2200 nm;
         None is a third of the bands.
     chunks : tuple of int, default=(50, 50)
-        Rows and columns of a chunk; a chunk holds all bands.  Values do not depend on it.
+        Rows and columns of a chunk; a chunk contains all bands.  Values do not depend on chunks.
     contrast : float, default=0.4
-        Euclidean distance between the spectra of two classes, in reflectance.
-        Approximate if there are fewer informative bands than classes.  The distance of
-        classes 2, 5, 8, ... from the class before them is 0.4 times that.
+        Euclidean distance between the spectra of two classes, in reflectance.  It is approximate if
+        there are fewer informative bands than classes.  Classes 2, 5, 8, ... are similar to the
+        class before them, with 0.4 times this distance.
     noise, uninformative_noise : float, default=0.01, 0.1
         Standard deviation of the noise in informative and in other bands (reflectance).
     mixing : float, default=1.0
-        Width of the transition between classes, in pixels; 0 for none.
+        Width of the transition between classes, in pixels; 0 for sharp borders.
     illumination : float, default=0.05
         Standard deviation of the smooth brightness factor.
     nodata_fraction : float, default=0.03
-        Approximate share of pixels without data, in [0, 1).
+        Approximate fraction of pixels without data, in [0, 1).
     nodata : float, default=-9999.0
         Value of pixels without data in all bands; may be NaN for floating-point dtypes.
     dtype : {"float32", "float64", "int16"}, default="float32"
@@ -350,27 +354,27 @@ def make_hyperspectral_cube(
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same cube every time, for any `chunks` and scheduler.
     overwrite : bool, default=False
-        Replace a scene that this function has written; nothing else is ever replaced.
+        True: replace a scene written by this function.  Other files are never replaced.
 
     Returns
     -------
     HyperspectralCube or zarr.Group
-        Without `store` a :class:`HyperspectralCube`; else the written group, open
-        for reading, with arrays ``cube`` (y, x, band), ``truth`` (y, x) int16,
-        ``wavelength`` (band,) in nm and ``informative`` (band,) bool.
+        Without `store` a :class:`HyperspectralCube`; else the written group, opened for reading,
+        with arrays ``cube`` (y, x, band), ``truth`` (y, x) int16, ``wavelength`` (band,) in nm and
+        ``informative`` (band,) bool.
 
     Raises
     ------
     FileExistsError
-        The target exists and `overwrite` is False.
+        If the target exists and `overwrite` is False.
     ValueError
-        A parameter outside its range.
+        For parameters out of range.
 
     Notes
     -----
-    With `store`, one Dask task per chunk writes on the active scheduler, in the memory of about
-    four float64 chunks.  All workers must reach the store.  A local store appears under its name
-    only when it is complete.
+    With `store`, one Dask task per chunk writes on the active scheduler.  It needs memory for about
+    four float64 chunks.  All workers must reach the store.  A local store gets its name only when
+    it is complete.
 
     Examples
     --------
@@ -386,12 +390,12 @@ def make_hyperspectral_cube(
     chunks = _pair("chunks", chunks)
     kind = np.dtype(dtype)
     if kind.name not in _DTYPES:
-        raise ValueError(f"dtype={kind.name!r}; expected one of {', '.join(_DTYPES)}.")
+        raise ValueError(f"dtype must be {' or '.join(_DTYPES)}, got {kind.name!r}.")
     n_bands = positive("n_bands", n_bands)
     if n_informative is None:
         n_informative = max(1, n_bands // 3)
     if positive("n_informative", n_informative) > n_bands:
-        raise ValueError(f"n_informative={n_informative} exceeds n_bands={n_bands}.")
+        raise ValueError(f"n_informative must be at most n_bands={n_bands}, got {n_informative}.")
     check_finite(
         contrast=contrast,
         noise=noise,
@@ -400,10 +404,10 @@ def make_hyperspectral_cube(
         illumination=illumination,
     )
     if not 0.0 <= nodata_fraction < 1.0:
-        raise ValueError(f"nodata_fraction={nodata_fraction!r}; expected 0 <= fraction < 1.")
+        raise ValueError(f"nodata_fraction must be in [0, 1), got {nodata_fraction!r}.")
     limits = np.iinfo(np.int16)
     if kind.kind == "i" and not (limits.min <= nodata <= limits.max and nodata == int(nodata)):
-        raise ValueError(f"nodata={nodata!r} is no {kind.name}; choose one, for example -9999.")
+        raise ValueError(f"nodata must be an {kind.name}, got {nodata!r}. Use for example -9999.")
     scene = _make_scene(
         seed_of(random_state),
         shape,
@@ -420,7 +424,7 @@ def make_hyperspectral_cube(
     )
     if store is None:
         cube, truth = np.empty((*shape, n_bands), kind), np.empty(shape, np.int16)
-        for region in _regions(shape, chunks):  # block by block: bounded temporaries
+        for region in _regions(shape, chunks):  # block by block, to limit temporary memory
             cube[region], truth[region] = render(scene, region, kind)
         return HyperspectralCube(cube, truth, scene.wavelengths, scene.informative, scene.nodata)
     _write(scene, chunks, kind, store, overwrite=overwrite)
@@ -485,13 +489,15 @@ def _write(
                 "flag_meanings": " ".join(f"class_{k}" for k in range(scene.n_classes)),
             },
         )
-        beside: dict[str, tuple[Array, dict[str, Any]]] = {
+        band_arrays: dict[str, tuple[Array, dict[str, Any]]] = {
             "wavelength": (scene.wavelengths, {"units": "nm", "long_name": "band center"}),
             "informative": (scene.informative, {"long_name": "classes differ in this band"}),
         }
-        for name, (values, said) in beside.items():
-            group.create_array(name, data=values, dimension_names=("band",), attributes=said)
-        # Not traversed: dask would otherwise search the scene's fields for every chunk.
+        for name, (values, array_attributes) in band_arrays.items():
+            group.create_array(
+                name, data=values, dimension_names=("band",), attributes=array_attributes
+            )
+        # traverse=False, because dask would search the scene's fields for every chunk.
         shared = dask.delayed(scene, traverse=False)
         writer = dask.delayed(_write_chunk, pure=False)
         targets = StoredArray(cube), StoredArray(truth)
@@ -503,5 +509,5 @@ def _write(
 
 def _pair(name: str, value: tuple[int, int]) -> tuple[int, int]:
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise ValueError(f"{name}={value!r}; expected two integers, (rows, columns).")
+        raise ValueError(f"{name} must be two integers (rows, columns), got {value!r}.")
     return positive(f"{name}[0]", value[0]), positive(f"{name}[1]", value[1])

@@ -1,4 +1,4 @@
-"""Two real scenes of one place, with polygons of land use."""
+"""Two real scenes of the same place, with polygons of land use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ class SlovenianScenes(NamedTuple):
     Attributes
     ----------
     scene, second : Path
-        GeoTIFF of ten NDVI images, 100 x 101 pixels of 10 m: of 2015 and 2016, and of 2017.
+        GeoTIFF files with ten NDVI images of 100 x 101 pixels of 10 m: of 2015 and 2016, and of
+        2017.
     fields : Path
-        GeoJSON of 100 polygons; the property ``class`` is built, forest, grassland or shrubland.
+        GeoJSON file with 100 polygons; the property ``class`` is built, forest, grassland or
+        shrubland.
     licence : Path
-        Text: MIT, with the attribution of the data.
+        Text file with the MIT licence and the attribution of the data.
     """
 
     scene: Path
@@ -29,12 +31,12 @@ class SlovenianScenes(NamedTuple):
 
 
 def load_slovenia(folder: Any = None) -> SlovenianScenes:
-    """Return two small Sentinel-2 scenes of a place in Slovenia, and polygons of its land use.
+    """Return two small Sentinel-2 scenes of a place in Slovenia, with polygons of land use.
 
     Parameters
     ----------
     folder : str or path, default=None
-        Where to write copies, a folder that is made if needed; None: the files of the package.
+        Folder for copies, created if necessary; None returns the files of the package.
 
     Returns
     -------
@@ -44,13 +46,13 @@ def load_slovenia(folder: Any = None) -> SlovenianScenes:
     Raises
     ------
     FileExistsError
-        A file of the same name lies in the folder and is another one.
+        If the folder contains a different file with one of the names.
 
     Notes
     -----
-    The NDVI images of both scenes are of about the same days of the year, without clouds, in the
-    order of the months.  They and the land use are those of eo-learn's example (MIT), and contain
-    modified Copernicus Sentinel data of 2015 to 2017.
+    The NDVI images of both scenes are from similar days of the year, without clouds, in the order
+    of the months.  Images and land use are from eo-learn's example (MIT), and contain modified
+    Copernicus Sentinel data of 2015 to 2017.
 
     Examples
     --------
@@ -64,10 +66,11 @@ def load_slovenia(folder: Any = None) -> SlovenianScenes:
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
-        place = target / name
-        if place.exists() and place.read_bytes() != (_FOLDER / name).read_bytes():
+        path = target / name
+        if path.exists() and path.read_bytes() != (_FOLDER / name).read_bytes():
             raise FileExistsError(
-                f"{str(place)!r} exists already and is another file; give an empty folder."
+                f"folder must not contain other files with these names, got {str(path)!r}. Use an "
+                "empty folder."
             )
     for name in names:
         shutil.copyfile(_FOLDER / name, target / name)

@@ -59,7 +59,7 @@ def test_seeds():
     assert seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
     assert seed_of(None) != seed_of(None)
     for wrong in (-1, True, "0", 1.5):
-        with pytest.raises(ValueError, match="non-negative integer"):
+        with pytest.raises(ValueError, match="nonnegative integer"):
             seed_of(wrong)
 
 
@@ -116,7 +116,7 @@ def test_sparse_blobs_with_more_clusters_than_sign_patterns_or_very_many_feature
     ],
 )
 def test_point_clouds_refuse(make, options):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match="must be"):
         make(**options)
 
 
@@ -149,7 +149,7 @@ def test_values_of_dask_arrays_are_removed_lazily_whatever_the_chunks(lengths, w
 
 def test_values_of_dask_arrays_of_unknown_length_are_not_removed():
     X = da.ones((20, 3), chunks=10)
-    with pytest.raises(ChunkError, match=r"unknown length.*compute_chunk_sizes"):
+    with pytest.raises(ChunkError, match=r"known length.*compute_chunk_sizes"):
         remove_values(X[X[:, 0] > 0])
 
 
@@ -194,9 +194,9 @@ def test_already_missing_values_stay():
 @pytest.mark.parametrize(
     ("X", "mechanism", "fraction", "message"),
     [
-        (np.zeros((3, 4)), "other", 0.2, "expected one of"),
-        (np.zeros((3, 4)), "mcar", 1.2, "from 0 to 1"),
-        (np.zeros(3), "mcar", 0.2, "expected 2"),
+        (np.zeros((3, 4)), "other", 0.2, "mechanism must be mcar"),
+        (np.zeros((3, 4)), "mcar", 1.2, "between 0 and 1"),
+        (np.zeros(3), "mcar", 0.2, "must have 2 dimensions"),
         (np.zeros((3, 5)), "quadrants", 0.2, "square images"),
         (np.full((3, 5), np.nan), "mar", 0.2, "complete feature first"),
     ],
@@ -353,7 +353,7 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     ],
 )
 def test_scene_refuses(options):
-    with pytest.raises(ValueError, match=r"expected|exceeds|choose one"):
+    with pytest.raises(ValueError, match="must be"):
         make_hyperspectral_cube(**options)
 
 
