@@ -1,6 +1,6 @@
 """Distributed clustering on Dask for data sets larger than memory."""
 
-# ruff: noqa: E402 - what follows takes a second, in which Ctrl-C is answered already
+# ruff: noqa: E402 - the imports below take a second; Ctrl-C must already work during them
 from daskclust._interrupts import answer_at_once
 
 answer_at_once()

@@ -1,4 +1,4 @@
-"""Pictures of label maps, spectra, weights and fits, with matplotlib (an optional dependency)."""
+"""Plots of label maps, spectra, weights and fits, with matplotlib (an optional dependency)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def new_figure(**options: Any) -> Any:
     Raises
     ------
     ImportError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -75,20 +75,22 @@ def draw_label_map(
     like: ArrayLike | None = None,
     title: str | None = None,
 ) -> Any:
-    """Draw a map of labels, one color a label; -1 (no data) is nearly black.
+    """Draw a map of labels, with one color per label; -1 (no data) is nearly black.
 
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     label_map : array of shape (y, x), int
         Labels from 0.
     n_labels : int, default=None
-        Number of labels; None takes that of the map.  Maps drawn with the same number
-        have the same colors.
+        Number of labels.  Maps drawn with the same number have the same colors.  None uses the
+        largest label of the map.
     like : array of shape (y, x), int, default=None
         Another map, such as the true classes.  Each cluster gets the color of the class
         that it matches best (Hungarian method), because cluster numbers are arbitrary.
     title : str, default=None
+        Title of the plot.
 
     Returns
     -------
@@ -98,40 +100,42 @@ def draw_label_map(
     labels = np.asarray(label_map)
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
-    places, table = drawn(labels, label_colors(max(int(labels.max()) + 1, n_labels or 0)))
-    image = ax.imshow(table[places], interpolation="nearest")
+    codes, table = drawn(labels, label_colors(max(int(labels.max()) + 1, n_labels or 0)))
+    image = ax.imshow(table[codes], interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     _finish(ax, title, ())
     return image
 
 
 def _renumbered(labels: Array, truth: Array) -> Ints:
-    """Give the clusters of a map the numbers of the classes they cover; -1 stays."""
+    """Renumber the clusters of a map by the classes that they match; -1 is unchanged."""
     out = np.full(labels.shape, -1, dtype=np.int64)
     valid = labels >= 0
-    both = valid & (truth >= 0)
+    overlap = valid & (truth >= 0)
     numbers = np.arange(int(labels.max(initial=-1)) + 1)
-    if both.any():
-        found = match_labels(truth[both].astype(np.int64), labels[both].astype(np.int64))
-        numbers = np.concatenate([found, found.max() + 1 + np.arange(len(numbers) - len(found))])
+    if overlap.any():
+        matched = match_labels(truth[overlap].astype(np.int64), labels[overlap].astype(np.int64))
+        numbers = np.concatenate(
+            [matched, matched.max() + 1 + np.arange(len(numbers) - len(matched))]
+        )
     out[valid] = numbers[labels[valid]]
     return out
 
 
 def rgb_composite(values: Array, wavelengths: Floats | None) -> Array:
-    """Return a color picture of a cube: the bands nearest to red, green and blue light.
+    """Return a color image of a cube, from the bands nearest to red, green and blue light.
 
     Parameters
     ----------
     values : ndarray of shape (y, x, band)
-        NaN where there are no data.
+        Values; NaN for missing data.
     wavelengths : ndarray of shape (band,) or None
-        In nm; None takes bands spread over the cube.
+        Wavelengths in nm; None uses bands spread over the cube.
 
     Returns
     -------
     ndarray of shape (y, x, 3)
-        From 0 to 1, each band stretched between its 2nd and 98th percentile.
+        Values from 0 to 1, stretched between the 2nd and 98th percentile of each band.
     """
     return stretch(values[:, :, rgb_bands(values.shape[2], wavelengths)])
 
@@ -149,12 +153,15 @@ def draw_bands(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     weights : array of shape (p,)
+        Weights of the features.
     wavelengths : array of shape (p,), default=None
-        In nm; None numbers the features.
+        Wavelengths in nm; None uses the numbers of the features.
     informative : array of shape (p,), bool, default=None
         Features to shade, such as those that are known to separate the classes.
     title : str, default=None
+        Title of the plot.
     """
     w = np.asarray(weights, dtype=float)
     x = np.arange(len(w)) if wavelengths is None else np.asarray(wavelengths, dtype=float)
@@ -176,11 +183,11 @@ def draw_bands(
     _finish(ax, title)
 
 
-def _with_gaps(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
+def _interrupted(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
     if bands is None:
         return x, values
-    at = np.flatnonzero(np.diff(bands) > 1) + 1
-    return np.insert(x, at, np.nan), np.insert(values, at, np.nan)
+    gaps = np.flatnonzero(np.diff(bands) > 1) + 1
+    return np.insert(x, gaps, np.nan), np.insert(values, gaps, np.nan)
 
 
 def draw_spectra(
@@ -199,29 +206,32 @@ def draw_spectra(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     centers : array of shape (k, p)
+        Spectra.
     wavelengths : array of shape (p,), default=None
-        In nm; None numbers the bands.
+        Wavelengths in nm; None uses the numbers of the bands.
     bands : array of shape (p,), int, default=None
-        Numbers of the bands kept.  Lines are interrupted where bands were dropped.
+        Numbers of the bands.  Lines are interrupted at missing numbers.
     names : sequence of str, default=None
-        Names of the clusters; their numbers by default.
+        Names of the clusters.  Default: their numbers.
     colors : sequence of str, default=None
-        Colors of the clusters; those of the label map by default.
+        Colors of the clusters.  Default: the colors of the label map.
     spread : array of shape (k, p), default=None
         Standard deviations, drawn as a shaded area.
     title : str, default=None
+        Title of the plot.
     """
     values = np.asarray(centers, dtype=float)
-    kept = None if bands is None else np.asarray(bands)
-    x = np.arange(values.shape[1]) if kept is None else kept
+    band_numbers = None if bands is None else np.asarray(bands)
+    x = np.arange(values.shape[1]) if band_numbers is None else band_numbers
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
     for i, color in enumerate(label_colors(len(values)) if colors is None else colors):
-        at, line = _with_gaps(kept, x, values[i])
+        positions, line = _interrupted(band_numbers, x, values[i])
         if spread is not None:
-            _, width = _with_gaps(kept, x, np.asarray(spread, dtype=float)[i])
-            ax.fill_between(at, line - width, line + width, color=color, alpha=0.12, lw=0)
-        ax.plot(at, line, color=color, lw=1.6)
+            _, width = _interrupted(band_numbers, x, np.asarray(spread, dtype=float)[i])
+            ax.fill_between(positions, line - width, line + width, color=color, alpha=0.12, lw=0)
+        ax.plot(positions, line, color=color, lw=1.6)
     ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
@@ -236,7 +246,7 @@ def draw_spectra(
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
         )
-        # Afterwards: lines whose names begin with "_" would have no entry.
+        # Names are set afterwards, because labels that begin with "_" would have no legend entry.
         for text, name in zip(legend.get_texts(), names or (), strict=False):
             text.set_text(_plain(name))
 
@@ -249,20 +259,24 @@ def draw_sizes(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     sizes : array of shape (k,), int
+        Numbers of rows.
     names : sequence of str, default=None
+        Names of the clusters.  Default: their numbers.
     title : str, default=None
+        Title of the plot.
     """
     counts = np.asarray(sizes, dtype=float)
     labels = [str(i) if names is None else _plain(names[i]) for i in range(len(counts))]
-    at = np.arange(len(counts))
-    ax.barh(at, counts, color=label_colors(len(counts)), height=0.75)
+    positions = np.arange(len(counts))
+    ax.barh(positions, counts, color=label_colors(len(counts)), height=0.75)
     total = max(counts.sum(), 1.0)
     for i, count in enumerate(counts):
         ax.annotate(
             f" {count / total:.1%}", (count, i), va="center", fontsize="small", color="#555555"
         )
-    ax.set_yticks(at, labels)
+    ax.set_yticks(positions, labels)
     ax.invert_yaxis()
     ax.margins(x=0.15)
     ax.set_xlabel("pixels")
@@ -277,19 +291,21 @@ def draw_history(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     history : list of dict
         ``history_`` of a fitted model.
     title : str, default=None
+        Title of the plot.
     """
     records = [record for record in history if record.get("objective") is not None]
     x = [record["iteration"] for record in records]
     rounds = [record.get("round") for record in records]
     y = np.array([record["objective"] for record in records], dtype=float)
-    # Objectives of different rounds are in different units: no line joins them.
+    # Objectives of different rounds have different units, so lines do not connect them.
     starts = [i for i in range(1, len(records)) if rounds[i] != rounds[i - 1]]
     size = 3.5 if len(x) < 60 else 0
-    for part in np.split(np.arange(len(records)), starts):
-        ax.plot(np.asarray(x)[part], y[part], color="#0072b2", marker="o", ms=size, lw=1.5)
+    for members in np.split(np.arange(len(records)), starts):
+        ax.plot(np.asarray(x)[members], y[members], color="#0072b2", marker="o", ms=size, lw=1.5)
     for i in starts:
         ax.axvline(x[i] - 0.5, color="#bbbbbb", ls=":", lw=1)
     if len(y) and (y > 0).all() and y.max() > 50 * y.min():
@@ -303,14 +319,16 @@ def draw_history(
 def draw_seconds(
     ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
 ) -> None:
-    """Draw how long each iteration took.
+    """Draw the seconds of each iteration.
 
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     history : list of dict
         ``history_`` of a fitted model.
     title : str, default=None
+        Title of the plot.
     """
     x = [record["iteration"] for record in history]
     ax.bar(x, [record.get("seconds") or 0.0 for record in history], color="#56b4e9", width=0.9)
@@ -333,11 +351,14 @@ def draw_confusion(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     counts : array of shape (classes, clusters), int
+        Numbers of rows.
     classes, clusters : sequence
-        Names.  On the diagonal are those of one name; where none has, clusters are ordered such
-        that the diagonal is large.
+        Names.  Clusters with the name of a class are on the diagonal.  If no cluster has the name
+        of a class, clusters are ordered such that the diagonal is large.
     title : str, default=None
+        Title of the plot.
     """
     table = np.asarray(counts, dtype=float)
     named = list(clusters)
@@ -374,10 +395,13 @@ def draw_profiles(
     Parameters
     ----------
     ax : matplotlib Axes
+        Axes to draw into.
     differences : array of shape (k, p)
-        Standardized.
+        Standardized differences.
     features, clusters : sequence of str
+        Names of the features and of the clusters.
     title : str, default=None
+        Title of the plot.
     """
     table = np.asarray(differences, dtype=float).T
     shown = np.clip(np.nan_to_num(table, posinf=9.0, neginf=-9.0), -3.0, 3.0)
@@ -406,7 +430,7 @@ def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:
 
 
 def _plain(name: object) -> str:
-    r"""Return a name as text for matplotlib, which else reads ``$`` as mathematics.
+    r"""Return a name as text for matplotlib, with ``$`` escaped, which starts a formula.
 
     >>> print(_plain("price in $"))
     price in \$
@@ -415,7 +439,7 @@ def _plain(name: object) -> str:
 
 
 def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")) -> None:
-    """Hide some of the frame, and give the picture its title."""
+    """Hide some sides of the frame, and set the title."""
     for side in hidden:
         ax.spines[side].set_visible(False)
     if title is not None:
@@ -423,7 +447,7 @@ def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")
 
 
 def own_axes(ax: Any, figsize: tuple[float, float] = (5.0, 3.2)) -> Any:
-    """Return these axes; without any, those of a new figure of pyplot, so that it can save them."""
+    """Return these axes, or axes of a new pyplot figure, which pyplot can save."""
     if ax is not None:
         return ax
     require_matplotlib()
@@ -433,13 +457,14 @@ def own_axes(ax: Any, figsize: tuple[float, float] = (5.0, 3.2)) -> Any:
 
 
 def draw_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw scores over a grid with standard errors, the best and the one-standard-error value.
+    """Draw scores over a grid with standard errors, and mark the best and the simplest good value.
 
     Parameters
     ----------
     selection : daskclust.selection.Selection
+        Scores to draw.
     ax : matplotlib Axes, optional
-        Those of a new figure by default.
+        Axes to draw into.  Default: axes of a new figure.
 
     Returns
     -------
@@ -448,7 +473,7 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
     Raises
     ------
     ImportError
-        Without matplotlib.
+        If matplotlib is not installed.
     TypeError
         If `selection` is not a selection.
     """
@@ -460,7 +485,7 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
     ax = own_axes(ax)
     scores = selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    # Names have no order that a line could show.
+    # Names have no order, so they are not connected by a line.
     are_names = selection.grid.dtype.kind == "U"
     grid = np.arange(len(scores)) if are_names else selection.grid
     style = "." if are_names else ".-"
@@ -469,9 +494,9 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
     for (index, marker, text), color in zip(marks, label_colors(3)[1:], strict=False):
-        said = f"{text}: {selection.grid[index] if are_names else f'{grid[index]:.4g}'}"
+        entry = f"{text}: {selection.grid[index] if are_names else f'{grid[index]:.4g}'}"
         shape = {"ms": 9.0, "mfc": "none", "mew": 2.0, "color": color}
-        ax.plot(grid[index], scores[index], marker, label=said, **shape)
+        ax.plot(grid[index], scores[index], marker, label=entry, **shape)
     ax.set(xlabel=selection.parameter, ylabel=selection.criterion)
     if are_names:
         ax.set_xticks(grid, selection.grid, rotation=30, ha="right")
@@ -541,12 +566,13 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     Parameters
     ----------
     model : AgglomerativeClustering
-        Fitted.
+        Fitted model.
     ax : matplotlib Axes, optional
-        A new figure's when omitted.
+        Axes to draw into.  Default: axes of a new figure.
     n_leaves : int, default=30
-        Branches that are shown; below them is the number of rows of each.
+        Number of branches to show; each is labeled with its number of rows.
     title : str, default=None
+        Title of the plot.
 
     Returns
     -------
@@ -555,11 +581,11 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     Raises
     ------
     ImportError
-        Without matplotlib.
+        If matplotlib is not installed.
     TypeError
-        For another estimator, whose tree is none of merges.
+        For an estimator without a tree of merges.
     ValueError
-        For a tree of one leaf.
+        For a tree with one leaf.
 
     Examples
     --------
@@ -573,17 +599,17 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
 
     if not hasattr(type(model), "n_leaves_"):
         raise TypeError(
-            f"model is a {type(model).__name__}; expected a fitted AgglomerativeClustering."
+            f"model must be a fitted AgglomerativeClustering, got a {type(model).__name__}."
         )
     check_is_fitted(model)
     if model.n_leaves_ < 2:
-        raise ValueError("The tree has one leaf; expected two rows of weight or more to merge.")
+        raise ValueError("The tree must have at least two leaves, got one. Fit more distinct rows.")
     ax = own_axes(ax)
     tree = np.array(model.linkage_)
     heights = tree[:, 2]
-    known = np.isfinite(heights)
-    # Merges that are forbidden are drawn above all others.
-    heights[~known] = 1.2 * heights[known].max(initial=1.0)
+    is_finite = np.isfinite(heights)
+    # Forbidden merges (infinite heights) are drawn above all other merges.
+    heights[~is_finite] = 1.2 * heights[is_finite].max(initial=1.0)
     m, shown = len(tree) + 1, min(int(n_leaves), len(tree) + 1)
     k = model.n_clusters_
     weights = np.concatenate([model.leaf_weights_, np.zeros(m - 1)])
@@ -592,10 +618,12 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     for i, (a, b) in enumerate(tree[:, :2].astype(int)):
         weights[m + i] = weights[a] + weights[b]
         shades.append(shades[a] if i < m - k else "#777777")
-    drawn = layout(
+    layout_ = layout(
         tree, p=shown, truncate_mode="lastp", no_plot=True, link_color_func=shades.__getitem__
     )
-    for x, y, color in zip(drawn["icoord"], drawn["dcoord"], drawn["color_list"], strict=True):
+    for x, y, color in zip(
+        layout_["icoord"], layout_["dcoord"], layout_["color_list"], strict=True
+    ):
         ax.plot(x, y, color=color, lw=1.2)
     if 1 < k < m:
         cut = (heights[m - k] + heights[m - k - 1]) / 2
@@ -609,10 +637,10 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
             fontsize="small",
             bbox={"fc": "white", "ec": "none", "pad": 1.5},
         )
-    places = 5.0 + 10.0 * np.arange(len(drawn["leaves"]))
-    ax.set_xticks(places, [f"{weights[leaf]:g}" for leaf in drawn["leaves"]], rotation=90)
-    marks = [shades[leaf] for leaf in drawn["leaves"]]
-    ax.scatter(places, np.zeros(shown), c=marks, s=12, clip_on=False, zorder=3)
+    positions = 5.0 + 10.0 * np.arange(len(layout_["leaves"]))
+    ax.set_xticks(positions, [f"{weights[leaf]:g}" for leaf in layout_["leaves"]], rotation=90)
+    marks = [shades[leaf] for leaf in layout_["leaves"]]
+    ax.scatter(positions, np.zeros(shown), c=marks, s=12, clip_on=False, zorder=3)
     ax.tick_params(axis="x", labelsize="small", length=0)
     ax.set_xlabel("rows")
     ax.set_ylabel("height")
@@ -622,26 +650,27 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
 
 
 def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> Any:
-    """Draw the condensed tree of an ``HDBSCAN``: rows of each cluster by density.
+    """Draw the condensed tree of an ``HDBSCAN``: number of rows of each cluster by density.
 
     Parameters
     ----------
     model : HDBSCAN
-        Fitted.
+        Fitted model.
     ax : matplotlib Axes, optional
-        A new figure's when omitted.
+        Axes to draw into.  Default: axes of a new figure.
     title : str, default=None
+        Title of the plot.
 
     Returns
     -------
     matplotlib Axes
-        Each cluster is as wide as it has rows at a density (1 / distance); chosen ones are in
-        color.
+        The width of a cluster is its number of rows at a density (1 / distance).  Selected
+        clusters are in color.
 
     Raises
     ------
     ImportError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
     ax = own_axes(ax)
     lines = model.condensed_tree_
@@ -654,25 +683,25 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
         births[int(line["child"])] = min(float(line["lambda_val"]), top)
         sizes[int(line["child"])] = float(line["child_size"])
         children.setdefault(int(line["parent"]), []).append(int(line["child"]))
-    above = {child: parent for parent, own in children.items() for child in own}
+    above = {child: parent for parent, records in children.items() for child in records}
     chosen = _chosen_in(model, lines, m)
     colors = label_colors(max(model.n_clusters_, 1))
-    left = {m: 0.0}
+    starts = {m: 0.0}
     for cluster in sorted(births):
-        at = left[cluster]
+        offset = starts[cluster]
         for child in sorted(children.get(cluster, []), key=lambda c: -sizes[c]):
-            left[child] = at
-            at += sizes[child]
-        own = lines[lines["parent"] == cluster]
-        own = own[np.argsort(own["lambda_val"], kind="stable")]
-        density = np.minimum(np.append(births[cluster], own["lambda_val"]), top)
-        width = sizes[cluster] - np.append(0.0, np.cumsum(own["child_size"]))
-        label, start = chosen.get(cluster, -1), left[cluster]
+            starts[child] = offset
+            offset += sizes[child]
+        records = lines[lines["parent"] == cluster]
+        records = records[np.argsort(records["lambda_val"], kind="stable")]
+        density = np.minimum(np.append(births[cluster], records["lambda_val"]), top)
+        width = sizes[cluster] - np.append(0.0, np.cumsum(records["child_size"]))
+        label, start = chosen.get(cluster, -1), starts[cluster]
         color = "#cccccc" if label < 0 else colors[label]
         ax.fill_betweenx(density, start, start + width, step="post", color=color, lw=0)
         if label >= 0 and label != chosen.get(above.get(cluster, -1)):
-            top_of_it = start + sizes[cluster] / 2, births[cluster]
-            ax.annotate(str(label), top_of_it, ha="center", va="bottom", fontsize="small")
+            anchor = start + sizes[cluster] / 2, births[cluster]
+            ax.annotate(str(label), anchor, ha="center", va="bottom", fontsize="small")
     ax.set_ylim(top, 0.0)
     ax.set_xlabel("rows")
     ax.set_ylabel("density (1 / distance)")
@@ -681,17 +710,17 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
 
 
 def _chosen_in(model: Any, lines: Any, m: int) -> dict[int, int]:
-    """Return the label of each chosen cluster of a condensed tree, and of those below it."""
+    """Return the labels of the selected clusters of a condensed tree and of their descendants."""
     points = lines[lines["child"] < m]
-    found: dict[int, int] = {}
+    labels: dict[int, int] = {}
     parents = {int(c): int(p) for c, p in zip(lines["child"], lines["parent"], strict=True)}
     births = {int(c): b for c, b in zip(lines["child"], lines["lambda_val"], strict=True)}
     for child, cluster in zip(points["child"].tolist(), points["parent"].tolist(), strict=True):
         label = int(model._labels[child])
-        # Upwards, as long as the cluster is within the chosen one.
-        while label >= 0 and cluster not in found:
-            found[cluster] = label
+        # Move up while the parent is within the selected cluster.
+        while label >= 0 and cluster not in labels:
+            labels[cluster] = label
             if cluster == m or not births[cluster] > model._births[label]:
                 break
             cluster = parents[cluster]
-    return found
+    return labels
