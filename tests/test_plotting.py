@@ -81,7 +81,7 @@ def test_names_that_begin_with_an_underscore_are_in_the_legend():
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """Return a function that saves the current figure of pyplot, and tells how much is drawn."""
+    """Return a function that saves the current figure of pyplot, and returns how much is drawn."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -1,4 +1,4 @@
-"""What dask-ml's KMeans gets wrong: each test shows that it does, and that we do not."""
+"""Errors of dask-ml's KMeans: each test shows the error, and that daskclust is correct."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_empty_cluster_is_not_moved_to_the_origin(x: np.ndarray, array: da.Ar
     other = theirs(5, init=start.copy(), max_iter=1).fit(array)
     assert (other.cluster_centers_[4] == 0).all()
     model = KMeans(5, init=start, max_iter=1).fit(array)
-    # It is founded anew by a row: the one farthest from its center.
+    # The row farthest from its center becomes its new center.
     nearest = ((x[:, None] - start[None]) ** 2).sum(axis=-1).min(axis=1)
     np.testing.assert_array_equal(model.cluster_centers_[4], x[nearest.argmax()])
 

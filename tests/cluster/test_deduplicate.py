@@ -1,4 +1,4 @@
-"""Near duplicates: which rows stay, by brute force, whatever the chunks."""
+"""Near duplicates: the selected rows equal those of brute force, for any chunks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_rows_of_zeros_alone_stay():
     lazy = deduplicate(da.from_array(X, chunks=(2, 3)), threshold=0.1)
     assert lazy.chunks == ((2, 2, 1),)
     assert lazy.compute().all()
-    # What else is wrong is said.
+    # Other errors are still raised.
     with pytest.raises(ValueError, match="NaN"):
         deduplicate(np.full((5, 3), np.nan), threshold=0.1)
 

@@ -236,7 +236,7 @@ def test_weights_equal_repetition():
 
 
 def test_clusters_that_are_left_empty_are_dropped():
-    # The first mean lies between two far groups and keeps no row.
+    # The first mean is between two distant groups and loses all rows.
     x = np.r_[np.full((5, 1), -10.0), np.full((5, 1), 10.0)]
     model = DPMeans(50.0).fit(x)
     assert model.n_clusters_ == 2
@@ -321,7 +321,7 @@ def test_more_clusters_wanted_than_there_are_rows():
     assert DPMeans(n_clusters_hint=8).fit(np.zeros((4, 2))).n_clusters_ == 1
 
 
-# What else a fit does.
+# Other steps of the fit.
 
 
 def test_a_checkpoint_goes_on_to_the_identical_model(tmp_path):

@@ -1,4 +1,4 @@
-"""K-means of k-means: what it is by definition, whatever the chunks, and what it leaves behind."""
+"""K-means in levels: results by definition, for any chunks, and removal of temporary files."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_aft
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
     model = HierarchicalKMeans((5, 2, 3), checkpoint=path, **given).fit(X)
     same(model, expected)
-    # Rows that are grouped once more are no pass of the fit.
+    # Grouping the rows again does not count as a pass of the fit.
     assert [r["passes"] for r in model.history_] == [r["passes"] for r in expected.history_]
     # Nor does a fit that is over leave what a killed one has left.
     asked = [sys.executable, "-c", "import os; print(os.getpid())"]
@@ -430,7 +430,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_any_pass(tmp_path: Path, k
 
 
 def unread(block):
-    # Dask asks functions for the kind of their results, by rows that are none.
+    # Dask calls functions with empty rows to infer their output type.
     assert not len(block), "the rows were read"
     return block
 
@@ -458,7 +458,7 @@ def test_leaves_of_float32_are_fine_enough_or_refused(scale, offset):
     far = scale * rows(dtype="float64") + offset
     with pytest.raises(ValueError, match="must not be finer than float32"):
         HierarchicalKMeans((5, 6)).fit(far)
-    # What single precision can tell apart is as good as nearer to 0.
+    # If float32 is fine enough, the offset does not change the result.
     same = HierarchicalKMeans((5, 6), random_state=0)
     near = same.fit(rows(dtype="float64")).inertia_
     assert same.fit(rows(dtype="float64") + 1e5).inertia_ == pytest.approx(near, rel=1e-3)

@@ -129,7 +129,7 @@ def test_labels_of_rows_in_memory_are_those_of_the_last_pass(monkeypatch) -> Non
     assert not asked
     assert_array_equal(model.labels_, model.predict(X))
     assert model.labels_.dtype == np.int32
-    # Lazy labels are of any chunks, and directions of rows that may have none.
+    # Lazy labels have any chunks; rows may have no direction.
     assert fitted(da.from_array(X)).labels_.chunks == ((N,),)
     fitted(X, metric="cosine")
     assert len(asked) == 2

@@ -96,7 +96,7 @@ def test_four_weighted_points_by_hand():
 
 
 def test_an_empty_cluster_takes_the_farthest_row_by_hand():
-    # Both rows at 1 are nearest to center 0; center 2 has none and takes the row at 9.
+    # Both rows at 1 are nearest to center 0; center 2 is empty and becomes the row at 9.
     data = np.array([[0.0], [1.0], [4.0], [5.0], [9.0]])
     model = KMeans(3, init=np.array([[0.0], [4.0], [100.0]]), max_iter=1).fit(data)
     assert model.cluster_centers_.ravel().tolist() == [0.5, 4.5, 9.0]
@@ -125,7 +125,7 @@ def test_as_many_clusters_as_rows_leaves_no_inertia():
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_equals_scikit_learn_from_the_same_centers(dtype, weight, offset, container):
     data = (X + offset).astype(dtype)
-    # scikit-learn works in the data's precision; here labels are those of float64.
+    # scikit-learn works in the data's precision; here labels are computed in float64.
     theirs = SklearnKMeans(6, init=data[:6].astype(float), n_init=1, tol=1e-4).fit(
         data.astype(float), sample_weight=weight
     )
@@ -224,7 +224,7 @@ def test_a_row_of_weight_0_is_never_a_starting_center(init):
 
 @pytest.mark.parametrize("init", INITS)
 def test_a_heavy_row_attracts_the_start(init):
-    # Half of all weight lies on one far row.
+    # One far row has half of all weight.
     data = np.concatenate([X, [[300.0, 0, 0, 0]]])
     weight = np.r_[np.ones(len(X)), len(X)]
     hits = [
@@ -694,7 +694,7 @@ def test_cosine_takes_a_row_of_zeros():
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 @pytest.mark.parametrize("init", ["k-means||", "random"])
 def test_rows_of_zeros_take_no_center(container, init):
-    """One of six centers lay at the origin, and two clusters were one."""
+    """A former error: one of six centers was at the origin, and two clusters were merged."""
     rng = np.random.default_rng(0)
     centers = 8 * rng.normal(size=(6, 4))
     data = centers[rng.integers(0, 6, 3000)] + rng.normal(size=(3000, 4))
@@ -832,7 +832,7 @@ def test_the_first_bad_value_is_named_after_one_pass(bad, name, metric, weighted
     data[321, 2], data[321, 3], data[500, 0] = bad, np.nan, np.inf
     weight = None
     if weighted:
-        # A row of no weight is looked at, too.
+        # A row of weight 0 is checked, too.
         weight = np.ones(len(X))
         weight[321] = 0.0
     scheduler = CountingScheduler()
@@ -920,7 +920,7 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
     for use in (KMeans(2).fit, KMeans(2).fit(X).predict):
         with pytest.raises(ValueError, match="masked values, the first in row 7;"):
             use(masked)
-    # Blocks of a Dask array may be masked where nobody sees it: such values are NaN.
+    # Blocks of a Dask array may be masked without notice: masked values are NaN.
     lazy = da.from_array(masked, chunks=(70, -1), asarray=False)
     with pytest.raises(ValueError, match="contains NaN: the first at row 7, column 1"):
         KMeans(2).fit(lazy)
@@ -1066,7 +1066,7 @@ def test_sam_is_another_name_of_cosine(tmp_path):
     np.testing.assert_array_equal(one.predict(X), two.predict(X))
     two.save(tmp_path / "m.zarr")
     np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(X), one.transform(X))
-    # A checkpoint of the one goes on as the other.
+    # A checkpoint of one name resumes with the other.
     path = tmp_path / "c"
     KMeans(4, metric="cosine", random_state=0, max_iter=1, checkpoint=path).fit(X)
     found = KMeans(4, metric="sam", random_state=0, checkpoint=path).fit(X)

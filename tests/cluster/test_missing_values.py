@@ -41,7 +41,7 @@ def make(n=300, share=0.3, seed=0, spread=3.0):
 
 
 def given(model, classes):
-    """What the estimator is told of the classes."""
+    """Class statistics as the estimator receives them."""
     y = np.full(len(classes), -1)
     y[:15] = classes[:15]
     if isinstance(model, SemiSupervisedKMeans):

@@ -259,7 +259,7 @@ def test_few_rows_that_are_most_of_the_inertia_are_not_overlooked() -> None:
     rows = rng.standard_t(1.2, size=(20_000, 3))
     peers = [SklearnKMeans(6, random_state=s).fit(rows).inertia_ for s in range(6)]
     assert mean_inertia(rows, 6) <= 1.01 * np.mean(peers)
-    # A cluster of 9 of 20 000 rows, which a sample of 4096 hardly sees.
+    # A cluster of 9 of 20 000 rows, of which a sample of 4096 has about two.
     rows = rng.normal(size=(20_000, 3))
     rows[::2500] += 400.0
     model = KMeans(2, random_state=0).fit(rows)
@@ -288,7 +288,7 @@ def test_momentum_takes_fewer_iterations_to_a_fixed_point():
     assert len(fast) < 0.7 * len(plain)
     first, last = problem.settle(plain[-1]), problem.settle(fast[-1])
     assert last.inertia[0] <= first.inertia[0] * (1 + 2e-3)
-    # Means, which a plain iteration hardly moves.
+    # Means that a plain iteration moves very little.
     again = problem.step(replace(problem, start=lambda: last.centers).begin())
     assert again.center_shift**2 <= 2e-5
 
@@ -308,7 +308,7 @@ def test_momentum_by_hand():
         return step.means(points, before, stats, 0)[2].tolist()
 
     points, counts = np.array([[0.5], [11.0]]), np.array([2.0, 2.0])
-    # The means go on from the points as they went before: momentum is kept.
+    # The means continue from these points, with their momentum.
     assert counted_from(points, counts) == before.tolist()
     # They turn back: 2 (1.5 - 1) 1 + 2 (13 - 12) 2 > 0.
     points = np.array([[1.5], [13.0]])

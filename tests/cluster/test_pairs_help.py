@@ -206,7 +206,7 @@ def test_a_default_fit_resumes(tmp_path: Path, kind: Any) -> None:
 
 
 def test_one_label_per_class_does_not_mislead() -> None:
-    """On average: one label may lie in another cluster, and k-means has two near optima here."""
+    """On average: a label may be in another cluster, and k-means has two similar optima here."""
     X, y = load_wine(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     scores, free = [], []
@@ -286,7 +286,7 @@ def test_pairs_by_index_labels() -> None:
     by_day = PCKMeans(2, random_state=0).fit(days, must_link=[[days.index[0], days.index[1]]])
     want = PCKMeans(2, random_state=0).fit(X, must_link=[[0, 1]])
     assert_same_model(by_day, want, 0)
-    # Integers are row numbers, whatever the index.
+    # Integers are row numbers for any index.
     shifted = frame.set_index(np.arange(8)[::-1])
     assert_same_model(PCKMeans(2, random_state=0).fit(shifted, must_link=[[0, 1]]), want, 0)
     for bad, pairs, message in (

@@ -126,7 +126,7 @@ def test_labels_equal_all_their_pairs(seed: int, penalty: str) -> None:
 
 
 def test_tol_ends_earlier() -> None:
-    """As that of k-means: squared shift of the centers over the mean variance."""
+    """As in k-means: squared shift of the centers divided by the mean variance."""
     problem = random_problem(3, n=400)
     exact = PCKMeans(3, init=problem.start).fit(problem.X)
     early = PCKMeans(3, init=problem.start, tol=1e-2).fit(problem.X)

@@ -104,7 +104,7 @@ def test_kept_weights_are_announced() -> None:
 
 
 def test_scaled_penalties_leave_half_of_the_scores() -> None:
-    """Where Eq. 15 breaks down, and that in every round."""
+    """Data for which Eq. 15 has no positive score in any round."""
     scaled = 0
     for seed in range(150):
         problem = tangled_problem(seed)

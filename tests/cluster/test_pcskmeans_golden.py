@@ -99,7 +99,7 @@ def test_every_case_with_the_published_threshold(data_dir: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_every_case_in_odd_chunks(data_dir: Path, name: str) -> None:
-    """Pairs straddle chunks, one of which has no rows and one a single row."""
+    """Pairs span chunks; one chunk is empty, and another one has a single row."""
     X = load(data_dir, name)["X"]
     chunks = (31, 0, 1, 58, len(X) - 90)
     blocks = da.from_array(X, chunks=(chunks, -1))

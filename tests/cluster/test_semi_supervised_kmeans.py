@@ -286,7 +286,7 @@ def test_with_all_classes_labeled_seeds_cost_as_lemma_4_1_expects(init):
     expected = 1 + (n - g) / (g * (n - 1))
     assert expected == pytest.approx(1.1919, abs=1e-4)
     error = np.std(ratios, ddof=1) / np.sqrt(len(ratios))
-    # Sharp enough to tell it from 1 + 1/g = 1.2, and within four standard errors.
+    # Narrow enough to exclude 1 + 1/g = 1.2, and within four standard errors.
     assert error < 0.002
     assert abs(np.mean(ratios) - expected) < 4 * error
 
@@ -513,7 +513,7 @@ def test_a_class_whose_rows_are_absent_is_absent(init, clamp, container):
     with pytest.warns(ConstraintWarning, match=r"and so do the classes without other rows \(c\)"):
         found = model.fit(container(X), names, sample_weight=weight)
     assert found.classes_.tolist() == ["a", "b", "d"]
-    # Nobody knows the labels of absent rows.
+    # Labels of rows with weight 0 are ignored.
     plain = np.where(Y == 2, "-1", names)
     want = SemiSupervisedKMeans(6, init=init, clamp=clamp, random_state=1).fit(
         container(X), plain, sample_weight=weight
@@ -532,7 +532,7 @@ def test_all_labeled_rows_absent_is_no_label():
 
 
 def test_labels_on_masked_pixels_are_left_out():
-    """Masked pixels are no rows; a class on such pixels only is no class."""
+    """Masked pixels are not rows, and a class without other pixels is dropped."""
     scene = daskclust.datasets.make_hyperspectral_cube(
         shape=(20, 24), n_bands=8, n_classes=3, chunks=(10, 12), nodata_fraction=0.2, random_state=0
     )
@@ -720,7 +720,7 @@ def test_a_class_of_two_blobs_by_hand(container):
 
 @BY_CLAMP
 def test_classes_at_opposite_corners(clamp):
-    """Two classes whose centroids are the same point: one cluster each cannot tell them."""
+    """Two classes with equal centroids: one cluster per class cannot separate them."""
     rng = np.random.default_rng(0)
     corner = np.arange(400) % 4
     rows = np.array([[0, 0], [9, 9], [0, 9], [9, 0]])[corner] + rng.normal(size=(400, 2))
@@ -738,7 +738,7 @@ def test_one_cluster_a_class_is_the_default():
     model = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
     assert model.cluster_classes_.tolist() == [0, 1, 2, 3, -1, -1]
     assert SemiSupervisedKMeans(6).fit(X).cluster_classes_.tolist() == [-1] * 6
-    # Without labels there is no class to have clusters, and no pass to fetch them.
+    # Without labels there are neither clusters of classes nor a pass to fetch labeled rows.
     several = SemiSupervisedKMeans(6, clusters_per_class=3, random_state=0).fit(X)
     plain = SemiSupervisedKMeans(6, random_state=0).fit(X)
     assert_same(several, plain)

@@ -71,7 +71,7 @@ def test_a_fit_of_no_iteration_keeps_no_shares():
 
 
 def test_joined_clusters_have_the_shares_and_means_of_both():
-    """The rows of the fit have not changed, whatever its clusters are called."""
+    """The rows of the fit have no drift, for any names of the clusters."""
     X = np.array([[0.0], [1.0], [9.0], [10.0], [20.0], [21.0]])
     model = daskclust.KMeans(n_clusters=3, init=X[::2]).fit(X)
     merge_classes(model, {1: 0})

@@ -71,7 +71,7 @@ def test_a_model_that_began_with_another_is_saved_and_checkpointed(tmp_path):
 
 
 def test_centers_of_an_embedding_are_none_of_the_data():
-    """PCKID's lie in an embedding of as many dimensions as the data have here."""
+    """PCKID's centers are in an embedding, which has as many dimensions as the data here."""
     X, _ = _rows()
     model = daskclust.PCKID(3, n_initializations=2, max_components=3, n_init=2, random_state=0)
     model.fit(X)

@@ -64,7 +64,7 @@ def test_quantiles_of_few_values_are_those_of_numpy():
 
 @pytest.fixture(scope="module")
 def planted():
-    """Feature 3 tells cluster 1, a tail of feature 6 the small cluster 2."""
+    """Feature 3 distinguishes cluster 1, and a tail of feature 6 the small cluster 2."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30_000, 8))
     y = np.zeros(30_000, np.int64)

@@ -1,4 +1,4 @@
-"""AUC of profiles beside scikit-learn's, on every open set."""
+"""AUC of profiles compared with scikit-learn's, on every open data set."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_rows_in_memory_are_labeled_once(monkeypatch):
 
 
 def test_labels_of_a_model_that_does_not_predict():
-    # What a report of DBSCAN's labels asks for.
+    # The call that a report of DBSCAN's labels makes.
     X = np.random.default_rng(0).normal(size=(60, 2)) * 0.1 + np.repeat([0, 5], 30)[:, None]
     X[0] = 99.0
     model = daskclust.DBSCAN(1.0, min_samples=3).fit(X)

@@ -1,4 +1,4 @@
-"""What is masked does not count; weights may be normalized, and are one a row."""
+"""Masked rows do not count; weights may be normalized, and must have one value per row."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_masked_labels_and_values_of_rows_do_not_count(score, make):
     assert score(make(hidden), make(labels), ignore_masked=True) == pytest.approx(want)
     with pytest.raises(ValueError, match=r"contains nan at row \d+, column 0") as caught:
         score(make(hidden), make(FOUND))
-    # The first of some block: blocks are looked at independently of each other.
+    # The first invalid row of any block, because blocks are checked independently.
     assert HIDDEN[int(str(caught.value).split("row ")[1].split(",")[0])]
 
 

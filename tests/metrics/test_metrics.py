@@ -186,7 +186,7 @@ def test_agreement_is_the_same_to_the_bit_for_any_chunks(one, two):
 @pytest.mark.parametrize("score", AGREEMENT)
 def test_agreement_takes_one_pass(score):
     counting = CountingScheduler()
-    # The vectors are not kept in memory for later passes, as there are none.
+    # The vectors are not persisted, because no further pass follows.
     with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
         lazy = chunked(LABELS, 10).map_blocks(np.negative)
         found = score(chunked(TRUTH, 14), lazy)

@@ -167,7 +167,7 @@ def test_one_component_of_complete_rows_and_one_value_missing_by_hand(kind):
         GaussianMixture(1, covariance_type=kind, reg_covar=0.0, tol=0, max_iter=500), data
     )
     if kind == "diag":
-        # What is missing tells nothing: moments of what is there.
+        # Values are missing at random, so moments are those of the observed values.
         np.testing.assert_allclose(model.means_, [[2.0, 1.0]], rtol=1e-9)
         np.testing.assert_allclose(model.covariances_, [[8 / 3, 1.0]], rtol=1e-9)
         assert model.impute(data)[2].tolist() == pytest.approx([4.0, 1.0])

@@ -224,7 +224,7 @@ def test_chunks_of_unknown_length():
 
 
 def test_masked_values_of_blocks_are_missing_everywhere():
-    # What lies below the mask is far from anything.
+    # Hidden values below the mask are far from all rows.
     masked = da.ma.masked_invalid(chunked(X)).map_blocks(_with_nonsense_below, dtype=X.dtype)
     model, want = PCKID(K, **SMALL).fit(masked), PCKID(K, **SMALL).fit(chunked(X))
     for name in ("predict", "transform", "kernel"):
@@ -263,7 +263,7 @@ def test_the_way_of_least_work_is_taken():
     assert PCKID(K, **SMALL).fit(X).history_[0]["solver"] == "gram"
 
 
-#: Of a pool of 40 rows, whose directions are far from those of all rows.
+#: A pool of 40 rows, whose directions differ from those of all rows.
 FEW = {**SMALL, "max_samples": 20}
 
 
@@ -298,7 +298,7 @@ def test_eigenpairs_follow_from_one_product(rank):
     matrix = vectors * np.arange(rank, 0, -1.0) @ vectors.T
     basis = np.linalg.qr(rng.standard_normal((9, 6)))[0]
     found, lengths = spectrum._eigenpairs(basis, matrix @ basis, 4, 1e-13)
-    # The basis holds as many columns as the matrix has directions: exact, whatever they are.
+    # The basis has as many columns as the matrix has directions, so the result is exact.
     np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-12)
     if rank == 5:
         np.testing.assert_allclose(lengths, [5.0, 4.0, 3.0, 2.0], rtol=1e-10)

@@ -1,4 +1,4 @@
-"""Stability: by brute force, whatever the chunks, in as many passes as the longest fit."""
+"""Stability: by brute force, for any chunks, in as many passes as the longest fit."""
 
 from __future__ import annotations
 

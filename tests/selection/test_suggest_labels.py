@@ -1,4 +1,4 @@
-"""Rows worth a label: by hand, by brute force, whatever the chunks, and bad input."""
+"""Suggested rows: by hand, by brute force, for any chunks, and for invalid input."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_from_nothing_to_many() -> None:
     x, truth = blobs()
     rows = suggest_labels(x, 6, random_state=0)
     assert rows.dtype == np.int64
-    assert len(set(truth[rows])) == 6  # one of each group
+    assert len(set(truth[rows])) == 6  # a row of each group
     known = rows
     for _ in range(3):
         more = suggest_labels(x, 9, y=(known, truth[known]), random_state=0)
@@ -151,7 +151,7 @@ def test_asked_in_vain_is_not_asked_again() -> None:
     answers[::2] = -1
     more = suggest_labels(x, 50, y=(rows, answers), random_state=0)
     assert not np.isin(more, rows).any()
-    # Who cannot answer for a row is asked elsewhere: the whole group 0 has no answer.
+    # Rows that cannot be labeled are avoided: group 0 has no labels.
     mute = suggest_labels(x, 1, y=([int(np.flatnonzero(truth == 0)[0])], [-1]), random_state=0)
     assert truth[mute[0]] != 0
     nothing = suggest_labels(x, 50, y=(rows, np.full(20, -1)), random_state=0)

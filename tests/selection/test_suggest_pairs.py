@@ -1,4 +1,4 @@
-"""Pairs worth a question: by hand, against random pairs, whatever the chunks, and bad input."""
+"""Suggested pairs: by hand, against random pairs, for any chunks, and invalid input."""
 
 from __future__ import annotations
 
