@@ -208,9 +208,9 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     *Passes*: 1 to check the data, the passes of the initialization, 1 per iteration, 1 whenever a
     cluster is empty, and 1 at the end unless the centers stopped moving.  The initialization takes
     ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample contains all rows, 2 without
-    rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others;
-    ``"nested"`` adds 2 to the last three.  An iteration makes ``n p k`` multiplications, or fewer
-    if ``k p`` is large.
+    rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.
+    ``algorithm="nested"`` takes 2 more, except with ``"k-means||"``.  An iteration makes ``n p k``
+    multiplications, or fewer if ``k p`` is large.
 
     *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p)
     for r restarts.  *To the client*: O(r k p) per worker thread and pass, never anything of
