@@ -40,7 +40,7 @@ COMMANDS = {
     "rename": "give the classes of a saved model other names, and join some",
     "compare": "say what changed from one label map to another",
     "inspect": "describe a cube, a table, a label map or a model",
-    "doctor": "check versions, threads, memory, and who sees a cube",
+    "doctor": "check versions, memory, threads and data access on all machines",
     "suggest": "say which pixels to label next",
     "label": "answer questions in a browser, get the map",
 }

@@ -82,6 +82,11 @@ def compile_all() -> dict[str, Any]:
                 with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
                     _fit_all(x, k)
     stats = [kernel.stats for kernel in _kernels().values()]
+    if not any(found.cache_path for found in stats):
+        raise OSError(
+            "Compiled kernels cannot be stored: the folder of the package and the home folder are "
+            "read-only. Set NUMBA_CACHE_DIR to a folder that can be written to."
+        )
     return {
         "kernels": len(stats),
         "compiled": sum(sum(found.cache_misses.values()) for found in stats),

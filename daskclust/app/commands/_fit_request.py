@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import threading
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ from daskclust.app.commands._cubes import name_of_cube
 from daskclust.app.commands._estimators import takes_labels
 from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.app.commands.console import Progress, counted, did_you_mean, number, open_client
-from daskclust.app.commands.doctor import look_before_fit
+from daskclust.app.commands.doctor import examine
 from daskclust.app.commands.signals import last_words
 from daskclust.app.report.page import Report, marked_page
 from daskclust.app.report.summary import legend_of, n_clusters_of
@@ -40,6 +41,8 @@ from daskclust.core.storage.stores import local_path
 
 #: Rows that the baselines learn from at most, and trees of the forest.
 _MOST_ROWS, _TREES = 100_000, 100
+#: Seconds that a fit waits for the answers of its cluster about versions and memory.
+_PATIENCE = 15.0
 
 
 def add_hold_out_arguments(group: Any) -> None:
@@ -544,6 +547,23 @@ def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any
     return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 
 
+def _warn_about_cluster(client: Any, progress: Progress) -> None:
+    """Print problems of a cluster as warnings, also those of workers that answer late."""
+
+    def check() -> None:
+        try:
+            problems = examine(client)[1]
+        except Exception as error:  # a fit goes on
+            problems = [f"The cluster was not examined ({type(error).__name__})."]
+        for problem in problems:
+            progress.say(f"warning: {problem}")
+
+    # In a thread: a worker that is stopped answers when it resumes, and a fit waits for that.
+    thread = threading.Thread(target=check, name="daskclust-examine", daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+
+
 def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
     """Fit a model on a cluster that is there, as :func:`run` does."""
     import daskclust
@@ -554,7 +574,7 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
         cluster = {"workers": len(threads), "threads": sum(threads.values())}
         shown = (counted(count, name.removesuffix("s")) for name, count in cluster.items())
         progress.say(f"Cluster: {', '.join(shown)}")
-        look_before_fit(client, progress)
+        _warn_about_cluster(client, progress)
         n = job.count(progress)
         arguments, apart = dict(job.pairs), None
         if takes_labels(model):

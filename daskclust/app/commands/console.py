@@ -238,7 +238,7 @@ def local_workers(options: argparse.Namespace, useful: int) -> int:
 
 @contextmanager
 def open_client(
-    options: argparse.Namespace, *, useful_workers: int, progress: Progress
+    options: argparse.Namespace, useful_workers: int, progress: Progress
 ) -> Iterator[Any]:
     """Yield a client of the cluster that was asked for.
 
