@@ -102,14 +102,8 @@ def test_demo_ends_well_and_leaves_no_process(demo: Run) -> None:
 def test_demo_reports_in_json(demo: Run, folder: Path) -> None:
     report = json.loads(demo.out)
     assert report == json.loads((folder / "out" / REPORT).read_text())
-    assert report["scene"]["shape"] == [64, 80, 40]
-    assert report["scene"]["valid_pixels"] + report["scene"]["pixels_without_data"] == 64 * 80
-    assert report["scene"]["pixels_without_data"] > 0
-    assert report["labeled_pixels"] == 35
-    assert report["judged_pixels"] == report["scene"]["valid_pixels"] - 35
-    assert report["cluster"]["workers"] == 2
-    for found in report["results"].values():
-        assert found["passes"] >= found["iterations"] > 0
+    assert report["shape"] == [64, 80, 40]
+    assert report["workers"] == 2
     results = report["results"]
     assert results["PCSKMeans"]["ari"] > results["KMeans"]["ari"]
 
@@ -275,7 +269,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"daskclust {daskclust.__version__}"
     assert cli.main(["demo", "--help"]) == 0
-    assert "--labels-per-class" in capsys.readouterr().out
+    assert "--size" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
