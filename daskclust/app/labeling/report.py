@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from daskclust.app.report.page import Page, Report, escape, photo_of, svg
+from daskclust.app.report.page import Column, Page, Report, photo_of, svg
 from daskclust.core.storage.redact import redact
 
 #: Pixels along the longer side of the picture.
@@ -42,24 +43,29 @@ def write_questions_report(
                 (f"{gain.changed[-1]:.1%}", f"of the pixels expected to change by {n} answers"),
             ]
         )
-    page.section("Where", f"<figure>{_map(cube, questions)}</figure>")
-    page.section("Spectra", f"<figure>{_spectra(cube, questions)}</figure>")
-    page.section("Pixels", _table(questions))
+    page.figure("Where", _map(cube, questions))
+    page.figure("Spectra", _spectra(cube, questions))
+    parts = {name: getattr(questions, name) for name in ("lines", "columns", "x", "y")}
+    columns = [
+        Column({"lines": "row", "columns": "column"}.get(name, name), [f"{v:.10g}" for v in part])
+        for name, part in parts.items()
+    ]
+    page.section("Pixels", "table", columns=[Column("number", range(1, n + 1)), *columns], left=0)
     if gain is not None:
         picture = svg(
             lambda ax: gain.plot(ax), (7.0, 3.4), name="Change of the labels with further answers"
         )
-        page.section(
+        page.figure(
             "What the answers may change",
-            f"<figure>{picture}<figcaption>Estimated from the model's probabilities; bands "
-            "hold four fifths of the draws. A flat curve near 0: more labels would change little."
-            "</figcaption></figure>",
+            picture,
+            caption="Estimated from the model's probabilities; bands hold four fifths of the "
+            "draws. A flat curve near 0: more labels would change little.",
         )
     output.write(page.html(job))
     return Path(path)
 
 
-def _map(cube: Any, questions: Any) -> str:
+def _map(cube: Any, questions: Any) -> Markup:
     height, width, _ = cube.shape
     step = -(-max(height, width) // _SIDE)
     photo = photo_of(cube, step, cube.valid[::step, ::step])
@@ -86,7 +92,7 @@ def _map(cube: Any, questions: Any) -> str:
     return svg(draw, size, name="Where the pixels lie in the scene")
 
 
-def _spectra(cube: Any, questions: Any) -> str:
+def _spectra(cube: Any, questions: Any) -> Markup:
     spectra = np.asarray(questions.spectra, dtype=np.float64)
     low, high = spectra.min(axis=1, keepdims=True), spectra.max(axis=1, keepdims=True)
     spread = np.where(high > low, high - low, 1.0)
@@ -101,15 +107,3 @@ def _spectra(cube: Any, questions: Any) -> str:
         ax.set_ylabel("number; each from its least to its greatest value")
 
     return svg(draw, (9.0, max(3.0, 0.45 * n)), name=f"Spectra of {n} pixels")
-
-
-def _table(questions: Any) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("number", "row", "column", "x", "y"))
-    parts = (questions.lines, questions.columns, questions.x, questions.y)
-    body = "".join(
-        f'<tr><td class="n">{i}</td>'
-        + "".join(f'<td class="n">{escape(f"{value:.10g}")}</td>' for value in values)
-        + "</tr>"
-        for i, values in enumerate(zip(*(part.tolist() for part in parts), strict=True), start=1)
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"

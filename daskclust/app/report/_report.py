@@ -12,9 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from daskclust import plotting
-from daskclust.app.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
+from daskclust.app.report.page import (
+    Column,
+    Page,
+    Report,
+    figure,
+    map_png,
+    photo_jpeg,
+    photo_of,
+    svg,
+)
 from daskclust.app.report.sections import (
     add_agreement,
     add_contradicting_pairs,
@@ -146,8 +156,6 @@ def add_map(
     thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
     scene = photo_of(cube, summary.step * thin, summary.preview[::thin, ::thin] >= 0)
     photo = None if scene is None else photo_jpeg(scene)
-    step = layers["step"]
-    shown = "every pixel" if step == 1 else f"one of {step} x {step} pixels"
     data = {
         **layers,
         "rows": cube.shape[0],
@@ -169,28 +177,24 @@ def add_map(
     choices += [("photo", f"The scene in {light}")] * (photo is not None)
     choices += [("margins", "Uncertainty")] * (summary.values is not None)
     choices += [("errors", "Errors")] * (known is not None)
-    radios = "".join(
-        f'<label><input type="radio" name="layer" value="{value}"'
-        f"{' checked' if value == 'labels' else ''}> {escape(text)}</label>"
-        for value, text in choices
+    columns = _legend_columns(summary, legend)
+    if mostly:
+        known_pixels = [mostly.get(code, "") for code in legend.codes]
+        columns.append(Column("known pixels", known_pixels, "text"))
+    widths = 100 * summary.sizes / max(int(summary.sizes.max(initial=0)), 1)
+    page.section(
+        "Map",
+        "map",
+        choices=choices,
+        picture=picture,
+        about=what,
+        margins=_margin_facts(summary, uncertainty_is),
+        known=known,
+        axes=axes,
+        step=layers["step"],
+        columns=columns,
+        classes=list(zip(legend.names, legend.colors, widths.tolist(), strict=True)),
     )
-    place = f"{axes.system}, " if axes.system else ""
-    size = f"pixels of {axes.pixel}; " if axes.pixel else ""
-    viewer = (
-        f'<figure class="viewer" id="viewer"><div class="tools" hidden><span>{radios}</span><span>'
-        '<button type="button" data-do="in" aria-label="Zoom in">+</button>'
-        '<button type="button" data-do="out" aria-label="Zoom out">\N{MINUS SIGN}</button>'
-        '<button type="button" data-do="all">Whole map</button></span></div>'
-        f'<img src="{picture}" alt="{escape(what)}">'
-        f'<canvas hidden tabindex="0" role="img" aria-label="{escape(what)}. Arrow keys move, + '
-        'and - zoom, 0 shows the whole map."></canvas>'
-        f"{_scale_of_margins(summary, uncertainty_is)}{_key_of_errors(known)}"
-        '<p class="readout" aria-live="polite" hidden></p>'
-        f"<figcaption>{escape(place + size)}{shown} shown; dark: no data. "
-        '<span class="how" hidden>Drag to move; double-click, + and \N{MINUS SIGN} zoom, or the '
-        "wheel once the map is clicked.</span></figcaption></figure>"
-    )
-    page.section("Map", f'<div class="map">{viewer}{_legend_table(summary, legend, mostly)}</div>')
     page.data("map-data", json_text(data))
 
 
@@ -202,76 +206,40 @@ def _in_words(summary: MapSummary, legend: Legend) -> str:
     return ", ".join(words) + (f", and {rest} more" if rest > 0 else "")
 
 
-def _scale_of_margins(summary: MapSummary, uncertainty_is: str | None) -> str:
+def _margin_facts(summary: MapSummary, uncertainty_is: str | None) -> dict[str, Any] | None:
     if summary.values is None:
-        return ""
+        return None
     values = summary.values[np.isfinite(summary.values)]
-    median = float(np.median(values)) if len(values) else float("nan")
-    low = float(np.mean(values < 0.1)) if len(values) else 0.0
-    said = f"Margin: {uncertainty_is}. " if uncertainty_is else ""
-    return (
-        '<p class="scale"><span>uncertain 0</span><i></i><span>1 certain</span></p>'
-        f'<p class="about">{escape(said)}Median {median:.2f}; {low:.1%} of the pixels shown lie '
-        "below 0.1.</p>"
-    )
+    return {
+        "meaning": uncertainty_is,
+        "median": float(np.median(values)) if len(values) else float("nan"),
+        "low": float(np.mean(values < 0.1)) if len(values) else 0.0,
+    }
 
 
-def _key_of_errors(known: KnownClasses | None) -> str:
-    if known is None:
-        return ""
-    said = ", each cluster counted as the class that fits it best" if known.by_matching else ""
-    parts = (("right", known.right), ("wrong", known.pixels - known.right))
-    chips = " ".join(
-        f'<span><i class="chip {word}"></i>{word} {count:,} ({count / known.pixels:.1%})</span>'
-        for word, count in parts
-    )
-    return (
-        f'<p class="errors">{chips} <span><i class="chip unknown"></i>class not known</span>'
-        f"<span>Of {known.pixels:,} pixels of known class{said}.</span></p>"
-    )
-
-
-def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]) -> str:
+def _legend_columns(summary: MapSummary, legend: Legend) -> list[Column]:
+    """Return the numbers of each class, a column each."""
     total = max(int(summary.sizes.sum()), 1)
-    largest = max(int(summary.sizes.max(initial=0)), 1)
     part, unit = area_unit(summary.square_meters)
     before, areas_before = (None, None) if summary.before is None else summary.before
     margins = _mean_margins(summary, len(legend.codes))
-    # Columns of numbers: each head with what stands below it.
-    columns: dict[str, list[str]] = {
-        "code": [f"{code}" for code in legend.codes],
-        "pixels": [f"{size:,}" for size in summary.sizes],
-        "share": [f"{size / total:.1%}" for size in summary.sizes],
-    }
+    columns = [
+        Column("code", legend.codes),
+        Column("pixels", [f"{size:,}" for size in summary.sizes]),
+        Column("share", [f"{size / total:.1%}" for size in summary.sizes]),
+    ]
     if summary.square_meters is not None:
-        columns[f"area ({unit})"] = [f"{area / part:,.4g}" for area in summary.square_meters]
+        areas = [f"{area / part:,.4g}" for area in summary.square_meters]
+        columns.append(Column(f"area ({unit})", areas))
     if before is not None:
-        columns["pixels before smoothing"] = [f"{int(size):,}" for size in before]
+        columns.append(Column("pixels before smoothing", [f"{int(size):,}" for size in before]))
     if areas_before is not None:
-        columns[f"area before ({unit})"] = [f"{area / part:,.4g}" for area in areas_before]
+        areas = [f"{area / part:,.4g}" for area in areas_before]
+        columns.append(Column(f"area before ({unit})", areas))
     if margins is not None:
-        columns["mean margin"] = ["" if np.isnan(m) else f"{m:.2f}" for m in margins]
-    rows = []
-    for i, (code, name, color) in enumerate(
-        zip(legend.codes, legend.names, legend.colors, strict=True)
-    ):
-        numbers = "".join(f'<td class="n">{texts[i]}</td>' for texts in columns.values())
-        known = f"<td>{escape(mostly.get(code, ''))}</td>" if mostly else ""
-        rows.append(
-            f'<tr><th scope="row"><label><input type="checkbox" checked data-class="{i}" hidden '
-            f'aria-label="Show {escape(name)}"><i class="chip" style="background:{color}"></i>'
-            f'<span>{escape(name)}</span></label><div class="bar" style="background:{color};'
-            f'width:{100 * summary.sizes[i] / largest:.2f}%"></div></th>{numbers}{known}</tr>'
-        )
-    heads = "".join(f'<th scope="col" class=n>{text}</th>' for text in columns)
-    heads = f'<th scope="col">class</th>{heads}'
-    heads += '<th scope="col">known pixels</th>' if mostly else ""
-    return (
-        f'<div class="legend"><table id="legend"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>"
-        '<p class="tools" hidden><button type="button" data-do="show">Show all</button>'
-        '<button type="button" data-do="hide">Hide all</button></p></div>'
-    )
+        shown = ["" if np.isnan(margin) else f"{margin:.2f}" for margin in margins]
+        columns.append(Column("mean margin", shown))
+    return columns
 
 
 def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
@@ -479,7 +447,7 @@ def write_table_report(
 def _add_advice(page: Page, model: Any) -> None:
     advice = (getattr(model, "history_", None) or [{}])[-1].get("advice")
     if advice:
-        page.section("Labels", f"<p>{escape(advice)}</p>")
+        page.section("Labels", "text", text=advice)
 
 
 def _add_rest(
@@ -506,7 +474,7 @@ def _add_rest(
     for key, found in (agreement or {}).items():
         add_agreement(page, key, found, legend, things)
     for key, why in (not_compared or {}).items():
-        page.section(f"Agreement with {key}", f"<p>Not compared: {escape(why)}.</p>")
+        page.section(f"Agreement with {key}", "text", text=f"Not compared: {why}.")
     if not predicted:
         add_contradicting_pairs(page, model)
 
@@ -640,7 +608,7 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
         what += f"; {used} of {len(weights)} bands have weight"
         heading += " and feature weights"
     picture = svg(draw, (11, 4.2 if weights is None else 6.0), heights, name=what)
-    page.section(heading, f'<figure class="wide">{picture}</figure>')
+    page.figure(heading, picture, wide=True)
 
 
 def _add_tree(page: Page, model: Any) -> None:
@@ -649,11 +617,11 @@ def _add_tree(page: Page, model: Any) -> None:
             return
         what = f"Tree of {model.n_leaves_} leaves, cut at {model.n_clusters_} clusters"
         picture = svg(lambda ax: plotting.dendrogram(model, ax), (11, 4.2), name=what)
-        page.section("Tree", f'<figure class="wide">{picture}</figure>{model._cuts_as_html()}')
+        page.figure("Tree", picture, wide=True, after=Markup(model._cuts_as_html()))
     elif hasattr(model, "condensed_tree_"):
         what = f"Condensed tree, {model.n_clusters_} clusters chosen"
         picture = svg(lambda ax: plotting.condensed_tree(model, ax), (11, 4.2), name=what)
-        page.section("Condensed tree", f'<figure class="wide">{picture}</figure>')
+        page.figure("Condensed tree", picture, wide=True)
 
 
 def _add_history(page: Page, model: Any) -> None:
@@ -675,10 +643,9 @@ def _add_history(page: Page, model: Any) -> None:
         name=f"Time of {len(history)} steps, {seconds:.1f} s in all",
     )
     rounds = {record["round"] for record in history if "round" in record}
-    said = f"<figcaption>{_ROUNDS}</figcaption>" if len(rounds) > 1 else ""
     page.pair(
-        ("Objective of each step", f"<figure>{objective}{said}</figure>"),
-        ("Time of each step", f"<figure>{times}</figure>"),
+        ("Objective of each step", figure(objective, caption=_ROUNDS if len(rounds) > 1 else "")),
+        ("Time of each step", figure(times)),
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import io
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from daskclust import plotting
 from daskclust._version import __version__
@@ -86,7 +88,7 @@ def svg(
     heights: tuple[float, ...] = (1.0,),
     *,
     name: str,
-) -> str:
+) -> Markup:
     """Let `draw` draw on axes, and return the picture as an ``<svg>`` element.
 
     `size` is in inches, `heights` are relative heights of axes, one below the other over the same
@@ -108,11 +110,11 @@ def svg(
     text = text.replace("#000000", "currentColor")
     # No wider than its text is readable, and where it scrolls no smaller: 8 px at least.
     width = f"max-width:{110 * size[0]:.0f}px;--least:{72 * size[0]:.0f}px"
-    about = f'role="img" aria-label="{html.escape(name)}" style="{width}"'
+    about = f'role="img" aria-label="{escape(name)}" style="{width}"'
     text = text.replace("<svg", f"<svg {about}", 1)
     # Names are those of the whole page; those of several pictures must not be mixed up.
     mark = f"p{abs(hash(text)) % 16**8:08x}-"
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)
+    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text))
 
 
 def map_png(label_map: Array, colors: Sequence[str], codes: Sequence[int] | None = None) -> str:
@@ -157,79 +159,101 @@ def _address(image: Any, kind: str, **options: Any) -> str:
     return f"data:image/{kind.lower()};base64,{text}"
 
 
-# Whatever a title or an attribute may smuggle in: no script runs but ours, nothing is fetched.
+# For texts that are HTML in spite of all: no script runs but ours, and nothing is fetched.
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'; "
     "script-src 'sha256-{hash}'"
 )
 
+_TEMPLATES = Environment(
+    loader=PackageLoader("daskclust.app.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["breakable"] = lambda text: escape(text).replace("_", Markup("_<wbr>"))
 
-def escape(text: object) -> str:
-    return html.escape(str(text), quote=True)
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a template of this package, filled in; values that are no Markup are escaped."""
+    return Markup(_TEMPLATES.get_template(f"{template}.html").render(values))
 
 
-def _section(heading: str, body: str) -> str:
-    return f"<section><h2>{escape(heading)}</h2>{body}</section>"
+@dataclass(frozen=True)
+class Column:
+    """Column of a table in a page, with one text and maybe one color per row.
+
+    `kind` is ``"head"`` for names of rows, ``"number"`` or ``"text"``.
+    """
+
+    head: str
+    texts: Sequence[object]
+    kind: str = "number"
+    colors: Sequence[str] = ()
 
 
 class Page:
-    """A page that grows from the top."""
+    """Contents of a page, in their order."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._parts: list[str] = [f"<h1>{escape(title)}</h1>"]
-        self._data: list[str] = []
+        self._parts: list[tuple[str, Any]] = []
+        self._data: list[tuple[str, Markup]] = []
 
     def lead(self, text: str) -> None:
         """Add a line below the title."""
-        self._parts.append(f'<p class="lead">{escape(text)}</p>')
+        self._parts.append(("lead", text))
 
     def written(self, text: str) -> None:
-        """Add a line below the title that ends by when and by whom the page was written."""
+        """Add a line below the title that ends with the time and the version."""
         self.lead(
             f"{text}Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {__version__}."
         )
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        tile = '<div class="fact"><b>{}</b><span>{}</span></div>'
-        tiles = "".join(tile.format(*map(escape, fact)) for fact in facts)
-        self._parts.append(f'<section class="facts">{tiles}</section>')
+        self._parts.append(("facts", facts))
 
-    def section(self, heading: str, body: str) -> None:
-        """Add a section; `body` is HTML."""
-        self._parts.append(_section(heading, body))
+    def section(self, heading: str, template: str, **values: Any) -> None:
+        """Add a section with a template of this package."""
+        self._parts.append(("sections", [(heading, render(template, **values))]))
 
-    def pair(self, *parts: tuple[str, str]) -> None:
-        """Add sections side by side; bodies are HTML."""
-        self._parts.append(f'<div class="two">{"".join(_section(*part) for part in parts)}</div>')
+    def figure(self, heading: str, picture: Markup, **values: Any) -> None:
+        """Add a section with a picture; `values` are those of the template."""
+        self._parts.append(("sections", [(heading, figure(picture, **values))]))
 
-    def data(self, name: str, text: str) -> None:
-        """Add data for the script, as JSON; nothing in it can end the element."""
-        safe = text.replace("<", "\\u003c")
-        self._data.append(f'<script type="application/json" id="{name}">{safe}</script>')
+    def pair(self, *sections: tuple[str, Markup]) -> None:
+        """Add sections side by side."""
+        self._parts.append(("sections", sections))
+
+    def data(self, name: str, json: str) -> None:
+        """Add data for the script; no text in it can end the element."""
+        self._data.append((name, Markup(json.replace("<", "\\u003c"))))
 
     def details(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
         """Add a table that opens on demand."""
-        line = "<tr><th>{}</th><td><code>{}</code></td></tr>"
-        body = "".join(line.format(*map(escape, row)) for row in rows)
-        self._parts.append(
-            f"<section><details><summary>{escape(heading)}</summary><table>{body}</table>"
-            "</details></section>"
-        )
+        self._parts.append(("details", (heading, rows)))
 
     def html(self, job: str = "") -> str:
-        """Return the whole page; `job` marks whose it is."""
+        """Return the complete page; `job` is the mark of its job."""
         folder = files("daskclust.app.report")
         style = folder.joinpath("style.css").read_text(encoding="utf-8")
         script = folder.joinpath("map.js").read_text(encoding="utf-8") if self._data else ""
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-        scripts = "\n".join(self._data) + (f"\n<script>{script}</script>\n" if script else "")
-        return (
-            f"{_start(job)}"
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(hash=digest)}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-            f"<main>\n{''.join(part + chr(10) for part in self._parts)}"
-            "<footer>One file, nothing loaded from elsewhere.</footer>\n</main>\n"
-            f"{scripts}</body>\n</html>\n"
+        return render(
+            "page",
+            start=Markup(_start(job)),
+            policy=Markup(_POLICY.format(hash=digest)),
+            title=self._title,
+            style=Markup(style),
+            parts=self._parts,
+            data=self._data,
+            script=Markup(script),
         )
+
+
+def figure(
+    picture: Markup, *, wide: bool = False, caption: str = "", after: str | Markup = ""
+) -> Markup:
+    """Return a picture with a caption; `after` is what follows it."""
+    return render("figure", picture=picture, wide=wide, caption=caption, after=after)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from daskclust.app.report.page import Page, escape, map_png, svg
+from daskclust.app.report.page import Column, Page, map_png, svg
 from daskclust.app.report.summary import area_unit, singles_advice
 from daskclust.colors import Legend
 from daskclust.core.array_types import Array, Ints
@@ -40,21 +41,17 @@ def add_agreement(
             scores[f"95 % interval as of {of}, from"], scores["to"] = found["accuracy_interval"]
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
-    rows = _figures((name, f"{value:.4f}") for name, value in scores.items())
-    tables = (
-        f'<div class="agreement"><div class="wide">{_confusion(found, legend, things)}</div>'
-        f"<table>{rows}</table></div>{_by_class(found, things)}"
+    page.section(
+        f"Agreement with {key}",
+        "agreement",
+        shares=_confusion(found, legend, things),
+        scores=_scores((name, f"{value:.4f}") for name, value in scores.items()),
+        by_class=_by_class(found),
+        things=things,
+        used_by_fit=found.get("used_by_fit"),
+        pixels=found["pixels"],
+        share=found.get("accuracy", found.get("best_matching_accuracy")),
     )
-    if found.get("used_by_fit"):
-        share = found.get("accuracy", found.get("best_matching_accuracy"))
-        agree = "" if share is None else f"It agrees with {share:.1%} of them. "
-        tables = (
-            f"<p>The fit learned from {found['pixels']:,} labels. {agree}How well the map fits "
-            f"them says nothing about its other {things}. Give labels that the fit does not see "
-            "as <code>--truth</code>, or keep some apart by <code>--hold-out</code>.</p>"
-            f"<details><summary>Agreement with these labels</summary>{tables}</details>"
-        )
-    page.section(f"Agreement with {key}", tables)
 
 
 def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Array) -> None:
@@ -75,26 +72,25 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
         code, most = found["clusters"][wrong.argmax()], int(wrong.max())
         lines.append((colors[-1], name, right[at], wrong.sum(), named.get(code, str(code)), most))
     n_right, n_wrong = int(right.sum()), int(counts.sum() - right.sum())
-    rows = "".join(
-        f'<tr><th scope="row"><i class="chip" style="background:{color}"></i>{escape(name)}</th>'
-        f'<td class="n">{own:,}</td><td class="n">{wrong:,}</td>'
-        f"<td>{escape(f'{mostly}, {most:,}') if most else ''}</td></tr>"
-        for color, name, own, wrong, mostly, most in [
-            *lines,
-            (_RIGHT, "right, of any class", n_right, n_wrong, "", 0),
-        ]
-    )
+    lines.append((_RIGHT, "right, of any class", n_right, n_wrong, "", 0))
+    chips, names, own_counts, wrong_counts, mostly, most = zip(*lines, strict=True)
     thin = -(-max(layer.shape) // _SIDE)
-    what = f"Map of errors: {n_right:,} pixels right, {n_wrong:,} wrong"
     page.section(
         "Errors of the map",
-        f'<div class="three"><figure class="viewer"><img alt="{escape(what)}" '
-        f'src="{map_png(layer[::thin, ::thin], colors)}"><figcaption>Gray: right. Colors: wrong, '
-        "in the color of the known class. Dark: nothing known.</figcaption></figure>"
-        '<div class="wide"><table><thead><tr><th scope="col">known class</th>'
-        '<th scope="col" class="n">right</th><th scope="col" class="n">wrong</th>'
-        f'<th scope="col">mostly found as</th></tr></thead><tbody>{rows}</tbody></table></div>'
-        "</div>",
+        "errors",
+        right=n_right,
+        wrong=n_wrong,
+        picture=map_png(layer[::thin, ::thin], colors),
+        columns=[
+            Column("known class", names, "head", chips),
+            Column("right", [f"{count:,}" for count in own_counts]),
+            Column("wrong", [f"{count:,}" for count in wrong_counts]),
+            Column(
+                "mostly found as",
+                [f"{name}, {n:,}" if n else "" for name, n in zip(mostly, most, strict=True)],
+                "text",
+            ),
+        ],
     )
 
 
@@ -115,56 +111,38 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
     ]
     from daskclust.metrics import FEW_UNITS
 
-    alone, n_held = ", ".join(found["not_held_out"]), found["groups_held_out"]
-    few = f" With fewer than {FEW_UNITS} it is rough." if n_held < FEW_UNITS else ""
     page.section(
         "Accuracy on labels kept apart",
-        f"<p>{n_held:,} of {found['groups']:,} {escape(found['unit'])} with {found['rows']:,} "
-        "labels, which the fit has not seen. The 95 % interval is that of a bootstrap over these "
-        f"{escape(found['unit'])}, as labels of one of them are alike.{few}"
-        f"{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
-        f'<div class="agreement"><table>{_figures(rows)}</table>{_by_class(found, "labels")}</div>',
+        "held_out",
+        found=found,
+        few_units=FEW_UNITS,
+        scores=_scores(rows),
+        by_class=_by_class(found),
+        things="labels",
     )
 
 
-def _figures(rows: Iterable[tuple[str, str]]) -> str:
-    line = '<tr><th scope="row">{}</th><td class="n">{}</td></tr>'
-    return "".join(line.format(*map(escape, row)) for row in rows)
+def _scores(rows: Iterable[tuple[str, str]]) -> list[Column]:
+    names, values = zip(*rows, strict=True)
+    return [Column("", names, "head"), Column("", values)]
 
 
-def _numbers(texts: Iterable[object]) -> str:
-    return "".join(f'<td class="n">{text}</td>' for text in texts)
+def _by_class(found: Mapping[str, Any]) -> list[Column]:
+    items = found.get("by_class") or []
+    counts = {"known": "truth", "found": "labels"}
+    shares = {"producer's accuracy": "producers", "user's accuracy": "users", "F1": "f1"}
+    columns = [
+        Column("class", [item["class"] for item in items], "head"),
+        *(Column(head, [f"{item[key]:,}" for item in items]) for head, key in counts.items()),
+        *(
+            Column(head, ["" if item[key] is None else f"{item[key]:.3f}" for item in items])
+            for head, key in shares.items()
+        ),
+    ]
+    return columns if items else []
 
 
-def _heads(texts: Iterable[str]) -> str:
-    """Write heads of columns of numbers."""
-    return "".join(f'<th scope="col" class="n">{text}</th>' for text in texts)
-
-
-def _by_class(found: Mapping[str, Any], things: str) -> str:
-    items = found.get("by_class")
-    if not items:
-        return ""
-    heads = ("known", "found", "producer's accuracy", "user's accuracy", "F1")
-    rows = "".join(
-        f'<tr><th scope="row">{escape(item["class"])}</th>'
-        + _numbers(f"{item[key]:,}" for key in ("truth", "labels"))
-        + _numbers(
-            "" if item[key] is None else f"{item[key]:.3f}" for key in ("producers", "users", "f1")
-        )
-        + "</tr>"
-        for item in items
-    )
-    return (
-        f'<div class="wide"><table><caption>Accuracy by class: of the {things} known as a class, '
-        "the share found as it (producer's); of those found, the share known as it "
-        "(user's)</caption>"
-        f'<thead><tr><th scope="col">class</th>{_heads(heads)}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> str:
+def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> dict[str, Any]:
     counts = np.asarray(found["counts"])
     classes = found.get("class_names") or found["classes"]
     # On the diagonal what is the same class, or is matched with it.
@@ -172,7 +150,7 @@ def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> str:
     order = [*matched, *sorted(set(range(counts.shape[1])) - set(matched))]
     named, colors = legend.by_code, legend.color_by_code
     codes = [found["clusters"][at] for at in order]
-    return share_table(
+    return shares_of(
         counts[:, order],
         classes,
         [(named.get(code, str(code)), colors.get(code, "none")) for code in codes],
@@ -182,7 +160,7 @@ def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> str:
     )
 
 
-def share_table(
+def shares_of(
     counts: Ints,
     rows: Sequence[Any],
     columns: Sequence[tuple[str, str]],
@@ -190,30 +168,20 @@ def share_table(
     caption: str,
     corner: str,
     things: str = "pixels",
-) -> str:
-    """Write the share of each row that each column has, darker where it is larger."""
-    heads = "".join(
-        f'<th scope="col"><i class="chip" style="background:{color}"></i>'
-        # Names may break at their underscores: they head narrow columns.
-        f"{escape(name).replace('_', '_<wbr>')}</th>"
-        for name, color in columns
-    )
+) -> dict[str, Any]:
+    """Return values of the macro ``share_table``: the share of each row that each column has."""
     lines = []
-    for name, line in zip(rows, counts, strict=True):
-        total = int(line.sum())
-        cells = "".join(
-            f'<td class="n share" style="--share:{count / max(1, total):.3f}" '
-            f'title="{count:,} {things}">{escape(_percent(count / max(1, total)))}</td>'
-            for count in line.tolist()
-        )
-        lines.append(
-            f'<tr><th scope="row">{escape(name)}</th><td class="n">{total:,}</td>{cells}</tr>'
-        )
-    return (
-        f'<table><caption>{escape(caption)}</caption><thead><tr><th scope="col">{escape(corner)}'
-        f'</th><th scope="col" class="n">{things}</th>{heads}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table>"
-    )
+    for name, line in zip(rows, counts.tolist(), strict=True):
+        shares = [count / max(1, sum(line)) for count in line]
+        cells = [(share, n, _percent(share)) for share, n in zip(shares, line, strict=True)]
+        lines.append((name, sum(line), cells))
+    return {
+        "rows": lines,
+        "columns": columns,
+        "caption": caption,
+        "corner": corner,
+        "things": things,
+    }
 
 
 def _percent(share: float) -> str:
@@ -248,15 +216,17 @@ def add_contradicting_pairs(page: Page, model: Any) -> None:
     pairs = getattr(model, "contradicting_pairs_", None)
     if pairs is None or not len(pairs):
         return
-    rows = "".join(
-        f"<tr>{_numbers((pair.i, pair.j))}<td>{escape(pair.kind)}</td>"
-        f"<td>{'violated' if pair.violated else ''}</td></tr>"
-        for pair in pairs[:_LISTED]
-    )
+    listed = pairs[:_LISTED]
     page.section(
         "Pairs that contradict the clusters",
-        '<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th><th></th></tr>'
-        f"{rows}</table>{_more(len(pairs) - _LISTED)}",
+        "table",
+        columns=[
+            Column("row", [pair.i for pair in listed]),
+            Column("row", [pair.j for pair in listed]),
+            Column("kind", [pair.kind for pair in listed], "text"),
+            Column("", ["violated" if pair.violated else "" for pair in listed], "text"),
+        ],
+        left=len(pairs) - _LISTED,
     )
 
 
@@ -293,10 +263,14 @@ def add_profiles(
     if len(order) > _FEW:
         order = np.argsort(-profiles.sizes, kind="stable")
     largest, small = profiles.of(order[:_CLUSTERS]), profiles.of(order[_CLUSTERS:])
-    advice = singles_advice(profiles.sizes)
-    said = f"<p><strong>Advice:</strong> {escape(advice)}</p>" if advice else ""
-    heading = "Clusters" if profiles.are_vectors else "What sets the clusters apart"
-    page.section(heading, f'{said}<div class="wide">{largest._repr_html_()}</div>{_folded(small)}')
+    page.section(
+        "Clusters" if profiles.are_vectors else "What sets the clusters apart",
+        "clusters",
+        advice=singles_advice(profiles.sizes),
+        largest=Markup(largest._repr_html_()),
+        small=_small_clusters(small),
+        things=_things(profiles),
+    )
     if profiles.are_vectors:
         return
     if colors is not None:
@@ -312,39 +286,45 @@ def add_profiles(
     of = f"the {k} largest clusters" if left_out else f"{k} clusters"
     picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {of}")
     left = len(profiles.features) - shown
-    said = f"<figcaption>The {shown} features that tell most; {left:,} more are not drawn."
-    said = f"{said}</figcaption>" if left and not is_spectrum else ""
+    caption = f"The {shown} features that tell most; {left:,} more are not drawn."
     whose = "largest clusters" if left_out else "clusters"
-    page.section(f"{what} of the {whose}", f'<figure class="wide">{picture}{said}</figure>')
+    page.figure(
+        f"{what} of the {whose}",
+        picture,
+        wide=True,
+        caption=caption if left and not is_spectrum else "",
+    )
     if rules is not None:
-        told = f"<p>{escape(rules)}</p>" if isinstance(rules, str) else rules._repr_html_()
-        page.section("Rules", f'<div class="wide">{told}</div>')
-    numbers = "".join(
-        f"<details><summary>{escape(_titled(profiles.names[at]))}</summary>"
-        f"{_table(profiles, at, label)}</details>"
-        for at, label in enumerate(profiles.labels.tolist())
+        is_reason = isinstance(rules, str)
+        page.section("Rules", "rules", rules=rules if is_reason else Markup(rules._repr_html_()))
+    page.section(
+        "Each cluster in numbers",
+        "cluster_numbers",
+        clusters=[_numbers_of(profiles, at) for at in range(k)],
+        things=_things(profiles),
+        n_features=len(profiles.features),
+        left=left_out,
     )
-    page.section("Each cluster in numbers", numbers + _more(left_out))
 
 
-def _folded(profiles: Any) -> str:
-    """Return small clusters as a table that opens on demand."""
-    k = len(profiles.labels)
-    if not k:
-        return ""
-    single = int((profiles.sizes == 1).sum())
-    lines = "".join(
-        f"<tr><td>{escape(name)}</td>{_numbers([f'{size:,.0f}'])}"
-        f"<td>{escape(profiles.spot(at, 0) if profiles.nearest_rows[at, 0] >= 0 else '')}</td></tr>"
-        for at, (name, size) in enumerate(zip(profiles.names, profiles.sizes, strict=True))
-    )
-    things = _things(profiles)
-    return (
-        f"<details><summary>{k:,} smaller clusters with {profiles.sizes.sum():,.0f} {things} "
-        f"({profiles.shares.sum():.1%}); {single:,} of them have one</summary>"
-        f'<div class="wide"><table><thead><tr><th>cluster</th>{_heads([things])}'
-        f"<th>nearest</th></tr></thead><tbody>{lines}</tbody></table></div></details>"
-    )
+def _small_clusters(profiles: Any) -> dict[str, Any] | None:
+    if not len(profiles.labels):
+        return None
+    nearest = [
+        profiles.spot(at, 0) if row >= 0 else ""
+        for at, row in enumerate(profiles.nearest_rows[:, 0].tolist())
+    ]
+    return {
+        "n": len(profiles.labels),
+        "size": profiles.sizes.sum(),
+        "share": profiles.shares.sum(),
+        "single": int((profiles.sizes == 1).sum()),
+        "columns": [
+            Column("cluster", profiles.names, "text"),
+            Column(_things(profiles), [f"{size:,.0f}" for size in profiles.sizes]),
+            Column("nearest", nearest, "text"),
+        ],
+    }
 
 
 def _titled(name: str) -> str:
@@ -355,36 +335,35 @@ def _things(profiles: Any) -> str:
     return "rows" if profiles.pixels is None else "pixels"
 
 
-def _more(left: int) -> str:
-    return f"<p>and {left:,} more</p>" if left > 0 else ""
-
-
-def _table(profiles: Any, at: int, label: int) -> str:
-    """Write the features that set a cluster apart, with all that is known of them."""
-    heads = ("mean", "std", "5 %", "median", "95 %", "rest", "difference", "AUC", "missing")
-    rows, p = [], len(profiles.features)
-    for name in profiles.distinguishing(label, _FEATURES):
-        j = profiles.features.index(name)
-        quantiles = profiles.quantiles[at, j]
-        values = (
-            profiles.means[at, j],
-            profiles.deviations[at, j],
-            quantiles[0],
-            quantiles[2],
-            quantiles[4],
-            profiles.rest_means[at, j],
-            profiles.differences[at, j],
-            profiles.aucs[at, j],
-            profiles.missing[at, j],
-        )
-        cells = _numbers("" if np.isnan(value) else f"{value:.4g}" for value in values)
-        rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-    return (
-        f"<p>{profiles.sizes[at]:,.0f} {_things(profiles)}, {profiles.shares[at]:.1%} of all"
-        f"{f'; the {len(rows)} features of {p:,} that tell most' if len(rows) < p else ''}.</p>"
-        f'<div class="wide"><table><thead><tr><th scope="col">feature</th>{_heads(heads)}</tr>'
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+def _numbers_of(profiles: Any, at: int) -> dict[str, Any]:
+    """Return the features that set a cluster apart, with their statistics."""
+    names = profiles.distinguishing(profiles.labels[at], _FEATURES)
+    places = [profiles.features.index(name) for name in names]
+    quantiles = profiles.quantiles[at]
+    values = {
+        "mean": profiles.means[at],
+        "std": profiles.deviations[at],
+        "5 %": quantiles[:, 0],
+        "median": quantiles[:, 2],
+        "95 %": quantiles[:, 4],
+        "rest": profiles.rest_means[at],
+        "difference": profiles.differences[at],
+        "AUC": profiles.aucs[at],
+        "missing": profiles.missing[at],
+    }
+    return {
+        "title": _titled(profiles.names[at]),
+        "size": profiles.sizes[at],
+        "share": profiles.shares[at],
+        "n_features": len(names),
+        "columns": [
+            Column("feature", names, "head"),
+            *(
+                Column(head, ["" if np.isnan(found[j]) else f"{found[j]:.4g}" for j in places])
+                for head, found in values.items()
+            ),
+        ],
+    }
 
 
 #: Pixels along the longer side of a picture, and transitions that are listed.
@@ -415,43 +394,39 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     maps = (old, changes.matched, changed)
     small = compute("pictures of the maps", *(each.values[::step, ::step] for each in maps))
     codes = sorted(changed.colors)
-    new = codes, [changed.colors[code] for code in codes]
-    figures = (
-        _figure("First map", small[0], legend.codes, legend.colors),
-        _figure("Second map, in the colors of the first", small[1], legend.codes, legend.colors),
-        _figure("What changed, in the color of the new class", small[2], *new),
-    )
-    page.section("Maps", f'<div class="three">{"".join(figures)}</div>')
-    alone = changes.only_old or changes.only_new
+    pictures = {
+        "First map": (small[0], legend.colors, legend.codes),
+        "Second map, in the colors of the first": (small[1], legend.colors, legend.codes),
+        "What changed, in the color of the new class": (
+            small[2],
+            [changed.colors[code] for code in codes],
+            codes,
+        ),
+    }
     page.section(
-        "Areas of pixels in both maps" if alone else "Areas",
-        f'<div class="wide">{_areas(changes)}</div>',
+        "Maps",
+        "maps",
+        maps=[(name, map_png(np.asarray(image), *how)) for name, (image, *how) in pictures.items()],
     )
+    alone = changes.only_old or changes.only_new
+    heading = "Areas of pixels in both maps" if alone else "Areas"
+    page.section(heading, "table", columns=_areas(changes), left=0)
     if moves:
-        page.section("Transitions", f'<div class="wide">{_moves(changes, moves)}</div>')
-    heads = list(zip(legend.names, legend.colors, strict=True))
+        left = len(moves) - _MOVES
+        page.section("Transitions", "table", columns=_moves(changes, moves[:_MOVES]), left=left)
     page.section(
         "From class to class",
-        '<div class="agreement"><div class="wide">'
-        + share_table(
+        "shares",
+        shares=shares_of(
             pixels,
             legend.names,
-            heads,
+            list(zip(legend.names, legend.colors, strict=True)),
             caption="Of each class of the first map (down), the share that has each class of the "
             "second (across)",
             corner="first map",
-        )
-        + "</div></div>",
+        ),
     )
     return page.html(mark)
-
-
-def _figure(heading: str, values: Any, codes: Any, colors: Any) -> str:
-    picture, said = map_png(np.asarray(values), colors, codes), escape(heading)
-    return (
-        f'<figure class="viewer"><img src="{picture}" alt="{said}">'
-        f"<figcaption>{said}</figcaption></figure>"
-    )
 
 
 def _units(changes: Any) -> tuple[Any, str]:
@@ -459,42 +434,33 @@ def _units(changes: Any) -> tuple[Any, str]:
     return (changes.square_meters / part, unit) if unit else (changes.pixels, "pixels")
 
 
-def _areas(changes: Any) -> str:
+def _areas(changes: Any) -> list[Column]:
     (sizes, unit), legend = _units(changes), changes.legend
-    renamed = any(changes.new_names.get(code, n) != n for code, n in legend.by_code.items())
-    rows = "".join(
-        f'<tr><th scope="row"><i class="chip" style="background:{color}"></i>{escape(name)}</th>'
-        + (f"<td>{escape(changes.new_names.get(code, ''))}</td>" if renamed else "")
-        + _numbers((f"{a:,.5g}", f"{b:,.5g}", f"{b - a:+,.4g}" if a != b else "0"))
-        + _numbers([f"{k / a:.1%}" if a else ""])
-        + "</tr>"
-        for code, name, color, a, b, k in zip(
-            *(legend.codes, legend.names, legend.colors),
-            *(part.tolist() for part in (sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes))),
-            strict=True,
-        )
+    first, second, kept = (
+        part.tolist() for part in (sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes))
     )
-    heads = (f"first ({unit})", f"second ({unit})", "change", "kept")
-    return (
-        '<table><thead><tr><th scope="col">class</th>'
-        + ('<th scope="col">called in the second map</th>' if renamed else "")
-        + f"{_heads(heads)}</tr></thead><tbody>{rows}</tbody></table>"
-    )
+    columns = [Column("class", legend.names, "head", legend.colors)]
+    if any(changes.new_names.get(code, n) != n for code, n in legend.by_code.items()):
+        names = [changes.new_names.get(code, "") for code in legend.codes]
+        columns.append(Column("called in the second map", names, "text"))
+    pairs = list(zip(first, second, strict=True))
+    return [
+        *columns,
+        Column(f"first ({unit})", [f"{a:,.5g}" for a in first]),
+        Column(f"second ({unit})", [f"{b:,.5g}" for b in second]),
+        Column("change", [f"{b - a:+,.4g}" if a != b else "0" for a, b in pairs]),
+        Column("kept", [f"{k / a:.1%}" if a else "" for k, a in zip(kept, first, strict=True)]),
+    ]
 
 
-def _moves(changes: Any, moves: list[tuple[int, int]]) -> str:
+def _moves(changes: Any, moves: Sequence[tuple[int, int]]) -> list[Column]:
     sizes, unit = _units(changes)
     names, colors = changes.legend.names, changes.legend.colors
-    total = sizes.sum()
-    rows = "".join(
-        f'<tr><th scope="row">{escape(names[a])}</th><td><i class="chip" style="background:'
-        f'{colors[b]}"></i>{escape(names[b])}</td><td class="n">{changes.pixels[a, b]:,}</td>'
-        + ("" if unit == "pixels" else f'<td class="n">{sizes[a, b]:,.4g}</td>')
-        + f'<td class="n">{sizes[a, b] / total:.2%}</td></tr>'
-        for a, b in moves[:_MOVES]
-    )
-    heads = dict.fromkeys(("pixels", unit, "share"))
-    return (
-        '<table><thead><tr><th scope="col">from</th><th scope="col">to</th>'
-        f"{_heads(heads)}</tr></thead><tbody>{rows}</tbody></table>{_more(len(moves) - _MOVES)}"
-    )
+    columns = [
+        Column("from", [names[a] for a, _ in moves], "head"),
+        Column("to", [names[b] for _, b in moves], "text", [colors[b] for _, b in moves]),
+        Column("pixels", [f"{changes.pixels[move]:,}" for move in moves]),
+    ]
+    if unit != "pixels":
+        columns.append(Column(unit, [f"{sizes[move]:,.4g}" for move in moves]))
+    return [*columns, Column("share", [f"{sizes[move] / sizes.sum():.2%}" for move in moves])]
