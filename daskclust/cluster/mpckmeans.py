@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,7 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.core.estimator.fit_loop import OpenData
-from daskclust.core.estimator.validation import InitWithPairs, PairPenalty, check_choice, check_real
+from daskclust.core.estimator.validation import InitWithPairs, PairPenalty
 from daskclust.core.persistence.schema import Array, Entry
 
 
@@ -56,24 +56,11 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
           ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
           of the data's bounding box (see ``box``).
         - ``"constant"``: 1.
-    metric_scale : float, default=1.0
-        Factor c of the sum of logarithms, so that ``a_j = c n / S_j`` (see Notes).
-    box : {"data", "origin"}, default="data"
-        Bounding box of ``penalty="distance"``:
-
-        - ``"data"``: from ``min`` to ``max`` of each feature.
-        - ``"origin"``: from ``min(min, 0)`` to ``max``, as in WekaUT and in the published PCSKM
-          program.  The result then depends on the offset of the data.
-    criterion : {"shift", "objective"}, default="shift"
-        Quantity that ``tol`` limits:
-
-        - ``"shift"``: the squared shift of all centers divided by the mean variance of the
-          features, both in the metric.  With ``tol=0`` the fit ends when a pass changes nothing.
-        - ``"objective"``: the change of the objective between passes, as in WekaUT.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
-        Tolerance, see ``criterion``.
+        Squared shift of all centers over the mean variance of the features, both in the metric,
+        below which a fit has converged; 0: until a pass changes nothing.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -129,12 +116,6 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     violated pair counts once (Eq. 12 of [2]_ is misprinted).  S_j is computed as ``TSS_j - BSS_j``
     from the sums and counts of the clusters, with an error of at most 1e-15 TSS_j.
 
-    *Order*, *memory*, *to the client* and *passes*: see :class:`PCKMeans`.
-
-    The MPCK-Means of WekaUT (single diagonal metric) has ``penalty="distance", metric_scale=0.01,
-    box="origin", criterion="objective", tol=1e-5`` and a large ``max_iter``.  From the same centers
-    the results are equal.
-
     References
     ----------
     .. [1] Bilenko, M., Basu, S., Mooney, R. (2004). Integrating constraints and
@@ -160,6 +141,11 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         "metric_weights_": Array("p", low=0),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
+    # WekaUT's program: a_j = 0.01 n / S_j, a bounding box that contains the origin, and ``tol`` for
+    # the change of the objective. The tests that compare with it set these.
+    _metric_scale: ClassVar[float] = 1.0
+    _box_from_origin: ClassVar[bool] = False
+    _tol_of_objective: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -168,9 +154,6 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
         penalty: PairPenalty = "scaled",
-        metric_scale: float = 1.0,
-        box: Literal["data", "origin"] = "data",
-        criterion: Literal["shift", "objective"] = "shift",
         max_iter: int = 100,
         tol: float = 0.0,
         random_state: Any = None,
@@ -180,9 +163,6 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         self.init: Any = init
         self.n_init = n_init
         self.penalty = penalty
-        self.metric_scale = metric_scale
-        self.box = box
-        self.criterion = criterion
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -192,22 +172,16 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     def _depends_on_units(self) -> bool:
         return False  # because the metric is learned
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_real(self.metric_scale, "metric_scale", 0, boundaries="neither")
-        check_choice(self.box, "box", ("data", "origin"))
-        check_choice(self.criterion, "criterion", ("shift", "objective"))
-
     def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
         assignment = SoftConstraints.of(
-            rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self.box == "origin"
+            rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self._box_from_origin
         )
         rule = DiagonalMetric(
             self.tol * data.survey.variance,
             survey=data.survey,
             assignment=assignment,
-            scale=float(self.metric_scale),
-            least_gain=float(self.tol) if self.criterion == "objective" else None,
+            scale=self._metric_scale,
+            least_gain=float(self.tol) if self._tol_of_objective else None,
         )
         return assignment, rule
 

@@ -48,11 +48,6 @@ MEMBERS = {
     "PCKMeans, scaled": Member(PCKMeans, {"penalty": "scaled"}, ("y", *PAIRS, *WEIGHTS)),
     "PCKMeans, constant": Member(PCKMeans, {"penalty": "constant"}, ("y", *PAIRS, *WEIGHTS)),
     "MPCKMeans": Member(MPCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
-    "MPCKMeans as WekaUT's": Member(
-        MPCKMeans,
-        {"metric_scale": 0.01, "box": "origin", "criterion": "objective", "tol": 1e-5},
-        ("y", *PAIRS, *WEIGHTS),
-    ),
     "COPKMeans": Member(COPKMeans, {}, ("y", *PAIRS), hard=True),
 }
 PROBLEM = random_problem(21, n=60)

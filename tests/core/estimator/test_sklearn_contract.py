@@ -44,9 +44,6 @@ ESTIMATORS = [
     PCKMeans(3, random_state=0),
     PCKMeans(3, init="ss-k-means||", penalty="constant", random_state=0),
     MPCKMeans(3, random_state=0),
-    MPCKMeans(
-        3, metric_scale=0.01, box="origin", criterion="objective", tol=1e-5, random_state=0
-    ),  # as WekaUT's
     COPKMeans(3, random_state=0),
     PCSKMeans(3, random_state=0),
     PCSKMeans(
