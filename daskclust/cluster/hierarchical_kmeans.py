@@ -444,8 +444,8 @@ class HierarchyProblem(DataAlone):
         return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
 
 
-MetricName = Literal["euclidean", "cosine", "sam"]
-#: Minimum integer `n_clusters` that gives two levels.
+MetricName = Literal["euclidean", "cosine"]
+#: Leaves from which an integer `n_clusters` gets a level of parents.
 _TWO_LEVELS = 1000
 
 
@@ -556,8 +556,8 @@ class HierarchicalKMeans(BaseClusterer):
         Number of nearest parents of each level whose children are compared with a row.  ``"all"``
         compares each row with all leaves.
     refine : int, default=1
-        Number of refinement passes.
-    metric : {"euclidean", "cosine", "sam"}, default="euclidean"
+        Refinement passes.
+    metric : {"euclidean", "cosine"}, default="euclidean"
         As in :class:`KMeans`.
     max_iter : int, default=25
         Maximum number of iterations of each level.
@@ -662,7 +662,6 @@ class HierarchicalKMeans(BaseClusterer):
         "_n_top": Number(int, low=1),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("spill",)
-    _synonyms = {"metric": {"sam": "cosine"}}  # noqa: RUF012
 
     def __init__(
         self,

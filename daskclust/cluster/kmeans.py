@@ -64,9 +64,8 @@ def can_follow(model: Any) -> bool:
 
 
 Algorithm = Literal["auto", "lloyd", "nested"]
-#: "sam" is another name of "cosine".
-MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
-_ANGULAR = {"cosine": UnitSphere(), "sam": UnitSphere()}
+MetricName = Literal["euclidean", "cosine", "mahalanobis"]
+_ANGULAR = {"cosine": UnitSphere()}
 
 
 class KMeans(LloydClusterer):
@@ -119,11 +118,10 @@ array of shape (k, p), fitted model or callable, default="k-means||"
           Usually fewer iterations are needed; inertia may rise in some of them.
         - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and more than 8192 rows, or 20 per
           cluster, else ``"lloyd"``.
-    metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
+    metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
-        0 and has weight 0: no center, count or inertia holds it.  ``"sam"`` (spectral angle
-        mapper) is another name of it, with the same models and checkpoints.
+        0 and has weight 0: no center, count or inertia holds it.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"
@@ -248,8 +246,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     >>> model.labels_.chunks
     ((25, 25, 25, 25),)
     """
-
-    _synonyms = {"metric": {"sam": "cosine"}}  # noqa: RUF012
 
     def __init__(
         self,

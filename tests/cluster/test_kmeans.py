@@ -29,8 +29,7 @@ from daskclust import PCKID, KMeans
 from daskclust.cluster import kmeans
 from daskclust.core.engine.rows import OpenRows
 from daskclust.core.estimator.fit_loop import draw_seeds
-from daskclust.core.persistence.models import load
-from daskclust.exceptions import CheckpointError, PerformanceWarning
+from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
@@ -1056,23 +1055,3 @@ def test_a_second_fit_of_lazy_data_with_a_failed_pass_leaves_no_thread_or_pool_b
         with pytest.raises(ValueError, match="NaN"):
             KMeans(6).fit(chunked(data).map_blocks(np.copy))
     assert threading.active_count() == before
-
-
-def test_sam_is_another_name_of_cosine(tmp_path):
-    X = np.random.default_rng(0).normal(size=(300, 4)) + 1
-    one = KMeans(4, metric="cosine", random_state=0).fit(X)
-    two = KMeans(4, metric="sam", random_state=0).fit(X)
-    np.testing.assert_array_equal(one.cluster_centers_, two.cluster_centers_)
-    np.testing.assert_array_equal(one.predict(X), two.predict(X))
-    two.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(X), one.transform(X))
-    # A checkpoint of one name resumes with the other.
-    path = tmp_path / "c"
-    KMeans(4, metric="cosine", random_state=0, max_iter=1, checkpoint=path).fit(X)
-    found = KMeans(4, metric="sam", random_state=0, checkpoint=path).fit(X)
-    assert found.history_[0]["passes"] == one.history_[0]["passes"]
-    np.testing.assert_array_equal(found.cluster_centers_, one.cluster_centers_)
-    with pytest.raises(CheckpointError):
-        KMeans(4, random_state=0, checkpoint=path).fit(X)
-    with pytest.raises(ValueError, match="'cosine', 'sam', 'mahalanobis'"):
-        KMeans(4, metric="angle").fit(X)

@@ -195,8 +195,6 @@ class Fittable(Protocol):
     checkpoint: Any
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]]
-    #: Values of parameters that are other names of one.
-    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
@@ -342,8 +340,6 @@ def open_checkpoint(
     params = estimator.get_params(deep=False)
     for name in ("checkpoint", *estimator._resumes_with):
         params.pop(name)
-    for name, synonyms in estimator._synonyms.items():
-        params[name] = synonyms.get(params[name], params[name])
     params.update(identity())
     name = type(estimator).__name__
     return Checkpoint(

@@ -263,8 +263,6 @@ class Saveable:
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_",)
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
-    #: Values of parameters that are other names of one.
-    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
