@@ -1,10 +1,5 @@
 """Distributed clustering on Dask for data sets larger than memory."""
 
-# ruff: noqa: E402 - the imports below take a second; Ctrl-C must already work during them
-from daskclust._interrupts import answer_at_once
-
-answer_at_once()
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -14,22 +14,21 @@ import importlib
 import io
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
-from daskclust.app.commands.signals import Stopped, asked_to_end, handled
 from daskclust.core.storage.redact import redact
 from daskclust.exceptions import DaskclustError
 
 __all__ = ["main"]
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
-
-#: Bytes of results that are kept until the end.
-_BUFFERED = 2**20
 
 #: Modules of ``daskclust.app.commands`` by their name, with the line of ``daskclust --help``.
 COMMANDS = {
@@ -103,25 +102,51 @@ def command_parser(name: str) -> argparse.ArgumentParser:
     return _add_parser(Parser(prog="daskclust").add_subparsers(), name)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which end a command as Ctrl-C does; `code` is the exit code."""
+
+    def __init__(self, number: int) -> None:
+        self.code = 128 + number
+        super().__init__({"SIGTERM": "terminated"}.get(signal.Signals(number).name, "hung up"))
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(number)
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise in the main thread, unless they are ignored (``nohup``)."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+        for number in filter(None, numbers):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                handlers[number] = signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on arguments, by default those of the process; return the exit code."""
     is_program = argv is None
     arguments = list(sys.argv[1:] if argv is None else argv)
     if is_program:
         _open_streams()
-    if is_program and isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that a terminal cannot show is no reason to fail when all is done.  Buffered also
-        # with PYTHONUNBUFFERED: what cannot be written is told once, at the end.
-        number, encoding = sys.stdout.fileno(), sys.stdout.encoding
-        sys.stdout = open(number, "w", _BUFFERED, encoding, "backslashreplace", closefd=False)
     try:
-        with handled(is_program=is_program), warnings.catch_warnings():
+        with _signals_raise(), warnings.catch_warnings():
             # One line, without the place in the library.
             warnings.showwarning = lambda message, *_, **__: _tell(f"warning: {redact(message)}")
             code = _run(arguments, is_program)
-            return _all_told(code) if is_program else code
+            return _flush(code) if is_program else code
     except KeyboardInterrupt as stop:
-        return _stopped(stop)
+        # At the end of the program Python complains about coroutines that were not awaited.
+        warnings.simplefilter("ignore")
+        _tell(str(stop) or "interrupted")
+        return stop.code if isinstance(stop, Terminated) else INTERRUPTED
 
 
 def _open_streams() -> None:
@@ -134,10 +159,13 @@ def _open_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that a terminal cannot show is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _all_told(code: int) -> int:
-    """Fail where results cannot be written; Python would say so after the end, in its words."""
+def _flush(code: int) -> int:
+    """Fail if results cannot be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -155,28 +183,15 @@ def _run(arguments: list[str], is_program: bool) -> int:
         return int(options.run(options))
     except SystemExit as stop:  # argparse has printed help, the version or what is wrong
         return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt as stop:
-        return _stopped(stop)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:  # CancelledError is no Exception
-        asked = asked_to_end()
-        if asked is not None:  # modules in C that are being imported make another error of it
-            return _stopped(asked)
         if not _is_expected(error):
             if not is_program:
                 raise
             print(redact(traceback.format_exc()), file=sys.stderr)
         _tell(f"error: {_one_line(error)}")
         return FAILED
-
-
-def _stopped(stop: KeyboardInterrupt) -> int:
-    # At the end of the program Python complains about coroutines that were not awaited.
-    warnings.simplefilter("ignore")
-    if not isinstance(stop, Stopped):
-        _tell("interrupted")
-        return INTERRUPTED
-    _tell(stop.word)
-    return stop.code
 
 
 def _is_expected(error: BaseException) -> bool:

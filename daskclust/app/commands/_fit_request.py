@@ -28,7 +28,6 @@ from daskclust.app.commands._estimators import takes_labels
 from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.app.commands.console import Progress, counted, did_you_mean, number, open_client
 from daskclust.app.commands.doctor import examine
-from daskclust.app.commands.signals import last_words
 from daskclust.app.report.page import Report, marked_page
 from daskclust.app.report.summary import legend_of, n_clusters_of
 from daskclust.colors import name_of
@@ -467,23 +466,15 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
     model.set_params(checkpoint=str(path))
     if path.is_file():
         progress.say(f"Going on from the checkpoint {str(path)!r}")
-    said = False
-
-    def say() -> None:
-        nonlocal said
-        if path.exists() and not said:
-            said = True
+    try:
+        yield
+    except BaseException:
+        if path.exists():
             progress.say(
                 f"The state of the last iteration is in {str(path)!r}; the same command goes on "
                 "from there."
             )
-
-    with last_words(say):
-        try:
-            yield
-        except BaseException:
-            say()
-            raise
+        raise
     remove_stale(path)
     output = _first_output(options)
     if options.checkpoint is not None or output is None:

@@ -9,12 +9,11 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from daskclust.app.commands.signals import deferred
 from daskclust.core.progress import Progress
 from daskclust.core.storage.redact import redact
 
@@ -263,30 +262,27 @@ def open_client(
             await_workers(client)
             yield client
         return
-    with warnings.catch_warnings(), deferred():
-        # The usual port is taken: another is, and the link names it.
-        warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
-        cluster = LocalCluster(
-            n_workers=local_workers(options, useful_workers),
-            threads_per_worker=1,
-            memory_limit=options.memory_limit or "auto",
-            processes=True,
-            dashboard_address="127.0.0.1:8787",
-            silence_logs=logging.CRITICAL,
-        )
-    try:
-        with (
-            # Workers that take long to start again are kept: a cluster closes one for good that is
-            # not back in 15 s, and a fit would wait for a worker that is never started.
-            dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"}),
-            Client(cluster, set_as_default=True) as client,
-            on_notice(progress.say),
-        ):
-            await_workers(client)
-            yield client
-    finally:
-        with deferred():
-            cluster.close()
+    with ExitStack() as stack:
+        with warnings.catch_warnings():
+            # The usual port is taken: another is, and the link names it.
+            warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
+            cluster = stack.enter_context(
+                LocalCluster(
+                    n_workers=local_workers(options, useful_workers),
+                    threads_per_worker=1,
+                    memory_limit=options.memory_limit or "auto",
+                    processes=True,
+                    dashboard_address="127.0.0.1:8787",
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+        # Workers that take long to start again are kept: a cluster closes one for good that is
+        # not back in 15 s, and a fit would wait for a worker that is never started.
+        stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"}))
+        client = stack.enter_context(Client(cluster, set_as_default=True))
+        stack.enter_context(on_notice(progress.say))
+        await_workers(client)
+        yield client
 
 
 def _connect(options: argparse.Namespace) -> Any:

@@ -200,12 +200,6 @@ def reserved(paths: Iterable[Path], *, again: bool = False) -> Iterator[None]:
 _locks: list[Path] = []
 
 
-def remove_locks() -> None:
-    """Remove the files of :func:`reserved`, in a process that ends without cleaning up."""
-    while _locks:
-        _locks.pop().unlink(missing_ok=True)
-
-
 @contextmanager
 def _locked(path: Path, place: Path) -> Iterator[None]:
     file = _lock(path, place)
