@@ -60,11 +60,6 @@ class WorkerMemory:
     def free(self) -> int:
         return max(0, int(self.terminate * self.limit) - self.used)
 
-    @property
-    def stuck(self) -> bool:
-        """Whether it is paused for good: between tasks, nothing is left to be given back."""
-        return bool(self.pause) and self.used > self.pause * self.limit
-
     def limit_for(self, need: int) -> int:
         """Return the bytes of a limit, in steps of 16 MiB, that leaves so many."""
         most = (self.used + need) / self.terminate
@@ -152,22 +147,6 @@ def _worker_memory(
 
 def free_memory(workers: list[WorkerMemory]) -> float:
     return float(sum(max(0, worker.limit - worker.used - worker.held) for worker in workers))
-
-
-def check_workers(workers: Sequence[WorkerMemory]) -> None:
-    """Raise where a worker would soon be paused, and stay so.
-
-    A worker above its share takes no tasks until its memory falls.  What blocks take is
-    given back after each of them, and results go to disk; the process itself does not shrink.
-    """
-    for worker in workers:
-        if worker.stuck:
-            raise MemoryPlanError(
-                f"The worker {worker.address} is too small for a fit: its process with all imports "
-                f"and kernels takes about {format_bytes(worker.used)}, and at {worker.pause:.0%} "
-                f"(distributed.worker.memory.pause) of its {format_bytes(worker.limit)} it takes "
-                f"no tasks any more. Use {_larger(worker, 0)}."
-            )
 
 
 def bytes_at_once(

@@ -30,7 +30,6 @@ from daskclust.core.engine.memory import (
     MemoryPlan,
     bytes_at_once,
     check_blocks,
-    check_workers,
     free_memory,
     largest_read,
     measure,
@@ -188,7 +187,7 @@ def forecast(
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
     need = max(need, task)
-    fits = not worker.stuck and need <= worker.free
+    fits = need <= worker.free
     return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 
 
@@ -276,7 +275,6 @@ def _bind_cluster(
         return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
 
     threads, workers = measure(client)
-    check_workers(workers)
     keepable = spare_memory(free_memory(workers))
 
     packs = [[i] for i in range(len(blocks))]

@@ -20,7 +20,6 @@ from daskclust.core.engine.memory import (
     MemoryPlan,
     WorkerMemory,
     check_blocks,
-    check_workers,
     free_memory,
     largest_read,
     measure,
@@ -63,17 +62,7 @@ def test_a_second_precision_takes_a_tile_more():
     check_blocks([memory(480, 300)], MIB, 16, 4, 16 * MIB, 4)
 
 
-def test_a_worker_that_would_be_paused_for_good_is_refused():
-    """Above its pausing share a worker takes no tasks, and the process itself does not shrink."""
-    check_workers([memory(600, 480)])
-    with pytest.raises(MemoryPlanError, match=r"at 80% .*pause.* of at least 608 MiB") as error:
-        check_workers([memory(1000, 300), memory(600, 482)])
-    assert "\n" not in str(error.value)
-    check_workers([memory(608, 482)])
-    # Where workers are never paused, and where they are later.
-    check_workers([WorkerMemory("worker", 1, 600 * MIB, 590 * MIB, pause=0.0)])
-    check_workers([WorkerMemory("worker", 1, 600 * MIB, 490 * MIB, pause=0.85)])
-    # A limit that is advised for blocks does not run into it, either.
+def test_an_advised_limit_is_above_the_pause():
     with pytest.raises(MemoryPlanError, match=r"at least 608 MiB"):
         check_blocks([memory(500, 482)], MIB // 16, 8, 8, 0, 4)
 
@@ -133,10 +122,9 @@ def test_a_worker_with_too_little_memory_refuses_the_first_pass():
 
 @pytest.mark.slow  # starts two workers
 def test_a_limit_that_the_process_alone_fills_is_refused_and_the_advice_fits():
-    """Such a worker was paused for good, and the fit waited ten minutes for it."""
     with (
         one_worker("400MiB") as client,
-        pytest.raises(MemoryPlanError, match=r"too small for a fit.*at least \d+ MiB") as error,
+        pytest.raises(MemoryPlanError, match=r"at least \d+ MiB") as error,
     ):
         quick().fit(rows(8_000, 1_000))
     advised = int(re.search(r"at least (\d+) MiB", str(error.value))[1])
