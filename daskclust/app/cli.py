@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from daskclust.app.commands.requests import UsageError
 from daskclust.core.storage.redact import redact
 from daskclust.exceptions import DaskclustError
 
@@ -180,7 +181,11 @@ def _run(arguments: list[str], is_program: bool) -> int:
         parser = _parser(arguments)
         options = parser.parse_args(arguments)
         options.arguments = arguments[1:]
-        return int(options.run(options))
+        try:
+            return int(options.run(options))
+        except UsageError as error:
+            options.parser.error(str(error))
+            return USAGE
     except SystemExit as stop:  # argparse has printed help, the version or what is wrong
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:

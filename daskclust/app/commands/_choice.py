@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskclust.app.commands._estimators import settings_of
+from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.cluster.pcskmeans import PCSKMeans
 from daskclust.selection import Selection, choose_by_pairs
 
@@ -74,26 +74,27 @@ class ChoiceByPairs:
         ]
 
 
-def make_choice(options: argparse.Namespace) -> ChoiceByPairs:
-    """Return the choice that the options describe; wrong usage ends the program."""
-    error = options.parser.error
+def make_choice(options: FitRequest) -> ChoiceByPairs:
+    """Return the choice that the options describe."""
     for name, why in _REFUSED.items():
         if getattr(options, name) is not None:
-            error(f"--choose-by-pairs does not support --{name.replace('_', '-')}: {why}")
-    named = options.estimator != options.parser.get_default("estimator")
+            raise UsageError(
+                f"--choose-by-pairs does not support --{name.replace('_', '-')}: {why}"
+            )
+    named = options.is_given("estimator")
     own = ["--estimator"] * named + [f"--set {name}" for name in settings_of(options)]
     if own:
-        error(
+        raise UsageError(
             f"--choose-by-pairs does not support {own[0]}, because it compares several estimators "
             "with their default parameters"
         )
     if options.must_link is None and options.cannot_link is None:
-        error("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")
+        raise UsageError("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")
     count = options.n_clusters
     if count is None:
-        error("--choose-by-pairs needs the number of clusters: --n-clusters K")
+        raise UsageError("--choose-by-pairs needs the number of clusters: --n-clusters K")
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        error(f"--n-clusters must be an integer of at least 1, got {count!r}")
+        raise UsageError(f"--n-clusters must be an integer of at least 1, got {count!r}")
     return ChoiceByPairs(count, options.seed)
 
 

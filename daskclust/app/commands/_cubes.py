@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.app.commands.console import natural, one_of
+from daskclust.app.commands.requests import (
+    ClassOptions,
+    CubeOptions,
+    LabelRequest,
+    SuggestRequest,
+)
 from daskclust.core.persistence.mixin import bands_for
 from daskclust.core.storage.redact import redact
 from daskclust.scenes.bands import in_descriptions, numbers
@@ -95,7 +101,7 @@ def add_exclude_argument(group: Any) -> None:
     )
 
 
-def open_exclusion(cube: Any, options: argparse.Namespace) -> Any:
+def open_exclusion(cube: Any, options: SuggestRequest | LabelRequest) -> Any:
     """Open the image that ``--exclude`` names, None without; only metadata are read."""
     if options.exclude is None:
         return None
@@ -226,7 +232,7 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
     return (store, name) if colons and "/" not in name else (text, None)
 
 
-def open_cube_of(options: argparse.Namespace, *, model: Any = None) -> Any:
+def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
     """Open the cube that the options describe, with the bands that a model was fitted to."""
     import daskclust
 
@@ -260,7 +266,7 @@ def parts_of(text: str) -> list[str]:
     return [part for part in (part.strip() for part in text.split(",")) if part]
 
 
-def inputs_of(options: argparse.Namespace, *names: str) -> dict[str, str | None]:
+def inputs_of(options: CubeOptions, *names: str) -> dict[str, str | None]:
     """Return the paths of what a command reads, options `names` too, by what messages say."""
     found: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask", "exclude"):
@@ -301,7 +307,7 @@ def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
         )
 
 
-def open_labels(cube: Any, options: argparse.Namespace, name: str) -> Any:
+def open_labels(cube: Any, options: ClassOptions, name: str) -> Any:
     """Open the label maps that a flag names, as one; only metadata are read.
 
     Sources that contradict each other are an error when the values are computed.

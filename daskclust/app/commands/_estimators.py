@@ -14,6 +14,7 @@ from typing import Any
 from sklearn.utils import get_tags
 
 from daskclust.app.commands.console import Parser, did_you_mean, one_of, seed
+from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.core.persistence.models import registry
 
 #: Parameters that have a flag of their own.
@@ -132,13 +133,13 @@ def _setting(text: str) -> tuple[str, Any]:
     return name, _value(value.strip())
 
 
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+def settings_of(options: FitRequest) -> dict[str, Any]:
     """Return the parameters of ``--set``; the last value of a name counts."""
     return dict(options.set)
 
 
-def make_estimator(options: argparse.Namespace) -> Any:
-    """Make the estimator that the options describe; wrong usage ends the program."""
+def make_estimator(options: FitRequest) -> Any:
+    """Make the estimator that the options describe."""
     kind: Any = _by_word()[options.estimator]
     params = kind().get_params(deep=False)
     given = settings_of(options)
@@ -150,16 +151,16 @@ def make_estimator(options: argparse.Namespace) -> Any:
         ]
         names = sorted(params.keys() - _FLAGS.keys())
         of_others = f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
-        options.parser.error(
+        raise UsageError(
             f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."
             f"{of_others if owners else ''}{did_you_mean(name, names)}"
         )
     if not isinstance(given.get("init", ""), str):
-        options.parser.error(f"init must be the name of an initialization, got {given['init']!r}")
+        raise UsageError(f"init must be the name of an initialization, got {given['init']!r}")
     if options.n_clusters is not None:
         count = next((name for name in _COUNTS if name in params), None)
         if count is None:
-            options.parser.error(f"{kind.__name__} has no number of clusters: omit --n-clusters")
+            raise UsageError(f"{kind.__name__} has no number of clusters: omit --n-clusters")
         given[str(count)] = options.n_clusters
     if "random_state" in params:
         given["random_state"] = options.seed
@@ -167,16 +168,16 @@ def make_estimator(options: argparse.Namespace) -> Any:
     try:
         model._check_parameters()
     except (TypeError, ValueError) as error:
-        options.parser.error(str(error))
+        raise UsageError(str(error)) from error
     for name, why in _NEEDED.items():
         alone = name == "delta" and "n_clusters_hint" in given
         alone |= name == "n_clusters" and given.get("distance_threshold") is not None
         # Where the default is None, the number is optional; delta has no default.
         needed = name in params and (name == "delta" or params[name] is not None)
         if needed and name not in given and not alone:
-            options.parser.error(f"{kind.__name__} needs {why}")
+            raise UsageError(f"{kind.__name__} needs {why}")
     if needs_labels(model) and options.labels is None and options.label_column is None:
-        options.parser.error(
+        raise UsageError(
             f"{kind.__name__} learns from labels: give some with --labels (of a table: "
             "--label-column), or take an estimator that needs none"
         )

@@ -28,6 +28,7 @@ from daskclust.app.commands._estimators import takes_labels
 from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.app.commands.console import Progress, counted, did_you_mean, number, open_client
 from daskclust.app.commands.doctor import examine
+from daskclust.app.commands.requests import UsageError
 from daskclust.app.report.page import Report, marked_page
 from daskclust.app.report.summary import legend_of, n_clusters_of
 from daskclust.colors import name_of
@@ -57,9 +58,9 @@ def add_hold_out_arguments(group: Any) -> None:
     )
 
 
-def check_hold_out(options: argparse.Namespace, model: Any) -> None:
+def check_hold_out(options: Any, model: Any) -> None:
     if options.hold_out is not None and not takes_labels(model):
-        options.parser.error(
+        raise UsageError(
             f"--hold-out keeps a part of the labels apart, and {type(model).__name__} learns from "
             "none; choose an estimator that takes labels, such as label-spreading"
         )
@@ -220,7 +221,7 @@ class Job:
     rows, read their `labels`, tell `facts` for the results, and `write` what was asked for.
     """
 
-    options: argparse.Namespace
+    options: Any
     fits: bool
     plan: dict[str, Any]
     pairs: dict[str, Any]
@@ -270,7 +271,7 @@ class Job:
 _EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
 #: Not part of a job: how it is run and told about.
 _NOT_CONFIGURATION = {
-    *("run", "parser", "arguments", "config", "json", "dry_run", "overwrite"),
+    *("config", "dry_run", "overwrite"),
     *("set", "n_clusters"),  # parameters of the estimator
 }
 
@@ -312,8 +313,6 @@ def with_file(options: argparse.Namespace) -> argparse.Namespace:
         given = [] if options.cube is not None else positional
         words = [*flags, *given, *options.arguments]
         options = parser.parse_args(words, argparse.Namespace(**vars(options)))
-    if options.cube is None:
-        parser.error("no CUBE given, neither on the command line nor in --config")
     return options
 
 
@@ -378,7 +377,7 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def effective(options: argparse.Namespace, params: Mapping[str, Any]) -> dict[str, Any]:
+def effective(options: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration that a job ran with, as JSON values without credentials.
 
     `params` are all parameters of the estimator.
@@ -407,9 +406,7 @@ _COMPUTED_WITH = (
 _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
 
-def job_mark(
-    options: argparse.Namespace, params: Mapping[str, Any], model: str | None = None
-) -> str:
+def job_mark(options: Any, params: Mapping[str, Any], model: str | None = None) -> str:
     """Return 16 digits that are the same for the same job, however and wherever it is run."""
     job = effective(options, params)
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
@@ -431,7 +428,7 @@ def _whole(place: str) -> str:
     return place if local is None else str(local)
 
 
-def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
+def checkpoint_path(options: Any, mark: str) -> Path | None:
     """Return the file that was asked for, or one beside the first local output."""
     if options.checkpoint is not None:
         path = Path(options.checkpoint).absolute()
@@ -440,7 +437,7 @@ def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
     return None if output is None else output.with_name(f".{output.name}.{mark}.checkpoint.npz")
 
 
-def check_resumable(options: argparse.Namespace, mark: str) -> None:
+def check_resumable(options: Any, mark: str) -> None:
     path = checkpoint_path(options, mark)
     if options.checkpoint is None or path is None:
         return
@@ -449,7 +446,7 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
     check_writable("--checkpoint", options.checkpoint, path)
 
 
-def _first_output(options: argparse.Namespace) -> Path | None:
+def _first_output(options: Any) -> Path | None:
     given = (getattr(options, output) for output in OUTPUTS)
     return next(filter(None, (local_path(name) for name in given if name is not None)), None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import importlib.util
 import os
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from daskclust.app.commands._choice import choice_as_text
 from daskclust.app.commands._estimators import takes_labels
 from daskclust.app.commands.console import counted, ending
+from daskclust.app.commands.requests import UsageError
 from daskclust.app.report.page import Report
 from daskclust.app.report.summary import (
     NothingInCommonError,
@@ -43,7 +43,7 @@ OUTPUTS = ("output", "model", "report", "uncertainty", "score", "performance")
 _DRAWN_BY = (("report", "matplotlib", "plot"), ("performance", "bokeh", "dashboard"))
 
 
-def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
+def outputs_of(options: Any) -> dict[str, Output]:
     found: dict[str, Output] = {}
     for name in OUTPUTS:
         place = getattr(options, name, None)
@@ -74,13 +74,13 @@ def refuse_model_of_table(path: str) -> None:
         )
 
 
-def places_of(options: argparse.Namespace) -> dict[str, str]:
+def places_of(options: Any) -> dict[str, str]:
     given = {name: getattr(options, name, None) for name in OUTPUTS}
     return {name: redact(place) for name, place in given.items() if place is not None}
 
 
 def check_outputs(
-    options: argparse.Namespace,
+    options: Any,
     inputs: Mapping[str, str | None],
     mark: str,
     outputs: Mapping[str, Output] | None = None,
@@ -155,9 +155,9 @@ def margin_kind(model: Any) -> str | None:
     return _KINDS.get(_source(type(model)))
 
 
-def check_margin(options: argparse.Namespace, model: Any) -> None:
+def check_margin(options: Any, model: Any) -> None:
     if options.uncertainty is not None and margin_kind(model) is None:
-        options.parser.error(
+        raise UsageError(
             f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
             "centers or probabilities have one, such as kmeans, gaussianmixture and label-spreading"
         )
@@ -255,13 +255,13 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
     group.add_argument("--title", metavar="TEXT", help="of the report")
 
 
-def check_smoothing(options: argparse.Namespace, model: Any) -> None:
+def check_smoothing(options: Any, model: Any) -> None:
     if options.smooth is not None and not 0 <= options.smooth < float("inf"):
-        options.parser.error(f"--smooth {options.smooth}; expected a finite number from 0 on")
+        raise UsageError(f"--smooth {options.smooth}; expected a finite number from 0 on")
     if options.min_pixels is not None and options.min_pixels < 0:
-        options.parser.error(f"--min-pixels {options.min_pixels}; expected an integer from 0 on")
+        raise UsageError(f"--min-pixels {options.min_pixels}; expected an integer from 0 on")
     if options.smooth and not hasattr(model, "predict_proba"):
-        options.parser.error(
+        raise UsageError(
             f"{type(model).__name__} has no probabilities, so no --smooth; --min-pixels needs none"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +11,11 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 from daskclust.app.commands.console import counted, local_workers
+from daskclust.app.commands.requests import ClusterOptions, RunOptions
 from daskclust.cluster.constrained.base import FREE_ITERATIONS
 from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.core.engine import forecast
 from daskclust.core.initialization.sampled import passes_of_start
-from daskclust.core.storage.outputs import json_text
 from daskclust.core.warn import warn
 from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 
@@ -47,7 +46,7 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
 
 
 def memory_of(
-    options: argparse.Namespace,
+    options: ClusterOptions,
     params: Mapping[str, Any] | None,
     shape: tuple[int, int],
     dtype: np.dtype[Any],
@@ -90,7 +89,7 @@ def memory_of(
 
 
 def make_plan(
-    cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
+    cube: Any, options: Any, params: Mapping[str, Any] | None, *, constrained: bool
 ) -> dict[str, Any]:
     """Estimate a job, as JSON values. Passes are upper limits: fits usually converge sooner.
 
@@ -156,17 +155,15 @@ def check_memory(plan: Mapping[str, Any]) -> None:
         )
 
 
-def only_planned(options: argparse.Namespace, command: str, plan: Mapping[str, Any]) -> bool:
-    """Print the plan where no more is asked for (True), else refuse one that does not fit."""
-    if not options.dry_run:
-        check_memory(plan)
-        return False
-    found = {"command": command, "dry_run": True, **plan}
-    print(json_text(found, indent=2) if options.json else plan_as_text(plan))
-    return True
+def only_plan(request: RunOptions, command: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the plan if no more is asked for; else check that it fits."""
+    if request.dry_run:
+        return {"command": command, "dry_run": True, **plan}
+    check_memory(plan)
+    return None
 
 
-def plan_as_text(plan: Mapping[str, Any]) -> str:
+def plan_as_text(plan: Mapping[str, Any]) -> list[str]:
     passes = ", ".join(
         f"{name.replace('_', ' ')} {'?' if count is None else count}"
         for name, count in plan["passes"].items()
@@ -192,7 +189,7 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
             f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
             + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
         ]
-    return "\n".join([*lines, *_memory_as_text(plan)])
+    return [*lines, *_memory_as_text(plan)]
 
 
 def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:

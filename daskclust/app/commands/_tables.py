@@ -23,6 +23,7 @@ from daskclust.app.commands._fit_request import Job, check_resumable, job_mark
 from daskclust.app.commands._plan import memory_of, passes_of
 from daskclust.app.commands.console import Progress
 from daskclust.app.commands.contradictions import OF_PIXELS, not_of_tables
+from daskclust.app.commands.requests import CubeOptions, UsageError
 from daskclust.app.report.page import Report
 from daskclust.app.report.summary import legend_of
 from daskclust.colors import Legend, name_of
@@ -74,24 +75,23 @@ def add_table_arguments(
     )
 
 
-def is_table(options: argparse.Namespace) -> bool:
-    """Whether the input is a table; wrong usage ends the program."""
+def is_table(options: CubeOptions) -> bool:
+    """Whether the input is a table."""
     paths = list(paths_of(options.cube).values())
     found = [_holds_table(path) for path in paths]
     if all(found):
         for name in OF_PIXELS:
-            unset = options.parser.get_default(name)
-            if getattr(options, name, unset) != unset:
-                options.parser.error(not_of_tables(redact(paths[0]), name))
+            if options.is_given(name):
+                raise UsageError(not_of_tables(redact(paths[0]), name))
         return True
     for name in ("columns", "keep", "label_column", "groups"):
         if getattr(options, name, None) is not None:
-            options.parser.error(
+            raise UsageError(
                 f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
                 "expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
             )
     if any(found):
-        options.parser.error("some files are tables and others are not; expected one kind")
+        raise UsageError("some files are tables and others are not; expected one kind")
     return False
 
 
@@ -270,7 +270,7 @@ def feature_names(table: Any) -> list[str]:
 def explained_table(
     model: Any,
     table: Any,
-    options: argparse.Namespace,
+    options: Any,
     labels: Any = None,
     *,
     of_vectors: bool = False,
@@ -295,14 +295,12 @@ def explained_table(
     return profiles, rules
 
 
-def open_table_job(
-    options: argparse.Namespace, model: Any, pairs: dict[str, Any] | None = None
-) -> TableJob:
+def open_table_job(options: Any, model: Any, pairs: dict[str, Any] | None = None) -> TableJob:
     """Open and check what a fit (with its `pairs`, if any), or a prediction, will need."""
     fits = pairs is not None
     label_column = options.label_column if fits else None
     if label_column is not None and not takes_labels(model):
-        options.parser.error(
+        raise UsageError(
             f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
             "--columns"
         )
@@ -348,7 +346,7 @@ def open_table_job(
     return TableJob(options, fits, plan, pairs or {}, mark, replace, table)
 
 
-def table_for(options: argparse.Namespace, model: Any) -> Any:
+def table_for(options: Any, model: Any) -> Any:
     """Open a table with the columns that a saved model was fitted to."""
     said = _outputs.job_of(options.model)
     if scene_of(model) is not None:
@@ -376,9 +374,7 @@ def without_names(model: Any) -> Any:
     return other
 
 
-def _open(
-    options: argparse.Namespace, columns: Any, label_column: str | None, *known: str | None
-) -> Any:
+def _open(options: Any, columns: Any, label_column: str | None, *known: str | None) -> Any:
     """Open the table; columns of what is `known` are no features unless they are named."""
     from daskclust.tables import open_table
 
@@ -396,7 +392,7 @@ def _open(
 
 
 def _check_outputs(
-    options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None]
+    options: Any, table: Any, mark: str, inputs: dict[str, str | None]
 ) -> dict[str, bool]:
     from daskclust.tables import LabelsFolder
 
@@ -415,7 +411,7 @@ def _check_outputs(
         name, shown = getattr(options, flag), f"--{flag.replace('_', '-')}"
         if name is None:
             continue
-        is_default = name == options.parser.get_default(flag)
+        is_default = not options.is_given(flag)
         if not is_default and str(options.output).lower().endswith(".npy"):
             raise ValueError(
                 f"{shown} {name!r} is a column, and a .npy file holds the labels alone; expected "

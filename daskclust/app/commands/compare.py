@@ -21,6 +21,7 @@ from daskclust.app.commands.console import (
     open_client,
     tell,
 )
+from daskclust.app.commands.requests import CompareRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import JOB, keeping
 from daskclust.core.storage.redact import redact
@@ -69,6 +70,11 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    return tell(options, compare(CompareRequest.of(options)), _as_text)
+
+
+def compare(options: CompareRequest) -> dict[str, Any]:
+    """Compare two label maps, write the outputs of the request, and return the results."""
     from daskclust.scenes import open_label_map
 
     began = time.perf_counter()
@@ -77,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     places = [store_and_variable(name) for name in names]
     for place, _ in places:
         if holds_columns(place):
-            options.parser.error(
+            raise UsageError(
                 f"{redact(place)!r} is a table; expected label maps (Zarr, GeoTIFF, NetCDF or "
                 ".npy). To compare the clusters of rows with a column of theirs, use "
                 "predict --truth COLUMN"
@@ -111,8 +117,7 @@ def _run(options: argparse.Namespace) -> int:
             with progress.task("Report"):
                 output = Report(options.report, overwrite=replace["--report"])
                 output.write(changed_page(title, old, changes, mark))
-    found |= {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
-    return tell(options, found, _as_text)
+    return found | {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
 
 
 def _model_of(place: str) -> str | None:
@@ -121,7 +126,7 @@ def _model_of(place: str) -> str | None:
     return None if written is None else written.job.get("model_mark")
 
 
-def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
+def _as_json(options: CompareRequest, changes: Any) -> dict[str, Any]:
     legend, pixels, areas = changes.legend, changes.pixels, changes.square_meters
 
     def sizes(name: str, which: Any) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import difflib
 import json
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from daskclust.app.commands.requests import ClusterOptions
 from daskclust.core.progress import Progress
 from daskclust.core.storage.redact import redact
 
@@ -228,7 +231,7 @@ def _size(text: str) -> str:
     return text
 
 
-def local_workers(options: argparse.Namespace, useful: int) -> int:
+def local_workers(options: ClusterOptions, useful: int) -> int:
     """Return the workers of a local cluster: as many as are asked for, or one a core, if useful."""
     from dask.system import CPU_COUNT
 
@@ -236,9 +239,7 @@ def local_workers(options: argparse.Namespace, useful: int) -> int:
 
 
 @contextmanager
-def open_client(
-    options: argparse.Namespace, useful_workers: int, progress: Progress
-) -> Iterator[Any]:
+def open_client(options: ClusterOptions, useful_workers: int, progress: Progress) -> Iterator[Any]:
     """Yield a client of the cluster that was asked for.
 
     A local cluster has processes of one thread each, at most `useful_workers` unless ``--local``
@@ -263,7 +264,7 @@ def open_client(
             yield client
         return
     with ExitStack() as stack:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _signals_of_terminals_blocked():
             # The usual port is taken: another is, and the link names it.
             warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
             cluster = stack.enter_context(
@@ -285,15 +286,33 @@ def open_client(
         yield client
 
 
-def _connect(options: argparse.Namespace) -> Any:
+@contextmanager
+def _signals_of_terminals_blocked() -> Iterator[None]:
+    """Block Ctrl-C and hang-ups, also in the processes that start inside: a cluster ends them."""
+    if os.name == "nt" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    # It would unblock the signals if it were started inside.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _connect(options: ClusterOptions) -> Any:
     from distributed import Client, Security
     from distributed.comm import resolve_address
 
     if options.scheduler is not None:
         shown, target = redact(options.scheduler), {"address": options.scheduler}
     else:
-        shown = str(options.scheduler_file)
-        if not options.scheduler_file.is_file():
+        file = Path(str(options.scheduler_file))
+        shown = str(file)
+        if not file.is_file():
             # The client itself would wait for it for ever.
             raise FileNotFoundError(
                 f"There is no scheduler file {shown!r}; start the scheduler with --scheduler-file "
@@ -307,7 +326,7 @@ def _connect(options: argparse.Namespace) -> Any:
             resolve_address(options.scheduler)
             address = options.scheduler
         else:
-            address = str(json.loads(options.scheduler_file.read_text())["address"])
+            address = str(json.loads(file.read_text())["address"])
         certificates = Security().get_connection_args("client")["ssl_context"]
         if address.startswith("tls://") and certificates is None:
             raise ConnectionError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
+
+from daskclust.app.commands.requests import CubeOptions, UsageError
 
 #: Options that need one of others: the command's name, the option, the others, what to say.
 _NEEDS = (
@@ -86,10 +87,11 @@ def contradiction(arguments: Sequence[str]) -> str | None:
     return missing_need(command, flags)
 
 
-def check_needs(command: str, options: argparse.Namespace) -> None:
-    """End the program where an option needs another one, those of a file included."""
-    parser = options.parser
-    given = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+def check_needs(command: str, request: CubeOptions) -> None:
+    """Raise a UsageError if an option needs another one, or the cube is missing."""
+    if request.cube is None:
+        raise UsageError("no CUBE given, neither on the command line nor in --config")
+    given = [name for name in vars(request) if request.is_given(name)]
     problem = missing_need(command, [f"--{name.replace('_', '-')}" for name in given])
     if problem is not None:
-        parser.error(problem)
+        raise UsageError(problem)

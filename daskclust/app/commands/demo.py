@@ -13,12 +13,14 @@ import numpy as np
 import daskclust
 from daskclust import plotting
 from daskclust.app.commands import console
+from daskclust.app.commands.requests import DemoRequest
 from daskclust.core.storage.outputs import Output, Written, json_text
 from daskclust.datasets import make_hyperspectral_cube
 from daskclust.metrics import agreement_scores
 
 SCENE, LABELS, PICTURE, REPORT = "scene.zarr", "labels.zarr", "picture.png", "report.json"
 _N_CLASSES, _LABELS_PER_CLASS = 7, 5
+_SCENE = {"n_classes": _N_CLASSES, "contrast": 0.5, "chunks": (64, 64)}
 
 
 class _Folder(Output):
@@ -28,17 +30,10 @@ class _Folder(Output):
 
     def written(self) -> Written | None:
         try:
-            json.loads((self.path / REPORT).read_text())["command"]
+            json.loads((Path(self.place) / REPORT).read_text())["command"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return Written(self.kind, members=(SCENE, LABELS, PICTURE, REPORT))
-
-
-def _size(text: str) -> list[int]:
-    size = [console.natural(part) for part in text.lower().split("x")]
-    if len(size) != 3 or size[0] * size[1] < 1000 or size[2] < 10:
-        raise argparse.ArgumentTypeError(f"{text!r} needs at least 1000 pixels and 10 bands")
-    return size
 
 
 def add_command(commands: Any) -> None:
@@ -50,36 +45,40 @@ def add_command(commands: Any) -> None:
     where = "folder to write, with the same path on all workers (default: %(default)s)"
     parser.add_argument("--output", default="daskclust-demo", metavar="DIR", help=where)
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    size = {"type": _size, "default": (256, 256, 120), "metavar": "ROWSxCOLUMNSxBANDS"}
-    parser.add_argument("--size", **size, help="size of the scene (default: 256x256x120, 31 MB)")
+    size: dict[str, Any] = {"nargs": 3, "type": console.natural, "default": (256, 256, 120)}
+    parser.add_argument("--size", **size, metavar="N", help="rows, columns and bands of the scene")
     parser.add_argument("--seed", type=console.seed, default=0, help="seed of scene and fits")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     console.add_cluster_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
+    return console.tell(options, demo(DemoRequest.of(options)), _as_text)
+
+
+def demo(options: DemoRequest) -> dict[str, Any]:
+    """Run the demo, and return its report."""
     output = _Folder(Path(options.output).resolve(), "demo", overwrite=options.overwrite)
     with output.new() as folder:
         folder.mkdir()
         report = {"command": "demo", "output": str(output.place), **_compute(options, folder)}
         (folder / REPORT).write_text(json_text(report, indent=2) + "\n")
-    return console.tell(options, report, _as_text)
+    return report
 
 
-def _compute(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def _compute(options: DemoRequest, folder: Path) -> dict[str, Any]:
     progress, (rows, columns, bands) = console.Progress(), options.size
     with console.open_client(options, rows * columns // 64**2 + 1, progress) as client:
         seed, n_workers = options.seed, len(client.nthreads())
         progress.say(f"Cluster: {n_workers} workers, dashboard {client.dashboard_link}")
         with progress.task("Scene"):
             # A fifth of the bands separate classes; the others have ten times their noise.
-            how = {"n_classes": _N_CLASSES, "n_informative": bands // 5, "contrast": 0.5}
-            how |= {"shape": (rows, columns), "n_bands": bands, "chunks": (64, 64)}
-            scene = make_hyperspectral_cube(folder / SCENE, random_state=seed, **how)
+            how: dict[str, Any] = {**_SCENE, "shape": (rows, columns), "n_bands": bands}
+            how |= {"n_informative": bands // 5, "random_state": seed}
+            scene: Any = make_hyperspectral_cube(folder / SCENE, **how)
             truth, labeled = scene["truth"][...], np.full((rows, columns), -1)
-            rng = np.random.default_rng(seed)
             for label in range(_N_CLASSES):
-                pixels = rng.permutation(np.flatnonzero(truth == label))
+                pixels = np.random.default_rng(seed).permutation(np.flatnonzero(truth == label))
                 labeled.flat[pixels[:_LABELS_PER_CLASS]] = label
             cube = daskclust.open_cube(scene, variable="cube")
         bound, judged = max(1.0, 0.35 * np.sqrt(bands)), (truth >= 0) & (labeled < 0)
@@ -115,6 +114,6 @@ def _draw(path: Path, scene: Any, maps: Any, weights: Any) -> None:
 
 
 def _as_text(report: dict[str, Any]) -> list[str]:
-    results = report["results"].items()
-    lines = [f"{k:<12}adjusted Rand index {v['ari']:.3f}, {v['seconds']:.1f} s" for k, v in results]
+    row = "{:<12}adjusted Rand index {:.3f}, {:.1f} s".format
+    lines = [row(name, v["ari"], v["seconds"]) for name, v in report["results"].items()]
     return [*lines, f"Written     {report['output']}: label map, scene, picture and report"]

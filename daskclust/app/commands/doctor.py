@@ -17,17 +17,17 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from distributed.system import MEMORY_LIMIT
 
-from daskclust.app.commands import console
+from daskclust.app.commands import _compiling, console
+from daskclust.app.commands.requests import DoctorRequest
 from daskclust.core.storage.files import read_start, remove, write_whole
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.storage.stores import local_path
 from daskclust.exceptions import StoreError
 
+_NEEDED, _READERS = "numpy numba scipy scikit-learn zarr", "fsspec h5py pandas pyarrow rasterio"
 #: Packages whose objects travel between machines, or that read files there.
-PACKAGES = (
-    "daskclust numpy numba scipy scikit-learn zarr fsspec h5py pandas pyarrow rasterio s3fs xarray"
-).split()
+PACKAGES = f"daskclust {_NEEDED} {_READERS} s3fs xarray".split()
 #: Bytes per thread below which Python and the compiled kernels leave little for data.
 _LITTLE = 700 * 2**20
 
@@ -36,8 +36,7 @@ Workers = Mapping[str, Mapping[str, Any]]
 
 def describe_machine() -> dict[str, Any]:
     """Describe the machine of this process, and what it may use of it."""
-    # Processes with the same control groups share one limit of memory.
-    groups = Path("/proc/self/cgroup")
+    groups = Path("/proc/self/cgroup")  # processes with the same groups share a limit of memory
     return {
         "host": platform.node(),
         "group": f"{platform.node()} {groups.read_text() if groups.exists() else ''}",
@@ -55,9 +54,9 @@ def reason_not_readable(array: Any) -> str | None:
             array.array[tuple(slice(0, 1) for _ in array.shape)]
         else:
             array.blocks[(0,) * array.ndim].compute(scheduler="sync")
+        return None
     except (StoreError, OSError, ValueError, KeyError, ImportError) as error:
         return " ".join(redact(error).split())
-    return None
 
 
 def reason_not_writable(token: str) -> str | None:
@@ -78,9 +77,9 @@ def check_versions(client: Any) -> Iterator[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         client.get_versions(check=True, packages=PACKAGES)
-    for warning in caught:
-        if "Mismatched versions" in str(warning.message):
-            yield f"{warning.message}\nInstall the same versions and extras everywhere."
+    for text in (str(warning.message) for warning in caught):
+        if "Mismatched versions" in text:
+            yield f"{text}\nInstall the same versions and extras everywhere."
 
 
 def check_memory(workers: Workers) -> list[str]:
@@ -112,14 +111,14 @@ def check_threads(workers: Workers) -> Iterator[str]:
                 f"least {format_bytes(_LITTLE)} per thread, or fewer threads."
             )
     for here in _by(workers, "host"):
-        threads, cores = sum(worker["threads"] for worker in here), here[0]["cores"]
+        threads, host, cores = sum(w["threads"] for w in here), here[0]["host"], here[0]["cores"]
         if threads > cores:
-            yield f"Host {here[0]['host']} runs {threads} worker threads on {cores} cores."
+            yield f"Host {host} runs {threads} worker threads on {cores} cores."
 
 
 def _by(workers: Workers, key: str) -> list[list[Mapping[str, Any]]]:
-    values = {worker[key] for worker in workers.values()}
-    return [[w for w in workers.values() if w[key] == value] for value in sorted(values)]
+    values = {worker[key]: None for worker in workers.values()}
+    return [[w for w in workers.values() if w[key] == value] for value in values]
 
 
 def ask(client: Any, function: Any) -> tuple[dict[str, Any], list[str]]:
@@ -147,8 +146,8 @@ def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 def check_access(client: Any, reason: Any) -> list[str]:
     """Return why workers have no access; `reason` is called on each worker."""
-    reasons, failed = ask(client, reason)
-    return [*failed, *(f"Worker {address}: {why}" for address, why in reasons.items() if why)]
+    answers, failed = ask(client, reason)
+    return [*failed, *(f"Worker {address}: {why}" for address, why in answers.items() if why)]
 
 
 def check_output(client: Any, output: str) -> list[str]:
@@ -166,7 +165,6 @@ def check_output(client: Any, output: str) -> list[str]:
 
 
 def add_command(commands: Any) -> None:
-    # Not at the top: workers import this module, and need nothing of it.
     from daskclust.app.commands._cubes import add_cube_arguments
 
     parser = commands.add_parser(
@@ -188,11 +186,16 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from daskclust.app.commands import _compiling
-    from daskclust.app.commands._cubes import open_cube_of
-
     if options.compile:
         return console.tell(options, _compiling.compile_all(), _compiling.as_text)
+    found = doctor(DoctorRequest.of(options))
+    return console.tell(options, found, _as_text) or int(bool(found["problems"]))
+
+
+def doctor(options: DoctorRequest) -> dict[str, Any]:
+    """Return facts about a cluster, and its problems."""
+    from daskclust.app.commands._cubes import open_cube_of
+
     source = None if options.cube is None else open_cube_of(options).stored
     with console.open_client(options, CPU_COUNT, console.Progress()) as client:
         workers, problems = examine(client)
@@ -203,18 +206,14 @@ def _run(options: argparse.Namespace) -> int:
         if options.output is not None:
             problems += check_output(client, options.output)
         versions = client.get_versions(packages=PACKAGES)["client"]["packages"]
-    found = {"client": {"versions": versions}, "workers": workers, "problems": problems}
-    console.tell(options, found, _as_text)
-    return 1 if problems else 0
+    return {"client": {"versions": versions}, "workers": workers, "problems": problems}
 
 
 def _as_text(found: Mapping[str, Any]) -> list[str]:
-    client, workers = found["client"], found["workers"].values()
+    workers, packages = found["workers"].values(), found["client"]["versions"].items()
     memory = format_bytes(sum(worker["memory_limit"] or 0 for worker in workers))
-    versions = [f"{name} {version or 'missing'}" for name, version in client["versions"].items()]
+    versions = [f"{name} {version or 'missing'}" for name, version in packages]
     threads = sum(worker["threads"] for worker in workers)
-    return [
-        f"Versions  {', '.join(versions)}",
-        f"Cluster   {len(workers)} workers, {threads} threads, {memory}",
-        *([f"Problem   {problem}" for problem in found["problems"]] or ["No problems found."]),
-    ]
+    cluster = f"Cluster   {len(workers)} workers, {threads} threads, {memory}"
+    problems = [f"Problem   {problem}" for problem in found["problems"]]
+    return [f"Versions  {', '.join(versions)}", cluster, *(problems or ["No problems found."])]

@@ -28,6 +28,7 @@ from daskclust.app.commands.console import (
     open_client,
     tell,
 )
+from daskclust.app.commands.requests import ExplainRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import json_text, keeping
 from daskclust.core.storage.redact import redact
@@ -55,13 +56,25 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    found, rules = explain(ExplainRequest.of(options))
+
+    def as_text(_: Any) -> list[str]:
+        outputs = {} if options.output is None else {"output": redact(options.output)}
+        seconds = time.perf_counter() - began
+        return _as_text(found, rules) + ending({"seconds": seconds, "outputs": outputs})
+
+    return tell(options, _as_json(found, rules), as_text)
+
+
+def explain(options: ExplainRequest) -> tuple[Any, Any]:
+    """Write the output of the request, if any; return profiles, and rules or why there are none."""
     import daskclust
     from daskclust.explain import explained
 
     if options.cube is None:
-        options.parser.error("no CUBE given: the data that the model labels")
+        raise UsageError("no CUBE given: the data that the model labels")
     _check_output(options)
-    began = time.perf_counter()
     progress = Progress()
     model = daskclust.load(options.model)
     columns: list[str] | None = None
@@ -87,21 +100,15 @@ def _run(options: argparse.Namespace) -> int:
                 found, told = explained_table(model, table, options, of_vectors=whole)
         if options.output is not None:
             _write(options, type(model).__name__, found, told)
-
-    def as_text(_: Any) -> list[str]:
-        outputs = {} if options.output is None else {"output": redact(options.output)}
-        seconds = time.perf_counter() - began
-        return _as_text(found, told) + ending({"seconds": seconds, "outputs": outputs})
-
-    return tell(options, _as_json(found, told), as_text)
+    return found, told
 
 
-def _check_output(options: argparse.Namespace) -> None:
+def _check_output(options: ExplainRequest) -> None:
     if options.output is None:
         return
     kind = Path(options.output).suffix.lower()
     if kind not in _KINDS:
-        options.parser.error(
+        raise UsageError(
             f"--output {redact(options.output)!r} ends in {kind or 'nothing'}; expected one of "
             f"{', '.join(_KINDS)}"
         )
@@ -121,8 +128,8 @@ class _Explanation(Report):
         return super().problem() if self.place.lower().endswith(".html") else None
 
 
-def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> None:
-    suffix = Path(options.output).suffix.lower()
+def _write(options: ExplainRequest, kind: str, found: Any, told: Any) -> None:
+    suffix = Path(str(options.output)).suffix.lower()
     if suffix == ".html":
         from daskclust.app.report.sections import explained_page
 

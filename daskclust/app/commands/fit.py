@@ -26,10 +26,11 @@ from daskclust.app.commands._fit_request import (
     run,
     with_file,
 )
-from daskclust.app.commands._plan import make_plan, only_planned
+from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
 from daskclust.app.commands._tables import add_table_arguments, is_table, open_table_job
 from daskclust.app.commands.console import Progress, add_cluster_arguments, tell
 from daskclust.app.commands.contradictions import check_needs
+from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.app.report.summary import (
     MapSummary,
     known_classes,
@@ -105,6 +106,18 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
+    return tell(options, fit(FitRequest.of(options)), _as_text)
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    return plan_as_text(found) if "dry_run" in found else _outputs.fit_as_text(found)
+
+
+def fit(options: FitRequest) -> dict[str, Any]:
+    """Fit an estimator, write the outputs of the request, and return the results.
+
+    With ``dry_run`` nothing is computed, and the plan is returned.
+    """
     check_needs("fit", options)
     began = time.perf_counter()
     model: Any = (
@@ -118,14 +131,15 @@ def _run(options: argparse.Namespace) -> int:
         job = open_table_job(options, model, pairs_of(options, model))
     else:
         job = open_cube_job(options, model, fits=True)
-    if only_planned(options, "fit", job.plan):
-        return 0
+    plan = only_plan(options, "fit", job.plan)
+    if plan is not None:
+        return plan
     if not job.places:
-        options.parser.error(
+        raise UsageError(
             "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
             "--score, or several of them; --dry-run only plans"
         )
-    return tell(options, run(model, job, Progress(), began), _outputs.fit_as_text)
+    return run(model, job, Progress(), began)
 
 
 @dataclass(frozen=True)
@@ -302,7 +316,7 @@ class CubeJob(Job):
             )
 
 
-def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> CubeJob:
+def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
     """Open and check what a fit or a prediction will need, from metadata only."""
     if not fits:
         _outputs.refuse_model_of_table(options.model)
@@ -347,8 +361,8 @@ def open_cube_job(options: argparse.Namespace, model: Any, *, fits: bool) -> Cub
     return CubeJob(options, fits, plan, pairs, mark, may_replace, cube, maps)
 
 
-def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Read pairs of rows; wrong usage ends the program."""
+def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
+    """Read pairs of rows."""
     known = inspect.signature(model.fit).parameters
     found: dict[str, Any] = {}
     for kind in ("must_link", "cannot_link"):
@@ -356,7 +370,7 @@ def pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
         if path is None:
             continue
         if kind not in known:
-            options.parser.error(f"{type(model).__name__} does not support pairs: omit {flag}")
+            raise UsageError(f"{type(model).__name__} does not support pairs: omit {flag}")
         try:
             if path.endswith(".npy"):
                 pairs = np.load(path, allow_pickle=False)

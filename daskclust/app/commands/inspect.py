@@ -17,6 +17,7 @@ from dask.utils import format_bytes
 from daskclust.app.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
 from daskclust.app.commands._tables import is_table
 from daskclust.app.commands.console import Progress, counted, natural, tell
+from daskclust.app.commands.requests import InspectRequest, UsageError
 from daskclust.app.report.summary import legend_of
 from daskclust.core.class_names import text_of_similar
 from daskclust.core.engine import compute, number_type
@@ -65,12 +66,19 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    found = inspect(InspectRequest.of(options))
+    as_text = {"table": table_as_text, "features": _features_as_text}
+    return tell(options, found, as_text.get(found["kind"], _as_text))
+
+
+def inspect(options: InspectRequest) -> dict[str, Any]:
+    """Describe what a path holds."""
     if options.cube is None:
-        options.parser.error("no CUBE given")
+        raise UsageError("no CUBE given")
     if is_table(options):
-        return tell(options, described_table(options), table_as_text)
+        return described_table(options)
     if isinstance(options.cube, str) and kind_of(options.cube) == "vector":
-        return tell(options, described_features(options), _features_as_text)
+        return described_features(options)
     for flag in ("class_column", "scene"):
         if getattr(options, flag) is not None:
             raise ValueError(
@@ -86,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     labels = array_of(node, "labels") if is_group else None
     written = GeoTiff(options.cube, LABEL_MAP).written() if is_geotiff(options.cube) else None
     if "daskclust_model" in attributes:
-        found = _model(options.cube, attributes)
+        found = _model(str(options.cube), attributes)
     elif labels is not None and labels.ndim == 2 and "flag_values" in labels.attrs:
         # It looks like what `Cube.write_labels` writes.
         found = _label_map(node, labels, attributes.get(JOB))
@@ -94,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
         found = _label_map(options.cube, None, written.attributes[JOB])
     else:
         found = _cube(options)
-    return tell(options, found, _as_text)
+    return found
 
 
 def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +157,7 @@ def _label_map(place: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str,
     }
 
 
-def _cube(options: argparse.Namespace) -> dict[str, Any]:
+def _cube(options: InspectRequest) -> dict[str, Any]:
     cube = open_cube_of(options)
     source, place = cube.stored, cube.georeference
     array = source.array
@@ -327,7 +335,7 @@ def _job_as_text(job: Mapping[str, Any]) -> str:
     return f"{job['command']} of {job['estimator']}, daskclust {job['version']}"
 
 
-def described_features(options: argparse.Namespace) -> dict[str, Any]:
+def described_features(options: InspectRequest) -> dict[str, Any]:
     """Describe a vector file, and how it lies in the scene that is named."""
     from daskclust.scenes.formats.features import describe_features
 
@@ -397,7 +405,7 @@ _MOST_LISTED, _MANY_PARTS = 12, 10_000
 _UNLIKE = 30.0
 
 
-def described_table(options: argparse.Namespace) -> dict[str, Any]:
+def described_table(options: InspectRequest) -> dict[str, Any]:
     """Describe a table by some of its parts, or by all with ``--full``."""
     from daskclust.tables import open_table
 

@@ -7,7 +7,7 @@ import importlib.util
 import time
 import webbrowser
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,13 @@ from daskclust.app.commands._fit_request import fit_by, job_mark
 from daskclust.app.commands._outputs import check_outputs, check_writable, places_of
 from daskclust.app.commands._plan import check_memory, make_plan
 from daskclust.app.commands.console import (
-    Parser,
     Progress,
     add_cluster_arguments,
     open_client,
     seed,
 )
-from daskclust.app.commands.fit import add_command as add_fit
 from daskclust.app.commands.fit import open_cube_job
+from daskclust.app.commands.requests import FitRequest, LabelRequest, UsageError
 from daskclust.core.storage.outputs import keeping
 from daskclust.core.storage.stores import local_path
 
@@ -104,47 +103,55 @@ def _port(text: str) -> int:
     return number
 
 
-def _named(options: argparse.Namespace) -> None:
-    """Name the files that were not named, by the scene."""
-    # Whole but for endings: files of two scenes that share the first part of it are two.
-    first = options.cube if isinstance(options.cube, str) else options.cube[0]
-    stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
-    if options.labels is None:
-        options.labels = f"{stem}_labels.geojson"
-    if options.output is None:
-        options.output = f"{stem}_map.tif"
-        if importlib.util.find_spec("rasterio") is None:
-            options.output = f"{stem}_map.zarr"
-
-
-def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
-    commands = Parser().add_subparsers()
-    add_fit(commands)
-    # The name of the map without its ending, for URLs as for paths.
-    base, dot, ending = options.output.rpartition(".")
-    if not dot or "/" in ending:
-        base, ending = options.output.rstrip("/"), "zarr"
-    found = commands.choices["fit"].parse_args(["--estimator", "label-spreading", "--labels=-"])
-    found.parser, found.arguments = commands.choices["fit"], []
-    for name, value in vars(options).items():
-        if name in vars(found) and name not in ("parser", "arguments"):
-            setattr(found, name, value)
-    found.class_column = "class"
-    found.uncertainty = f"{base}_margin.{ending}"
-    found.model = options.model or f"{base}_model.zarr"
-    if importlib.util.find_spec("matplotlib") is not None and local_path(base) is not None:
-        found.report = f"{base}_report.html"
-    return found
-
-
 def _run(options: argparse.Namespace) -> int:
+    label(LabelRequest.of(options))
+    return 0
+
+
+def _with_names(request: LabelRequest) -> LabelRequest:
+    """Name the files that have no name after the scene."""
+    # Whole but for endings: files of two scenes that share the first part of it are two.
+    first = request.cube if isinstance(request.cube, str) else (request.cube or [""])[0]
+    stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
+    ending = "zarr" if importlib.util.find_spec("rasterio") is None else "tif"
+    return replace(
+        request,
+        labels=request.labels or f"{stem}_labels.geojson",
+        output=request.output or f"{stem}_map.{ending}",
+    )
+
+
+def fit_request(request: LabelRequest) -> FitRequest:
+    """Return the fit that `Save map` makes."""
+    # The name of the map without its ending, for URLs as for paths.
+    output = str(request.output)
+    base, dot, ending = output.rpartition(".")
+    if not dot or "/" in ending:
+        base, ending = output.rstrip("/"), "zarr"
+    draws = importlib.util.find_spec("matplotlib") is not None and local_path(base) is not None
+    shared = {each.name for each in fields(LabelRequest)} & {
+        each.name for each in fields(FitRequest)
+    }
+    options = {name: getattr(request, name) for name in shared}
+    options |= {"model": request.model or f"{base}_model.zarr"}
+    return FitRequest(
+        **options,
+        estimator="label-spreading",
+        class_column="class",
+        uncertainty=f"{base}_margin.{ending}",
+        report=f"{base}_report.html" if draws else None,
+    )
+
+
+def label(options: LabelRequest) -> None:
+    """Serve the page that asks for labels, until Ctrl-C."""
     if options.cube is None:
-        options.parser.error("no CUBE given")
+        raise UsageError("no CUBE given")
     if options.incomplete == "keep":
-        options.parser.error("label needs complete pixels, so no --incomplete keep")
-    _named(options)
+        raise UsageError("label needs complete pixels, so no --incomplete keep")
+    options = _with_names(options)
     progress = Progress()
-    saving = _fit_options(options)
+    saving = fit_request(options)
     # Refused before anybody answers a question.
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
     inputs["--exclude"] = options.exclude
@@ -152,24 +159,24 @@ def _run(options: argparse.Namespace) -> int:
     outputs = check_outputs(saving, inputs, mark)
     place = local_path(options.labels)
     if place is not None:
-        check_writable("--labels", options.labels, place)
+        check_writable("--labels", str(options.labels), place)
     with keeping([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
-        return _label(options, saving, progress)
+        _label(options, saving, progress)
 
 
-def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Progress) -> int:
+def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> None:
     """Ask until the person ends; labels and outputs are kept for this process."""
     from daskclust.app.labeling.files import AnswersFile, read_answers
     from daskclust.app.labeling.pictures import Pictures
     from daskclust.app.labeling.server import Page, serve
     from daskclust.app.labeling.session import Session
 
-    file = AnswersFile(options.labels)
+    file = AnswersFile(str(options.labels))
     cube = open_cube_of(options)
     exclude = open_exclusion(cube, options)
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:
-        options.parser.error(
+        raise UsageError(
             "--labels: the scene states no coordinate system, which a GeoPackage needs; use "
             ".geojson"
         )
@@ -221,7 +228,6 @@ def _label(options: argparse.Namespace, saving: argparse.Namespace, progress: Pr
             open_client(options, useful_workers=cube.blocks.count, progress=progress)
         )
         page.run(lambda page: _prepare(page, cube, options.seed, exclude))
-    return 0
 
 
 def _prepare(page: Any, cube: Any, number: int, exclude: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskclust.app.commands import _cubes, _outputs
 from daskclust.app.commands._fit_request import add_job_arguments, run, with_file
-from daskclust.app.commands._plan import only_planned
+from daskclust.app.commands._plan import only_plan, plan_as_text
 from daskclust.app.commands._tables import (
     add_table_arguments,
     is_table,
@@ -18,6 +18,7 @@ from daskclust.app.commands._tables import (
 from daskclust.app.commands.console import Progress, add_cluster_arguments, ending, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.fit import open_cube_job
+from daskclust.app.commands.requests import PredictRequest, UsageError
 
 
 def add_command(commands: Any) -> None:
@@ -40,15 +41,23 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    options = with_file(options)
+    return tell(options, predict(PredictRequest.of(options)), _as_text)
+
+
+def predict(options: PredictRequest) -> dict[str, Any]:
+    """Label pixels or rows by a saved model, write the outputs of the request, and return results.
+
+    With ``dry_run`` nothing is computed, and the plan is returned.
+    """
     import daskclust
 
-    options = with_file(options)
     check_needs("predict", options)
     if options.model is None:
-        options.parser.error("--model is needed: what fit --model has written")
+        raise UsageError("--model is needed: what fit --model has written")
     wanted = ("output", "uncertainty", "score", "report", "truth")
     if all(getattr(options, name) is None for name in wanted):
-        options.parser.error(
+        raise UsageError(
             "nothing to write: --output is needed, or --uncertainty, --score, --report, --truth, "
             "or several of them"
         )
@@ -64,12 +73,13 @@ def _run(options: argparse.Namespace) -> int:
         job, model = open_table_job(options, model), without_names(model)
     else:
         job = open_cube_job(options, model, fits=False)
-    if only_planned(options, "predict", job.plan):
-        return 0
-    return tell(options, run(model, job, Progress(), began), _as_text)
+    plan = only_plan(options, "predict", job.plan)
+    return run(model, job, Progress(), began) if plan is None else plan
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
+    if "dry_run" in found:
+        return plan_as_text(found)
     of_table, noise = "rows" in found, found.get("noise", 0)
     n = found["rows"] if of_table else found["pixels"]["valid"]
     head = f"{'Rows' if of_table else 'Pixels':<10}{n - noise} labeled"

@@ -9,6 +9,7 @@ from typing import Any
 from daskclust.app.commands._fit_request import digest
 from daskclust.app.commands._outputs import job_of, pairs_of_lines
 from daskclust.app.commands.console import tell
+from daskclust.app.commands.requests import RenameRequest
 from daskclust.app.report.summary import legend_of
 from daskclust.colors import Legend
 from daskclust.core.persistence import mixin
@@ -32,13 +33,18 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    return tell(options, rename(RenameRequest.of(options)), _as_text)
+
+
+def rename(options: RenameRequest) -> dict[str, Any]:
+    """Rename classes of a saved model, and return the classes."""
     import daskclust
 
     place = local_path(options.model)
     # What another command writes between reading and writing would be lost.
     with reserved([] if place is None or not place.exists() else [place]):
         found = _renamed(options, daskclust.load(options.model))
-    return tell(options, {"command": "rename", "classes": found}, _as_text)
+    return {"command": "rename", "classes": found}
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
@@ -50,7 +56,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _renamed(options: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
+def _renamed(options: RenameRequest, model: Any) -> list[dict[str, Any]]:
     from daskclust.core.persistence.models import fingerprint, save
 
     text = Path(options.file).read_text(encoding="utf-8-sig")

@@ -11,7 +11,7 @@ import numpy as np
 from daskclust.app.commands import _cubes
 from daskclust.app.commands._fit_request import add_job_arguments, job_mark, with_file
 from daskclust.app.commands._outputs import check_outputs, places_of
-from daskclust.app.commands._plan import make_plan, only_planned
+from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
 from daskclust.app.commands.console import (
     Progress,
     add_cluster_arguments,
@@ -20,6 +20,7 @@ from daskclust.app.commands.console import (
     tell,
 )
 from daskclust.app.commands.contradictions import check_needs
+from daskclust.app.commands.requests import SuggestRequest, UsageError
 from daskclust.core.persistence.mixin import check_same_data
 from daskclust.core.storage.outputs import Output, keeping
 from daskclust.core.storage.redact import redact
@@ -64,15 +65,23 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    options = with_file(options)
+    return tell(options, suggest(SuggestRequest.of(options)), _as_text)
+
+
+def suggest(options: SuggestRequest) -> dict[str, Any]:
+    """Find the pixels to label next, write them, and return the results.
+
+    With ``dry_run`` nothing is computed, and the plan is returned.
+    """
     import daskclust
     from daskclust.app.labeling.files import QuestionsFile
     from daskclust.app.report.page import Report
 
-    options = with_file(options)
     if options.output is None:
-        options.parser.error("--output is needed")
+        raise UsageError("--output is needed")
     if options.seed < 0:
-        options.parser.error(f"--seed {options.seed} is negative")
+        raise UsageError(f"--seed {options.seed} is negative")
     check_needs("suggest", options)
     began = time.perf_counter()
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
@@ -89,16 +98,16 @@ def _run(options: argparse.Namespace) -> int:
     cube = _cubes.open_cube_of(options, model=model)
     if model is not None:
         check_same_data(model, cube)
-    plan = make_plan(cube, options, None, constrained=False)
-    if only_planned(options, "suggest", plan):
-        return 0
+    plan = only_plan(options, "suggest", make_plan(cube, options, None, constrained=False))
+    if plan is not None:
+        return plan
     with keeping([options.output, options.report]):
         found = _suggest(options, cube, model, replace.get("--report", False), mark)
-    return tell(options, {**found, "seconds": time.perf_counter() - began}, _as_text)
+    return {**found, "seconds": time.perf_counter() - began}
 
 
 def _suggest(
-    options: argparse.Namespace, cube: Any, model: Any, replace_report: bool, mark: str
+    options: SuggestRequest, cube: Any, model: Any, replace_report: bool, mark: str
 ) -> dict[str, Any]:
     from daskclust.app.labeling.files import QuestionsFile, write_questions
     from daskclust.scenes.questions import questions_of
@@ -139,7 +148,7 @@ def _suggest(
                 )
     # At the very end: a command that was killed before finds no questions of its own, which only
     # --overwrite would replace.
-    write_questions(QuestionsFile(options.output, overwrite=options.overwrite), questions)
+    write_questions(QuestionsFile(str(options.output), overwrite=options.overwrite), questions)
     found: dict[str, Any] = {
         "command": "suggest",
         "questions": len(rows),
@@ -157,13 +166,13 @@ def _suggest(
     return found
 
 
-def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
+def _known(options: SuggestRequest, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
     """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
     from daskclust.app.labeling.files import skipped_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
     vain = [np.empty(0, np.int64)]
-    for part in _cubes.parts_of(options.labels):
+    for part in _cubes.parts_of(str(options.labels)):
         pixels = skipped_pixels(_cubes.store_and_variable(part)[0])
         if len(pixels[0]):
             vain.append(cube.rows_of_pixels(*pixels))
@@ -174,6 +183,8 @@ def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[An
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
+    if "dry_run" in found:
+        return plan_as_text(found)
     lines = [f"Questions {found['questions']} pixels, {found['labels']} labels so far"]
     if "expected" in found:
         expected = found["expected"]

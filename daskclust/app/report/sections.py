@@ -62,7 +62,8 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
     """
     counts, matched = np.asarray(found["counts"]), np.asarray(found["matched"])
     named, by_code = legend.by_code, legend.color_by_code
-    colors, lines = [_RIGHT], []
+    colors: list[str] = [_RIGHT]
+    lines: list[tuple[Any, ...]] = []
     right = np.where(matched >= 0, counts[np.arange(len(counts)), matched], 0)
     others = label_colors(len(counts))
     for at, name in enumerate(found.get("class_names") or found["classes"]):
@@ -73,7 +74,7 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
         lines.append((colors[-1], name, right[at], wrong.sum(), named.get(code, str(code)), most))
     n_right, n_wrong = int(right.sum()), int(counts.sum() - right.sum())
     lines.append((_RIGHT, "right, of any class", n_right, n_wrong, "", 0))
-    chips, names, own_counts, wrong_counts, mostly, most = zip(*lines, strict=True)
+    chips, names, own_counts, wrong_counts, other, sizes = zip(*lines, strict=True)
     thin = -(-max(layer.shape) // _SIDE)
     page.section(
         "Errors of the map",
@@ -87,7 +88,10 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
             Column("wrong", [f"{count:,}" for count in wrong_counts]),
             Column(
                 "mostly found as",
-                [f"{name}, {n:,}" if n else "" for name, n in zip(mostly, most, strict=True)],
+                [
+                    f"{name}, {n:,}" if n else ""
+                    for name, n in zip(others_named, sizes, strict=True)
+                ],
                 "text",
             ),
         ],

@@ -29,7 +29,7 @@ from daskclust.app.commands.demo import LABELS, PICTURE, REPORT, SCENE
 from daskclust.core.storage.outputs import Output, Written
 
 ROOT = Path(__file__).resolve().parents[3]
-SMALL = ("--size", "64x80x40", "--seed", "3")
+SMALL = ("--size", "64", "80", "40", "--seed", "3")
 MARK = "DASKCLUST_TEST_RUN"
 #: Before each line of a log.
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}"
@@ -209,7 +209,9 @@ def _write_and_stop(path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing on Windows")
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    run = Run("demo", "--local", "2", "--output", "out", "--size", "512x512x120", cwd=tmp_path)
+    run = Run(
+        "demo", "--local", "2", "--output", "out", "--size", "512", "512", "120", cwd=tmp_path
+    )
     for line in run.process.stderr:
         if " Scene" in line:
             break

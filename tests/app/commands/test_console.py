@@ -17,13 +17,12 @@ from daskclust.app.commands.console import Parser
 #: In a process of its own: a command silences the loggers of distributed.
 PROGRAM = """
 import os, signal, time
-from argparse import Namespace
 import dask, distributed
 from daskclust.app.commands.console import Progress, open_client
 
 def main():
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"})
-    options = Namespace(scheduler=None, scheduler_file=None, local=1, memory_limit=None)
+    options = ClusterOptions(local=1)
     with open_client(options, useful_workers=1, progress=Progress()) as client:
         (first,) = client.run(os.getpid).values()
         os.kill(first, signal.SIGKILL)

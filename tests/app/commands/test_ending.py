@@ -176,10 +176,11 @@ def test_a_signal_before_there_is_a_cluster(
     run = Command(*job(scene, "--local", "2"), cwd=tmp_path)
     time.sleep(seconds)
     run.end(signum)
-    # Before the command can answer, SIGTERM ends it by itself: for a shell that is 143, too.
-    codes = {128 + signum, -signum} - {-signal.SIGINT}
-    assert run.finish() in codes, run.err
-    assert "Traceback" not in run.err
+    # While Python imports the package, a signal ends the process as in any Python program.
+    code = run.finish()
+    assert code in {128 + signum, -signum}, run.err
+    if code > 0:
+        assert "Traceback" not in run.err
     assert run.left_behind() == []
     # After 8 s a fast machine may have written the map: whole, then.
     assert not list(tmp_path.glob("*.partial"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import Namespace
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daskclust import open_cube
-from daskclust.app.commands.label import _named
+from daskclust.app.commands.label import _with_names
+from daskclust.app.commands.requests import LabelRequest
 from daskclust.app.labeling.files import (
     AnswersFile,
     Label,
@@ -128,8 +128,7 @@ def test_other_packages_hold_no_answers(tmp_path):
 def test_files_of_scenes_that_share_the_first_part_of_a_name_are_two():
     found = []
     for scene in ("LC08.2020.tif", "a/LC08.2021.tif", "s.zarr", "s.zarr.zip"):
-        options = Namespace(cube=[scene], labels=None, output=None)
-        _named(options)
+        options = _with_names(LabelRequest(cube=(scene,)))
         found.append(options.labels)
         assert options.output.startswith(options.labels.removesuffix("labels.geojson") + "map.")
     names = ("LC08.2020", "LC08.2021", "s", "s")
