@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import daskclust
 from daskclust import plotting
 from daskclust.app.commands import console
 from daskclust.app.commands.requests import DemoRequest
@@ -67,6 +66,8 @@ def demo(options: DemoRequest) -> dict[str, Any]:
 
 
 def _compute(options: DemoRequest, folder: Path) -> dict[str, Any]:
+    import daskclust
+
     progress, (rows, columns, bands) = console.Progress(), options.size
     with console.open_client(options, rows * columns // 64**2 + 1, progress) as client:
         seed, n_workers = options.seed, len(client.nthreads())

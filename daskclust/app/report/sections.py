@@ -88,10 +88,7 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
             Column("wrong", [f"{count:,}" for count in wrong_counts]),
             Column(
                 "mostly found as",
-                [
-                    f"{name}, {n:,}" if n else ""
-                    for name, n in zip(others_named, sizes, strict=True)
-                ],
+                [f"{name}, {n:,}" if n else "" for name, n in zip(other, sizes, strict=True)],
                 "text",
             ),
         ],

@@ -337,4 +337,6 @@ def test_standard_streams_that_are_closed_or_full(streams, code, said, unbuffere
     )
     assert found.returncode == code, found.stderr
     lines = found.stderr.splitlines(keepends=True)
-    assert "".join(line for line in lines if not re.match(TIME, line)) == said
+    told = "".join(line for line in lines if not re.match(TIME, line))
+    # Without buffers the print itself fails.
+    assert told == said or (unbuffered and said and "No space left on device" in told)
