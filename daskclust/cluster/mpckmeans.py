@@ -54,7 +54,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         - A number: the factor of this cost; see :class:`PCKMeans`.
         - ``"distance"``: the cost of [1]_, ``f = sum_j a_j (x - x')_j^2`` for a must-link and
           ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-          of the data's bounding box (see ``box``).
+          of the data's bounding box.
         - ``"constant"``: 1.
     max_iter : int, default=100
         Maximum number of passes.
