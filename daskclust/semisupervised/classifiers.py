@@ -35,6 +35,7 @@ from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Entry, Fields, Number, OneOf
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.semisupervised.near_nodes import weighted_values
 from daskclust.semisupervised.tree_kernels import leaf_shares
 
 #: Squared widths, as multiples of the median squared distance, and ridges that are tried.
@@ -174,23 +175,6 @@ _SHARES = np.linspace(0.0, 1.0, 11)
 _DOUBT = 0.02
 
 
-def near_weights(distances: Floats) -> Floats:
-    """Weights of all neighbors but the last, which they are measured by.
-
-    ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
-    next one takes its place, so that nothing jumps.  Squared distances ascend.
-    """
-    present = np.isfinite(distances)
-    # Where there is no next one, the last there is; it counts for nothing then.
-    last = np.where(present, distances, 0.0).max(axis=1, keepdims=True, initial=0.0)
-    near, present = np.where(present, distances, 0.0)[:, :-1], present[:, :-1]
-    share = np.divide(near, last, out=np.zeros_like(near), where=last > 0)
-    weights = np.where(present, 1.0 - share, 0.0)
-    weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, present)
-    total = weights.sum(axis=1, keepdims=True)
-    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-
-
 @dataclass(frozen=True)
 class References:
     """Labeled points, sorted by their nearest prototype: ``starts[i]:starts[i + 1]``.
@@ -224,9 +208,7 @@ class References:
         """
         cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
         indices, distances = nearest_in_cells(z, self.points, self.starts, cells, _VOTERS + 1, own)
-        weights = near_weights(distances)
-        votes: Floats = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
-        return votes
+        return weighted_values(distances, indices, self.shares)
 
 
 def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,10 @@ from daskclust.semisupervised.classifiers import (
     Learned,
     References,
     mixed,
-    near_weights,
     shares,
 )
 from daskclust.semisupervised.feature_views import Space
+from daskclust.semisupervised.near_nodes import merge_nearest, weighted_values
 from daskclust.semisupervised.problem import split
 
 #: Rows that are worked out at a time.
@@ -57,10 +57,7 @@ def near_values(
     """
     count = min(n_neighbors + 1, len(nodes))
     indices, distances = nearest_several(z, nodes, count)
-    if count == 1:
-        return values[indices[:, 0]], indices[:, 0]
-    weights = near_weights(distances)
-    return np.einsum("im,imc->ic", weights, values[indices[:, :-1]]), indices[:, 0]
+    return weighted_values(distances, indices, values), indices[:, 0]
 
 
 #: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
@@ -124,20 +121,37 @@ class SpacePosterior:
 
         Also return which rows no label reaches in any of the graphs.
         """
-        found, unreached = [], np.ones(len(z), bool)
-        for one in self.graphs:
-            values = np.hstack([one.settled, one.shares])
-            of_rows, nearest = near_values(z, one.nodes, values, n_neighbors)
-            found.append(of_rows)
-            # Each row of the fit connects its two nearest nodes, so one of them is enough.
-            unreached &= one.unreached[nearest]
-        settled, spread = np.hsplit(sum(found[1:], found[0]) / len(found), 2)
         # How far rows are judged by themselves and not by settled nodes: where the ridge foretells
         # labels better than the graph, nodes are too coarse.
         lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
+        total, unreached = 0.0, np.ones(len(z), bool)
+        for one, (indices, distances) in zip(
+            self.graphs, self._nearest(z, n_neighbors + 1), strict=True
+        ):
+            values = np.hstack([one.settled, one.shares]) if lean else one.settled
+            total = total + weighted_values(distances, indices, values)
+            # Each row of the fit connects its two nearest nodes, so one of them is enough.
+            unreached &= one.unreached[indices[:, 0]]
+        found = total / len(self.graphs)
         if lean == 0:
-            return np.ascontiguousarray(settled), unreached
+            return found, unreached
+        settled, spread = np.hsplit(found, 2)
         return (1 - lean) * settled + lean * self.balance(spread, self.ridge(z)), unreached
+
+    def _nearest(
+        self, z: Floats, count: int
+    ) -> Iterator[tuple[NDArray[np.int32], Floats]]:
+        """Yield the nearest nodes of rows in each graph, and their squared distances.
+
+        The labeled nodes are the same in all graphs.
+        """
+        first = self.graphs[0]
+        labeled = first.nodes[first.n_prototypes :]
+        of_labeled = nearest_several(z, labeled, min(count, len(labeled))) if len(labeled) else None
+        for one in self.graphs:
+            size = one.n_prototypes
+            found = nearest_several(z, one.nodes[:size], min(count, size))
+            yield found if of_labeled is None else merge_nearest(found, of_labeled, size, count)
 
     def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
         """Shares by the nearest labeled rows; those with the numbers `own` do not vote for z."""

@@ -25,7 +25,6 @@ from daskclust.semisupervised.classifiers import (
     best_share,
     choose_kernels,
     fit_ridge,
-    near_weights,
 )
 from daskclust.semisupervised.feature_views import SampleRows, check_views, find_views
 from daskclust.semisupervised.graph import (
@@ -36,6 +35,7 @@ from daskclust.semisupervised.graph import (
     unit_rows,
     unreached,
 )
+from daskclust.semisupervised.near_nodes import near_weights
 from daskclust.semisupervised.predict import (
     LEAST,
     MOST,

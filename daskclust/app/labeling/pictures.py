@@ -18,7 +18,7 @@ from daskclust.colors import drawn, rgb_bands
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.semisupervised.active_learning import Cells
-from daskclust.semisupervised.classifiers import near_weights
+from daskclust.semisupervised.near_nodes import near_weights
 from daskclust.semisupervised.predict import margins
 
 #: Layers of the page, from below.

@@ -36,12 +36,15 @@ from daskclust.core.kernels.nearest._simd import (
     is_given,
     load,
     require_contiguous,
+    row_pointer,
     splat,
     store,
     store_rows,
     vector_type,
 )
 
+#: Scores of a row that are compared at a time, on any processor.
+GROUP = 32
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
 #: Rows of a tile of one vector of centers: so many sums are under way at once.
@@ -388,3 +391,62 @@ score_tail = _make_score(NARROW_BYTES, 1, LONG_ROWS, tail=True)
 #: Of ROWS rows of a tile the nearest center, and the next one.
 lowest_in_rows = _make_lowest()
 next_in_rows = _make_lowest(beyond=True)
+
+
+def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
+    """Return a function that loads the vectors of a group, their type, and their places."""
+    lanes = LANE_BYTES // 4
+    vector = vector_type(types.float32, LANE_BYTES)
+    offsets = [at * lanes for at in range(GROUP // lanes)]
+
+    def vectors(pointer: Any, start: Any) -> list[Any]:
+        places = [builder.gep(pointer, [builder.add(start, const(at))]) for at in offsets]
+        return [load(builder, place, vector) for place in places]
+
+    return vectors, vector, offsets
+
+
+@intrinsic  # type: ignore[misc]
+def lane_minima(typingctx, scores, i, lows):
+    """``lows[l] = min(scores[i, l::GROUP])``; NaN does not count. Rows are whole groups."""
+    require_contiguous(scores, lows)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ty = signature.args[0]
+        pointer, length = row_pointer(context, builder, ty, args[0], args[1])
+        vectors, vector, offsets = _groups(builder)
+        infinite = ir.Constant(vector, [float("inf")] * vector.count)
+
+        def body(start: Any, *lowest: Any) -> list[Any]:
+            found = vectors(pointer, start)
+            return [
+                builder.select(builder.fcmp_ordered("<", one, low), one, low)
+                for one, low in zip(found, lowest, strict=True)
+            ]
+
+        final = counted_loop(builder, length, [infinite] * len(offsets), body, GROUP)
+        target = data(context, builder, signature.args[2], args[2])
+        for low, at in zip(final, offsets, strict=True):
+            store(builder, low, builder.gep(target, [const(at)]))
+        return context.get_dummy_value()
+
+    return types.void(scores, i, lows), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def not_above(typingctx, scores, i, start, limit):
+    """Return a bit for each of ``scores[i, start : start + GROUP]`` that is not above a limit."""
+    require_contiguous(scores)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ty = signature.args[0]
+        pointer, _ = row_pointer(context, builder, ty, args[0], args[1])
+        vectors, vector, offsets = _groups(builder)
+        bound, bits = splat(builder, args[3], vector), const(0)
+        for one, at in zip(vectors(pointer, args[2]), offsets, strict=True):
+            below = builder.fcmp_unordered("<=", one, bound)
+            mask = builder.zext(builder.bitcast(below, ir.IntType(vector.count)), I64)
+            bits = builder.or_(bits, builder.shl(mask, const(at)))
+        return bits
+
+    return types.int64(scores, i, start, types.float32), codegen

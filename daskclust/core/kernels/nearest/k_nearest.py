@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
-from daskclust.core.kernels.compiling import compiled
+from daskclust.core.kernels.compiling import compiled, inner
+from daskclust.core.kernels.nearest._scores import GROUP, lane_minima, not_above
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import row_distance
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
-_SCORED, _SLAB = 64, 512
+_SCORED, _SLAB = 64, 256
 #: Rounding units of single and of double precision, and what is lost of tiny products.
 _SINGLE, _DOUBLE, _TINY = 2.0**-24, 2.0**-53, 2.0**-1074
 #: Terms of scores, and distances, beyond which they or their squares may be infinite.
@@ -44,6 +45,18 @@ def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) 
     return min(found + 1, m)
 
 
+@inner()
+def _lower(least: Any, value: float) -> None:
+    """Put a value among the smallest ones, ascending."""
+    if not value < least[-1]:
+        return
+    at = len(least) - 1
+    while at > 0 and value < least[at - 1]:
+        least[at] = least[at - 1]
+        at -= 1
+    least[at] = value
+
+
 @compiled()
 def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
     for i in range(x.shape[0]):
@@ -57,25 +70,37 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
 def _search_scored(
     x: Any, centers: Any, scores: Any, slack: Any, near: Any, indices: Any, distances: Any
 ) -> None:
-    m = indices.shape[1]
-    least = np.empty(m, np.float32)
+    """Measure the centers whose score is within the slack of the row's m-th smallest score.
+
+    The m-th smallest of the minima of some groups of centers is an upper bound of it.
+    Groups of scores are compared with the bound; single scores are looked at only where one of
+    a group is not above.  Rows of scores are padded to whole groups.
+    """
+    m, k = indices.shape[1], centers.shape[0]
+    lows, least = np.empty(GROUP, np.float32), np.empty(m, np.float32)
     for i in range(x.shape[0]):
         least[:] = np.inf
-        limit, count = np.float32(np.inf), 0
-        for c in range(centers.shape[0]):
-            score = scores[i, c]
+        if m <= GROUP:
+            lane_minima(scores, i, lows)
+            for lane in range(GROUP):
+                _lower(least, lows[lane])
+        limit = np.float32(least[m - 1] + slack[i])
+        least[:] = np.inf
+        count = 0
+        for start in range(0, k, GROUP):
             # Scores that are no numbers are for the distances to decide.
-            if score > limit:
-                continue
-            near[count] = c
-            count += 1
-            if score < least[m - 1]:
-                at = m - 1
-                while at > 0 and score < least[at - 1]:
-                    least[at] = least[at - 1]
-                    at -= 1
-                least[at] = score
-                limit = np.float32(least[m - 1] + slack[i])
+            bits = not_above(scores, i, start, limit)
+            c = start
+            while bits != 0 and c < k:
+                if bits & 1:
+                    score = scores[i, c]
+                    near[count] = c
+                    count += 1
+                    if score < least[m - 1]:
+                        _lower(least, score)
+                        limit = min(limit, np.float32(least[m - 1] + slack[i]))
+                bits >>= 1
+                c += 1
         found = 0
         for t in range(count):
             c = near[t]
@@ -97,7 +122,8 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
         _search(x, centers, indices, distances)
         return indices, distances
     near, terms = np.empty(len(centers), np.int32), centers.shape[1] + 4
-    scores = np.empty((min(_SLAB, len(x)), len(centers)), np.float32)
+    padding = -len(centers) % GROUP
+    scores = np.empty((min(_SLAB, len(x)), len(centers) + padding), np.float32)
     # What is not finite is left to the distances.
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         # Scores are ``|c|^2 - 2 z c``, of what is moved to the mean of the centers, and scaled by
@@ -108,7 +134,10 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
         moved *= scale
         squares = (moved * moved).sum(axis=1)
         far, squares = float(np.sqrt(squares.max())), squares.astype(np.float32)
-        turned = np.ascontiguousarray(-2.0 * moved.T, dtype=np.float32)
+        squares = np.pad(squares, (0, padding), constant_values=np.inf)
+        # The last row is multiplied by 1: squares are added by the product.
+        turned = np.pad(-2.0 * moved.T, ((0, 1), (0, padding))).astype(np.float32)
+        turned[-1] = squares
         for start in range(0, len(x), _SLAB):
             own = slice(start, start + _SLAB)
             z = (x[own] - shift) * scale
@@ -121,8 +150,9 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
             slack = 5 * terms * (slack + _TINY * scale * scale)
             sure = (length * (far + 1) + far**2 < _LARGE) & ((length + far) / scale < _FAR)
             slack[~sure] = np.inf
-            np.matmul(z.astype(np.float32), turned, out=found)
-            found += squares
+            rows = np.ones((len(z), len(turned)), np.float32)
+            rows[:, :-1] = z
+            np.matmul(rows, turned, out=found)
             _search_scored(x[own], centers, scores, slack, near, indices[own], distances[own])
     return indices, distances
 

@@ -1,0 +1,107 @@
+"""Values of rows from their few nearest nodes, the nearer ones weighing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.core.array_types import Floats
+from daskclust.core.kernels.compiling import compiled, read_only
+
+
+@compiled(counted=False)
+def _weigh(distances: Any, weights: Any) -> None:
+    n, m = weights.shape
+    for i in range(n):
+        # Where there is no next neighbor, the last one is the measure, and counts for nothing.
+        last, present = 0.0, 0
+        for j in range(m + 1):
+            if distances[i, j] < np.inf:
+                last = max(last, distances[i, j])
+                present = j + 1
+        present = min(present, m)
+        total = 0.0
+        for j in range(m):
+            weights[i, j] = 0.0
+            if j < present:
+                weights[i, j] = 1.0 - distances[i, j] / last if last > 0 else 1.0
+            total += weights[i, j]
+        for j in range(present):
+            weights[i, j] = weights[i, j] / total if total > 0 else 1.0 / present
+
+
+@compiled(counted=False)
+def _add(weights: Any, indices: Any, values: Any, out: Any) -> None:
+    n, m = weights.shape
+    for i in range(n):
+        for j in range(m):
+            weight = weights[i, j]
+            if weight > 0:
+                node = np.uintp(indices[i, j])
+                for c in range(values.shape[1]):
+                    out[i, c] += weight * values[node, c]
+
+
+@compiled(counted=False)
+def _merge(
+    indices: Any, distances: Any, others: Any, other_distances: Any, shift: int, at: Any, d: Any
+) -> None:
+    n, m = at.shape
+    for i in range(n):
+        a, b = 0, 0
+        for j in range(m):
+            has_a, has_b = a < indices.shape[1], b < others.shape[1]
+            if has_a and (not has_b or distances[i, a] <= other_distances[i, b]):
+                at[i, j], d[i, j] = indices[i, a], distances[i, a]
+                a += 1
+            else:
+                at[i, j], d[i, j] = shift + others[i, b], other_distances[i, b]
+                b += 1
+
+
+def near_weights(distances: Floats) -> Floats:
+    """Weights of all neighbors but the last, which they are measured by.
+
+    ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
+    next one takes its place, so that nothing jumps.  Squared distances ascend.
+    """
+    weights = np.empty((len(distances), distances.shape[1] - 1))
+    _weigh(read_only(np.ascontiguousarray(distances)), weights)
+    return weights
+
+
+def weighted_values(distances: Floats, indices: NDArray[Any], values: Floats) -> Floats:
+    """Return sums of the values (k, c) of near nodes by :func:`near_weights`, (n, c).
+
+    A single neighbor has weight 1.  Missing neighbors have infinite distances.
+    """
+    n, m = distances.shape
+    weights = np.ones((n, 1)) if m == 1 else near_weights(distances)
+    out = np.zeros((n, values.shape[1]))
+    _add(
+        read_only(weights),
+        read_only(np.ascontiguousarray(indices[:, : weights.shape[1]], dtype=np.int64)),
+        read_only(np.ascontiguousarray(values)),
+        out,
+    )
+    return out
+
+
+def merge_nearest(
+    first: tuple[NDArray[np.int32], Floats],
+    second: tuple[NDArray[np.int32], Floats],
+    shift: int,
+    count: int,
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return the ``count`` nearest nodes of two groups; ties go to the first group.
+
+    Each group has its nodes nearest first, and their squared distances.  The nodes of the second
+    group have numbers from ``shift`` on.
+    """
+    count = min(count, first[0].shape[1] + second[0].shape[1])
+    indices = np.empty((len(first[0]), count), np.int32)
+    distances = np.empty(indices.shape)
+    _merge(*map(read_only, (*first, *second)), shift, indices, distances)
+    return indices, distances
