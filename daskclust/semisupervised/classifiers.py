@@ -35,6 +35,7 @@ from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Entry, Fields, Number, OneOf
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.semisupervised.bumps import gaussians
 from daskclust.semisupervised.near_nodes import weighted_values
 from daskclust.semisupervised.tree_kernels import leaf_shares
 
@@ -49,6 +50,11 @@ _LEVEL = 0.75
 _POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
 #: Errors that differ by less, relatively, are the same: the first ridge counts.
 _RELATIVE_GAIN = 1e-9
+#: Labeled points of a ridge, labeled points by which kernels are chosen, and bumps of all kernels
+#: that a row is compared with, at most.
+RIDGE_POINTS, CHOOSING_POINTS, _MOST_BUMPS = 512, 256, 512
+#: Rows that are compared with bumps at a time.
+_SLAB = 256
 #: Mean squared errors below are not told apart; kernels that are so much less likely than the best
 #: one are left out.
 _LEAST_ERROR, _NO_SHARE = 1e-12, 0.01
@@ -87,11 +93,17 @@ class KernelRidge:
     def __call__(self, z: Floats) -> Floats:
         """Scores of rows, in [0, 1]: the same far from every labeled row."""
         scores = np.zeros((len(z), self.weights.shape[2]))
-        before: float | Floats = np.nan
+        products = np.empty((min(_SLAB, len(z)), len(self.points)))
         for width, weights, axes in zip(self.widths, self.weights, self.axes, strict=True):
-            if (axes != before).any():
-                before, distances = axes, squared_distances(z * axes, self.points * axes)
-            scores += _bumps(distances.copy(), width) @ weights
+            unit = axes / np.sqrt(width)
+            points = self.points * unit
+            turned, squares = np.ascontiguousarray(points.T), (points * points).sum(axis=1)
+            for start in range(0, len(z), _SLAB):
+                own = slice(start, start + _SLAB)
+                rows = z[own] * unit
+                bumps = np.matmul(rows, turned, out=products[: len(rows)])
+                gaussians(bumps, (rows * rows).sum(axis=1), squares)
+                scores[own] += bumps @ weights
         scores += self.level * self.weights.sum(axis=(0, 1))
         return np.clip(scores, 0.0, 1.0, out=scores)
 
@@ -163,7 +175,9 @@ def choose_kernels(
     sizes = np.maximum(errors, _LEAST_ERROR)
     # Gaussian errors of two classes a point: of more, the classes do not err on their own.
     likely = (sizes / sizes.min()) ** -len(points)
-    likely[likely < _NO_SHARE] = 0.0
+    most = max(_MOST_BUMPS // len(points), 1)
+    least = np.sort(likely)[::-1][min(most, len(likely)) - 1]
+    likely[likely < max(_NO_SHARE, least)] = 0.0
     shares = (likely / likely.sum()).tolist()
     return [one._replace(share=share) for one, share in zip(tried, shares, strict=True) if share]
 

@@ -138,9 +138,7 @@ class SpacePosterior:
         settled, spread = np.hsplit(found, 2)
         return (1 - lean) * settled + lean * self.balance(spread, self.ridge(z)), unreached
 
-    def _nearest(
-        self, z: Floats, count: int
-    ) -> Iterator[tuple[NDArray[np.int32], Floats]]:
+    def _nearest(self, z: Floats, count: int) -> Iterator[tuple[NDArray[np.int32], Floats]]:
         """Yield the nearest nodes of rows in each graph, and their squared distances.
 
         The labeled nodes are the same in all graphs.
@@ -244,10 +242,10 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Stored("kernels", low=0),
     "_ridge_weights": Stored("kernels l c"),
-    # Models of earlier versions have none of these, and one kernel a view.
-    "_ridge_level": Number(low=0, optional=True),
-    "_ridge_axes": Stored("kernels q", low=0, optional=True),
-    "_ridge_kernels": Stored("v", kind="i", low=1, optional=True),
+    "_ridge_points": Stored("v l q"),
+    "_ridge_level": Number(low=0),
+    "_ridge_axes": Stored("kernels q", low=0),
+    "_ridge_kernels": Stored("v", kind="i", low=1),
     "_reference_points": Stored("v r q", optional=True),
     "_reference_shares": Stored("r c", low=0, optional=True),
     "_ridge_share": Number(low=0),
@@ -272,6 +270,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         "_n_labeled": len(graphs[0].nodes) - graphs[0].n_prototypes,
         "_ridge_widths": np.concatenate([one.ridge.widths for one in spaces]),
         "_ridge_weights": np.concatenate([one.ridge.weights for one in spaces]),
+        "_ridge_points": np.stack([one.ridge.points for one in spaces]),
         "_ridge_level": spaces[0].ridge.level,
         "_ridge_axes": np.concatenate([one.ridge.axes for one in spaces]),
         "_ridge_kernels": np.array([len(one.ridge.widths) for one in spaces]),
@@ -293,14 +292,13 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
 def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> None:
     """Raise ValueError where the attributes of a loaded model contradict each other."""
     sizes, n_labeled = stored["_n_prototypes"].tolist(), stored["_n_labeled"]
-    n_kernels = sum(stored.get("_ridge_kernels", np.ones(n_views, int)).tolist())
+    n_kernels = sum(stored["_ridge_kernels"].tolist())
     # Python integers: those of NumPy wrap around.
     n_nodes, found = sum(sizes) + len(sizes) * n_labeled, len(stored["_nodes"])
     for name, value, wanted in (
         ("nodes", found, n_nodes),
         ("graphs beyond those of whole views", len(sizes) % n_views, 0),
         ("kernels of its ridges", len(stored["_ridge_widths"]), n_kernels),
-        ("labeled nodes with ridge weights", stored["_ridge_weights"].shape[1], n_labeled),
         ("classes with shares", stored["_node_shares"].shape[1], n_classes),
         ("weights of spread labels and a classifier", len(stored["mixing_weights_"]), 2),
     ):
@@ -328,20 +326,14 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
     n_sets = len(graphs) // len(own)
     balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
     points, known = stored.get("_reference_points"), stored.get("_reference_shares")
-    every = stored["_ridge_widths"], stored["_ridge_weights"]
-    stretched = stored.get("_ridge_axes", np.ones((len(every[0]), stored["_nodes"].shape[1])))
-    kernels = stored.get("_ridge_kernels", np.ones(len(own), int))
-    widths, weights, axes = (split(one, kernels) for one in (*every, stretched))
+    every = stored["_ridge_widths"], stored["_ridge_weights"], stored["_ridge_axes"]
+    widths, weights, axes = (split(one, stored["_ridge_kernels"]) for one in every)
     spaces = []
     for v, one in enumerate(own):
         sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
         nodes, size = sets[0].nodes, sets[0].n_prototypes
         ridge = KernelRidge(
-            nodes[size:],
-            widths[v],
-            weights[v],
-            axes[v],
-            stored.get("_ridge_level", 0.0),
+            stored["_ridge_points"][v], widths[v], weights[v], axes[v], stored["_ridge_level"]
         )
         references = None
         if points is not None and known is not None:

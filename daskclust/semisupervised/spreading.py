@@ -18,8 +18,12 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.semisupervised.classifiers import (
+    CHOOSING_POINTS,
+    RIDGE_POINTS,
     Both,
+    KernelRidge,
     References,
+    Tried,
     best_share,
     choose_kernels,
     fit_ridge,
@@ -454,6 +458,28 @@ def settle(graph: Floats, labels: Sequence[tuple[Floats, Floats]]) -> list[Float
     return [shares(one) for one in spread_seeds(graph, _SETTLING, given[:1], given[1:])]
 
 
+def _ridge(
+    kernels: Sequence[Tried],
+    labeled: Floats,
+    known: Floats,
+    weight: Floats,
+    kept: Bools,
+    points: Bools,
+) -> tuple[KernelRidge, Floats]:
+    """Fit a ridge to those labeled nodes that are ``kept`` and ``points``.
+
+    Also return scores of each kept node without it.
+    """
+    own = kept & points
+    if not own.any():
+        own = kept
+    ridge, of_points = fit_ridge(kernels, labeled[own], known[own], weight[own])
+    left_out = np.empty((len(labeled), known.shape[1]))
+    left_out[own], others = of_points, kept & ~own
+    left_out[others] = ridge(labeled[others])
+    return ridge, left_out[kept]
+
+
 @one_blas_thread()
 def spread_labels(
     problem: SpreadingProblem,
@@ -480,13 +506,21 @@ def spread_labels(
     firsts = range(0, len(nodes), n_sets)
     known, weight = shares(problem.seeds), problem.nodes_of.weight
     prototypes = split(state.prototypes, np.add.reduceat(state.sizes, firsts))
+    codes, n_classes = known.argmax(axis=1), known.shape[1]
+    points, choosing = (
+        chosen(codes, n_classes, min(count, len(codes)), problem.seed)
+        for count in (RIDGE_POINTS, CHOOSING_POINTS)
+    )
     # Of each space, ridges and what they say of each labeled node by the others.
     ridges = []
     for first, around in zip(firsts, prototypes, strict=True):
         labeled = nodes[first][sizes[first] :]
-        kernels = choose_kernels(labeled, known, weight, around.var(axis=0))
-        masks = [part.kept for part in parts]
-        ridges.append([fit_ridge(kernels, labeled[at], known[at], weight[at]) for at in masks])
+        kernels = choose_kernels(
+            labeled[choosing], known[choosing], weight[choosing], around.var(axis=0)
+        )
+        ridges.append(
+            [_ridge(kernels, labeled, known, weight, part.kept, points) for part in parts]
+        )
     # Labels of a fold have no say in how the others are joined.
     joins = []
     for i, part in enumerate(parts):
