@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, lu_factor, lu_solve
+from scipy.linalg import cho_solve, cholesky, eigh, solve_triangular
 from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh, splu
@@ -35,6 +35,19 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
+def _factor(similarity: Floats, alpha: float) -> Floats:
+    """Return the lower Cholesky factor of ``I - alpha S``, which is positive definite."""
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    factor: Floats = cholesky(system, lower=True, overwrite_a=True, check_finite=False)
+    return factor
+
+
+def _solve(factor: Floats, seeds: Sequence[Floats]) -> list[Floats]:
+    found = cho_solve((factor, True), np.hstack(seeds), overwrite_b=True, check_finite=False)
+    return np.hsplit(np.maximum(found, 0.0), np.cumsum([one.shape[1] for one in seeds])[:-1])
+
+
 def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) -> list[Floats]:
     """Let labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
 
@@ -42,14 +55,23 @@ def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) ->
     is what the labels of all groups become, each by itself.  Those of a group are solved for
     together: the last bits do not depend on other groups.
     """
-    system = -alpha * similarity
-    system[np.diag_indices_from(system)] += 1.0
-    factors = lu_factor(system, overwrite_a=True)
-    found: list[Floats] = []
-    for seeds in filter(len, groups):
-        both = np.maximum(lu_solve(factors, np.hstack(seeds)), 0.0)
-        found += np.hsplit(both, np.cumsum([one.shape[1] for one in seeds])[:-1])
-    return found
+    factor = _factor(similarity, alpha)
+    return [one for seeds in filter(len, groups) for one in _solve(factor, seeds)]
+
+
+def spread_and_loops(
+    similarity: Floats, alpha: float, n_last: int, *groups: Sequence[Floats]
+) -> tuple[list[Floats], Floats]:
+    """Return :func:`spread_seeds`, and what comes back to the last nodes of their own labels.
+
+    These are the last elements of the diagonal of the inverse.  They need the last block of the
+    Cholesky factor alone.
+    """
+    factor = _factor(similarity, alpha)
+    found = [one for seeds in filter(len, groups) for one in _solve(factor, seeds)]
+    block = factor[len(factor) - n_last :, len(factor) - n_last :]
+    inverse = solve_triangular(block, np.eye(n_last), lower=True, check_finite=False)
+    return found, (inverse * inverse).sum(axis=0)
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:

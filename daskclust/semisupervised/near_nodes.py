@@ -44,23 +44,6 @@ def _add(weights: Any, indices: Any, values: Any, out: Any) -> None:
                     out[i, c] += weight * values[node, c]
 
 
-@compiled(counted=False)
-def _merge(
-    indices: Any, distances: Any, others: Any, other_distances: Any, shift: int, at: Any, d: Any
-) -> None:
-    n, m = at.shape
-    for i in range(n):
-        a, b = 0, 0
-        for j in range(m):
-            has_a, has_b = a < indices.shape[1], b < others.shape[1]
-            if has_a and (not has_b or distances[i, a] <= other_distances[i, b]):
-                at[i, j], d[i, j] = indices[i, a], distances[i, a]
-                a += 1
-            else:
-                at[i, j], d[i, j] = shift + others[i, b], other_distances[i, b]
-                b += 1
-
-
 def near_weights(distances: Floats) -> Floats:
     """Weights of all neighbors but the last, which they are measured by.
 
@@ -87,21 +70,3 @@ def weighted_values(distances: Floats, indices: NDArray[Any], values: Floats) ->
         out,
     )
     return out
-
-
-def merge_nearest(
-    first: tuple[NDArray[np.int32], Floats],
-    second: tuple[NDArray[np.int32], Floats],
-    shift: int,
-    count: int,
-) -> tuple[NDArray[np.int32], Floats]:
-    """Return the ``count`` nearest nodes of two groups; ties go to the first group.
-
-    Each group has its nodes nearest first, and their squared distances.  The nodes of the second
-    group have numbers from ``shift`` on.
-    """
-    count = min(count, first[0].shape[1] + second[0].shape[1])
-    indices = np.empty((len(first[0]), count), np.int32)
-    distances = np.empty(indices.shape)
-    _merge(*map(read_only, (*first, *second)), shift, indices, distances)
-    return indices, distances

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
-from daskclust.core.kernels.nearest.k_nearest import nearest_several
+from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
 from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Entry, Number
 from daskclust.semisupervised.classifiers import (
@@ -23,7 +23,7 @@ from daskclust.semisupervised.classifiers import (
     shares,
 )
 from daskclust.semisupervised.feature_views import Space
-from daskclust.semisupervised.near_nodes import merge_nearest, weighted_values
+from daskclust.semisupervised.near_nodes import weighted_values
 from daskclust.semisupervised.problem import split
 
 #: Rows that are worked out at a time.

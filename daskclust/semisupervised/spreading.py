@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.base import clone
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
@@ -23,6 +24,7 @@ from daskclust.semisupervised.classifiers import (
     Both,
     KernelRidge,
     References,
+    TreesAndLinear,
     Tried,
     best_share,
     choose_kernels,
@@ -33,7 +35,7 @@ from daskclust.semisupervised.classifiers import (
     teach,
 )
 from daskclust.semisupervised.feature_views import Space
-from daskclust.semisupervised.graph import normalized, spread_seeds, unreached
+from daskclust.semisupervised.graph import normalized, spread_and_loops, spread_seeds, unreached
 from daskclust.semisupervised.node_labels import LabelPlan, RowNodes, chosen
 from daskclust.semisupervised.predict import (
     LEAST,
@@ -61,6 +63,8 @@ _DRAWN_UP = 0.5
 _IN_DOUBT = 0.05
 #: Labeled rows that teach the classifier, and rows that are left out, at most.
 TAUGHT, _TRIED = 10_000, 4096
+#: Trees that are grown without a fold of the labels, where trees and linear functions are chosen.
+FOLD_TREES = 25
 #: Share of the weights below which a part has no say.
 _NO_SAY = 0.1
 
@@ -131,9 +135,13 @@ class Lesson:
         return number
 
     def teach(self, without: Fold | None = None, like: Any = None) -> tuple[Any, Any]:
+        """Fit a copy of the classifier; without a fold, fewer trees of the default suffice."""
         kept = self._taught if without is None else self._taught[~without.rows[self._taught]]
         labels = self._x[kept], self._codes[kept], self._weight[kept]
-        return teach(self._classifier, *labels, self._classes, like)
+        classifier = self._classifier
+        if without is not None and type(classifier) is TreesAndLinear:
+            classifier = clone(classifier).set_params(n_estimators=FOLD_TREES)
+        return teach(classifier, *labels, self._classes, like)
 
     def weigh(self, without: Sequence[Posterior], fitted: Any) -> Mixture:
         """Weigh all parts by what they say of each fold, taught by the labels of the others.
@@ -427,10 +435,7 @@ def _travel(
     # Labels at all nodes.
     given = [np.concatenate([counted if counted.size else nothing, own]) for counted, own in labels]
     lost = unreached(graph, given[0].sum(axis=1) > 0)
-    own = np.eye(len(graph), len(seeds), -n_prototypes)
-    reached, back, *further = spread_seeds(graph, alpha, (given[0], own), given[1:])
-    # What comes back to each labeled node of its own label.
-    loops = np.diag(back[n_prototypes:])
+    (reached, *further), loops = spread_and_loops(graph, alpha, len(seeds), given[:1], given[1:])
     found, left_out = [], []
     for at_nodes, scores, (_, seeds) in zip(given, (reached, *further), labels, strict=True):
         totals, kept = at_nodes.sum(axis=0), seeds.sum(axis=1) > 0

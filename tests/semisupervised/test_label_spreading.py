@@ -472,22 +472,3 @@ def test_a_range_beyond_float32_is_a_range() -> None:
         warnings.simplefilter("error")
         model = LabelSpreading(4, random_state=0).fit(x, np.array([0, -1, -1]))
     assert np.asarray(model.labels_).tolist() == [0, 0, 0]
-
-
-def test_a_ridge_of_an_earlier_version_has_no_level_and_stretches_nothing() -> None:
-    X, truth = moons()
-    model = LabelSpreading(random_state=0).fit(X, few(truth, 3))
-    first = model._posterior().spaces[0].ridge
-    far = np.full((1, first.points.shape[1]), 1e6)
-    assert first(far).min() > 0.1
-    assert len(first.widths) > 1
-    model._ridge_axes = 2 * model._ridge_axes
-    assert (model._posterior().spaces[0].ridge.axes >= 2).all()
-    # It had one kernel a view, too.
-    n_views = len(model._ridge_kernels)
-    model._ridge_widths = model._ridge_widths[:n_views]
-    model._ridge_weights = model._ridge_weights[:n_views]
-    del model._ridge_level, model._ridge_axes, model._ridge_kernels
-    ridge = model._posterior().spaces[0].ridge
-    assert ridge(far).tolist() == [[0.0, 0.0]]
-    assert ridge.axes.tolist() == [[1.0] * far.shape[1]]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from daskclust.core.kernels.nearest.k_nearest import nearest_several
+from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
 from daskclust.semisupervised.bumps import gaussians
-from daskclust.semisupervised.near_nodes import merge_nearest, near_weights, weighted_values
+from daskclust.semisupervised.near_nodes import near_weights, weighted_values
 
 
 def test_weights_and_values_by_hand() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import sum_terms
 from daskclust.core.kernels.moments import first_nonfinite
-from daskclust.core.kernels.nearest.k_nearest import nearest_several
+from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
 from daskclust.core.kernels.pair_counts import PairCounts, count_near, merge_counts
 from daskclust.core.kernels.rng import race_keys, smallest
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
@@ -40,7 +40,8 @@ class Connectivity:
 
     A space that follows itself, for another set of nodes, is worked out once. `labels`, of rows
     that are no nodes, are counted to the first `n_prototypes` nodes. `own` are rows (ascending)
-    that are nodes themselves, and these nodes: of equal rows each is its own.
+    that are nodes themselves, and these nodes: of equal rows each is its own.  The last `n_shared`
+    nodes of all sets of a space are the same.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
@@ -49,6 +50,7 @@ class Connectivity:
     n_prototypes: int = 0
     labels: RowLabels | None = None
     own: tuple[Ints, Ints] | None = None
+    n_shared: int = 0
 
     def identity(self) -> ConnectivityCounts:
         n_classes = 0 if self.labels is None else self.labels.n_classes
@@ -62,17 +64,28 @@ class Connectivity:
         found = self.identity()
         near: list[PairCounts] = []
         z = np.empty((0, 0))
+        shared = np.empty((0, 0), np.int32), z
         first = np.empty((len(self.spaces), len(rows.x)), np.int32)
         for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
             if v == 0 or space is not self.spaces[v - 1]:
                 z = space(rows.x)
-            indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
+                shared = self._nearest(z, nodes[len(nodes) - self.n_shared :])
+            size = len(nodes) - self.n_shared
+            nearest = self._nearest(z, nodes[:size])
+            if self.n_shared:
+                nearest = merge_nearest(nearest, shared, size, self.n_near)
+            indices = nearest[0]
             first[v] = indices[:, 0]
             self._place_own(first[v], rows)
             near.append(count_near(indices, rows.weight, len(nodes)))
             if self.labels is not None:
                 self._count_labels(found.classes[v], rows, z, nodes)
         return ConnectivityCounts(tuple(near), found.classes), first
+
+    def _nearest(self, z: Floats, nodes: Floats) -> tuple[NDArray[np.int32], Floats]:
+        if not len(nodes):
+            return np.empty((len(z), 0), np.int32), np.empty((len(z), 0))
+        return nearest_several(z, nodes, min(self.n_near, len(nodes)))
 
     def _place_own(self, first: NDArray[np.int32], rows: RowBlock) -> None:
         """Give the rows that are nodes their own node, in place."""

@@ -66,7 +66,7 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"sums to \d{19,}; expected D"),
         ("LabelSpreading", {"_n_prototypes": [6, 7]}, "has 36 nodes, and should have 37"),
         ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 36 nodes"),
-        ("LabelSpreading", {"_ridge_weights": (4, 11, 3)}, "has 11 labeled nodes with ridge"),
+        ("LabelSpreading", {"_ridge_weights": (4, 11, 3)}, "expected"),
         ("LabelSpreading", {"_ridge_kernels": [2**62]}, "4 kernels of its ridges, and should"),
         ("LabelSpreading", {"_node_shares": (36, 2), "_settled_shares": (36, 2)}, "expected"),
         ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
-from daskclust.core.kernels.compiling import compiled, inner
+from daskclust.core.kernels.compiling import compiled, inner, read_only
 from daskclust.core.kernels.nearest._scores import GROUP, lane_minima, not_above
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import row_distance
@@ -154,6 +154,41 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
             rows[:, :-1] = z
             np.matmul(rows, turned, out=found)
             _search_scored(x[own], centers, scores, slack, near, indices[own], distances[own])
+    return indices, distances
+
+
+@compiled(counted=False)
+def _merge(
+    indices: Any, distances: Any, others: Any, other_distances: Any, shift: int, at: Any, d: Any
+) -> None:
+    n, m = at.shape
+    for i in range(n):
+        a, b = 0, 0
+        for j in range(m):
+            has_a, has_b = a < indices.shape[1], b < others.shape[1]
+            if has_a and (not has_b or distances[i, a] <= other_distances[i, b]):
+                at[i, j], d[i, j] = indices[i, a], distances[i, a]
+                a += 1
+            else:
+                at[i, j], d[i, j] = shift + others[i, b], other_distances[i, b]
+                b += 1
+
+
+def merge_nearest(
+    first: tuple[NDArray[np.int32], Floats],
+    second: tuple[NDArray[np.int32], Floats],
+    shift: int,
+    count: int,
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return the ``count`` nearest nodes of rows in two groups; ties go to the first group.
+
+    Each group has its nodes nearest first, and their squared distances.  The nodes of the second
+    group have numbers from ``shift`` on.
+    """
+    count = min(count, first[0].shape[1] + second[0].shape[1])
+    indices = np.empty((len(first[0]), count), np.int32)
+    distances = np.empty(indices.shape)
+    _merge(*map(read_only, (*first, *second)), shift, indices, distances)
     return indices, distances
 
 
