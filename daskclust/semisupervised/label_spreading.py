@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -32,8 +32,11 @@ from daskclust.semisupervised.classifiers import Both, as_classifier, takes_miss
 from daskclust.semisupervised.feature_views import Space, check_views, takes_gaps, views_of_gaps
 from daskclust.semisupervised.node_labels import RowNodes, plan_labels, take_rows
 from daskclust.semisupervised.predict import (
+    OUTPUTS,
     STORED_POSTERIOR,
-    MostProbable,
+    Evaluation,
+    Nearness,
+    OneOutput,
     Posterior,
     check_stored,
     restore_posterior,
@@ -403,7 +406,9 @@ tuple of str, default="auto"
         self.labels_ = map_rows(
             data.X,
             CheckedRows(
-                MostProbable(posterior, self.classes_), data.rows.dtype, takes_gaps(problem.views)
+                OneOutput(Evaluation(posterior, self.classes_, ("labels",))),
+                data.rows.dtype,
+                takes_gaps(problem.views),
             ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
@@ -471,6 +476,61 @@ tuple of str, default="auto"
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
         return [(one.space, one.graphs[0].nodes) for one in self._posterior().spaces]
 
+    def _evaluation(self, names: tuple[str, ...]) -> Evaluation:
+        nearness = Nearness(self._nodes_of_views()) if "scores" in names else None
+        return Evaluation(self._posterior(), self.classes_, names, nearness)
+
+    def _evaluate_one(self, X: Any, name: str) -> Any:
+        check_is_fitted(self)
+        evaluation = self._evaluation((name,))
+        dtype = evaluation.dtype[name]
+        n_columns = dtype.shape[0] if dtype.shape else None
+        return self._map(X, OneOutput(evaluation), dtype.base, name, n_columns)
+
+    def evaluate(self, X: Any, outputs: Sequence[str] = ("labels", "margin")) -> dict[str, Any]:
+        """Several outputs of each row from one evaluation of its class probabilities.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+        outputs : sequence of str, default=("labels", "margin")
+            Names of the outputs:
+
+            - ``"labels"``: see :meth:`predict`
+            - ``"margin"``: see :meth:`margin`
+            - ``"probabilities"``: see :meth:`predict_proba`
+            - ``"scores"``: see :meth:`score_samples`
+
+        Returns
+        -------
+        outputs : dict of str to ndarray or dask.array.Array
+            One array for each name.  For a Dask array or a cube the arrays are lazy and share the
+            tasks that evaluate a block: compute or store them together, as with
+            ``dask.compute(*outputs.values())``.
+
+        Raises
+        ------
+        ValueError
+            For other names, and see ``predict``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import daskclust
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.1]])
+        >>> model = daskclust.LabelSpreading(random_state=0).fit(X, ([0, 3], ["low", "high"]))
+        >>> found = model.evaluate(X, ("labels", "probabilities"))
+        >>> found["labels"].tolist(), found["probabilities"].shape
+        (['low', 'low', 'high', 'high'], (4, 2))
+        """
+        check_is_fitted(self)
+        names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+        if not names or len(set(names)) < len(names) or not set(names) <= set(OUTPUTS):
+            raise ValueError(f"outputs={outputs!r}; expected different names of {OUTPUTS}.")
+        evaluation = self._evaluation(names)
+        records = self._map(X, evaluation, evaluation.dtype, "outputs")
+        return {name: records[name] for name in names}
+
     def predict(self, X: Any) -> Any:
         """Most probable class of each row.
 
@@ -490,8 +550,7 @@ tuple of str, default="auto"
             For NaN or infinity, and another number of features.
         """
         check_is_fitted(self)
-        answer = MostProbable(self._posterior(), self.classes_)
-        return self._map(X, answer, self.classes_.dtype, "labels")
+        return self._evaluate_one(X, "labels")
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class, for each row.
@@ -506,7 +565,7 @@ tuple of str, default="auto"
             In the order of ``classes_``.
         """
         check_is_fitted(self)
-        return self._map(X, self._posterior(), np.float64, "probabilities", len(self.classes_))
+        return self._evaluate_one(X, "probabilities")
 
     def margin(self, X: Any) -> Any:
         """Probability of the best class less that of the second best, for each row.
@@ -521,7 +580,7 @@ tuple of str, default="auto"
             Near 0 where the class is uncertain; 1 for all rows if there is one class.
         """
         check_is_fitted(self)
-        return self._map(X, self._posterior().margin, np.float64, "margin")
+        return self._evaluate_one(X, "margin")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the rows whose class is predicted rightly.

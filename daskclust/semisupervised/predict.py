@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -206,20 +208,67 @@ class Posterior:
         found[unknown] = out[unknown]
         return shares(np.round(found, _DIGITS))
 
-    def margin(self, x: Array) -> Floats:
-        """Return the probabilities of the best classes less those of the second best, (n,)."""
-        return margins(self(x))
+    @cached_property
+    def nbytes(self) -> int:
+        """Size of what travels to the workers."""
+        return len(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
 
 
 @dataclass(frozen=True)
-class MostProbable:
-    """Names of the most probable classes of rows; ties go to the first."""
+class Evaluation:
+    """Outputs of rows from one evaluation of the posterior; travels to the workers.
+
+    ``names`` are some of :data:`OUTPUTS`.  The result of several is an array of records.
+    """
 
     posterior: Posterior
     classes: Array
+    names: tuple[str, ...]
+    nearness: Nearness | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.posterior.nbytes
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        shape = {"probabilities": (len(self.classes),)}
+        kinds = {"labels": self.classes.dtype}
+        return np.dtype([(name, kinds.get(name, float), shape.get(name, ())) for name in self.names])
 
     def __call__(self, x: Array) -> Array:
-        return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
+        """Return one record a row; ties of probabilities go to the first class."""
+        out = np.empty(len(x), self.dtype)
+        if set(self.names) != {"scores"}:
+            found = self.posterior(x)
+            if "labels" in self.names:
+                out["labels"] = self.classes[found.argmax(axis=1)]
+            if "margin" in self.names:
+                out["margin"] = margins(found)
+            if "probabilities" in self.names:
+                out["probabilities"] = found
+        if self.nearness is not None:
+            out["scores"] = self.nearness(x)
+        return out
+
+
+@dataclass(frozen=True)
+class OneOutput:
+    """A single output of an evaluation, as an array."""
+
+    evaluation: Evaluation
+
+    @property
+    def nbytes(self) -> int:
+        return self.evaluation.nbytes
+
+    def __call__(self, x: Array) -> Array:
+        (name,) = self.evaluation.names
+        return np.ascontiguousarray(self.evaluation(x)[name])
+
+
+#: Outputs of one evaluation.
+OUTPUTS = ("labels", "margin", "probabilities", "scores")
 
 
 def margins(found: Floats) -> Floats:

@@ -6,6 +6,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -24,6 +25,7 @@ import daskclust
 from daskclust import KMeans, LabelSpreading, open_cube
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.semisupervised import classifiers
+from daskclust.semisupervised.predict import OUTPUTS, Posterior
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
@@ -472,3 +474,27 @@ def test_a_range_beyond_float32_is_a_range() -> None:
         warnings.simplefilter("error")
         model = LabelSpreading(4, random_state=0).fit(x, np.array([0, -1, -1]))
     assert np.asarray(model.labels_).tolist() == [0, 0, 0]
+
+
+def test_outputs_of_one_evaluation_are_those_of_the_methods() -> None:
+    X, truth = moons()
+    model = LabelSpreading(random_state=0).fit(X, few(truth, 3))
+    lazy = model.evaluate(da.from_array(X, chunks=(97, -1)), OUTPUTS)
+    calls = []
+    original = Posterior.__call__
+
+    def counted(self: Posterior, x: Any, own: Any = None) -> Any:
+        calls.append(len(x))
+        return original(self, x, own)
+
+    with patch.object(Posterior, "__call__", counted):
+        found = dict(zip(OUTPUTS, dask.compute(*lazy.values(), scheduler="sync"), strict=True))
+    # Each row is evaluated once for all outputs.
+    assert sum(calls) == len(X)
+    assert_array_equal(found["labels"], model.predict(X))
+    assert_array_equal(found["margin"], model.margin(X))
+    assert_array_equal(found["probabilities"], model.predict_proba(X))
+    assert_array_equal(found["scores"], model.score_samples(X))
+    assert_array_equal(model.evaluate(X, "margin")["margin"], found["margin"])
+    with pytest.raises(ValueError, match="expected different names"):
+        model.evaluate(X, ("labels", "posterior"))

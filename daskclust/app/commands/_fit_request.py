@@ -94,7 +94,9 @@ class HoldOut:
             "rows": len(self.rows),
             "not_held_out": self.alone,
         }
-        (labels,) = compute("the labels kept apart", model.labels_[self.rows])
+        # Only these rows are predicted, not the blocks that they are in.
+        labels = model.predict(job.samples[self.rows])
+        (labels,) = compute("the labels kept apart", labels)
         codes = np.asarray(legend.encode(labels))
         if not legend.classes:
             _, known = np.unique(self.labels, return_inverse=True)

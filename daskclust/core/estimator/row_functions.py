@@ -86,6 +86,11 @@ class CheckedRows:
     #: Of the columns, for messages.
     names: Any = None
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the function: a large one is in a graph once."""
+        return int(getattr(self.function, "nbytes", 0))
+
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.dtype)
