@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, svd
+from scipy.linalg import (
+    LinAlgError,
+    cho_factor,
+    cho_solve,
+    cholesky,
+    eigh,
+    solve_triangular,
+    svd,
+)
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -50,9 +58,11 @@ _LEVEL = 0.75
 _POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
 #: Errors that differ by less, relatively, are the same: the first ridge counts.
 _RELATIVE_GAIN = 1e-9
-#: Labeled points of a ridge, labeled points by which kernels are chosen, and bumps of all kernels
-#: that a row is compared with, at most.
-RIDGE_POINTS, CHOOSING_POINTS, _MOST_BUMPS = 512, 256, 512
+#: Landmarks of a ridge, labeled points by which kernels are chosen, and bumps of all kernels that a
+#: row is compared with, at most.
+LANDMARKS, CHOOSING_POINTS, _MOST_BUMPS = 512, 256, 512
+#: Added to the diagonal of the kernel of the landmarks.
+_SOFTNESS = 1e-6
 #: Rows that are compared with bumps at a time.
 _SLAB = 256
 #: Mean squared errors below are not told apart; kernels that are so much less likely than the best
@@ -115,26 +125,49 @@ def _bumps(distances: Floats, width: float) -> Floats:
 
 
 def fit_ridge(
-    kernels: Sequence[Tried], points: Floats, targets: Floats, weight: Floats
+    kernels: Sequence[Tried], points: Floats, targets: Floats, weight: Floats, landmarks: Bools
 ) -> tuple[KernelRidge, Floats]:
-    """Fit scores to labeled points, different from each other; O(m^3) for each kernel.
+    """Fit scores to labeled points, different from each other; O(l m^2) for m landmarks.
 
-    Also return scores of each point without it.
+    ``landmarks`` (l,) are the points with a bump (Nystroem's method); where all are, this is
+    kernel ridge regression.  Also return scores of each point without it.
     """
     root = np.sqrt(weight / weight.mean())[:, None]
     weights, left_out = [], np.zeros_like(targets)
     for width, axes, ridge, share in kernels:
         own = points * axes
-        kernel = _bumps(squared_distances(own, own), width) + _LEVEL
+        kernel = _bumps(squared_distances(own, own[landmarks]), width) + _LEVEL
+        solved, others = _solve_ridge(kernel, root, targets, ridge, landmarks)
+        weights.append(share * solved)
+        left_out += share * others
+    widths, axes = (np.array([one[i] for one in kernels]) for i in (0, 1))
+    fitted = KernelRidge(points[landmarks], widths, np.array(weights), axes)
+    return fitted, np.clip(left_out, 0.0, 1.0)
+
+
+def _solve_ridge(
+    kernel: Floats, root: Floats, targets: Floats, ridge: float, landmarks: Bools
+) -> tuple[Floats, Floats]:
+    """Return weights of the landmarks (m, c), and scores of each point without it (l, c)."""
+    if landmarks.all():
         system = root * kernel * root.T
         system[np.diag_indices_from(system)] += ridge
         inverse = cho_solve(cho_factor(system), np.eye(len(system)))
         solved = inverse @ (root * targets)
-        weights.append(share * root * solved)
-        left_out += share * solved / np.diag(inverse)[:, None]
-    widths, axes = (np.array([one[i] for one in kernels]) for i in (0, 1))
-    fitted = KernelRidge(points, widths, np.array(weights), axes)
-    return fitted, np.clip(targets - left_out / root, 0.0, 1.0)
+        return root * solved, targets - solved / np.diag(inverse)[:, None] / root
+    own = kernel[landmarks]
+    # Landmarks that are near each other would have large weights of different signs.
+    own[np.diag_indices_from(own)] += _SOFTNESS
+    factor = cholesky(own, lower=True)
+    features = root * solve_triangular(factor, kernel.T, lower=True).T
+    system = features.T @ features
+    system[np.diag_indices_from(system)] += ridge
+    inner = cholesky(system, lower=True)
+    given = cho_solve((inner, True), features.T @ (root * targets))
+    lever = (solve_triangular(inner, features.T, lower=True) ** 2).sum(axis=0)[:, None]
+    fitted = features @ given / root
+    weights = solve_triangular(factor, given, lower=True, trans="T")
+    return weights, (fitted - lever * targets) / np.maximum(1 - lever, _RELATIVE_GAIN)
 
 
 def choose_kernels(

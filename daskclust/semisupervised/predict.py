@@ -234,7 +234,9 @@ class Evaluation:
     def dtype(self) -> np.dtype[Any]:
         shape = {"probabilities": (len(self.classes),)}
         kinds = {"labels": self.classes.dtype}
-        return np.dtype([(name, kinds.get(name, float), shape.get(name, ())) for name in self.names])
+        return np.dtype(
+            [(name, kinds.get(name, float), shape.get(name, ())) for name in self.names]
+        )
 
     def __call__(self, x: Array) -> Array:
         """Return one record a row; ties of probabilities go to the first class."""

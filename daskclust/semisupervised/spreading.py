@@ -20,12 +20,10 @@ from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.semisupervised.classifiers import (
     CHOOSING_POINTS,
-    RIDGE_POINTS,
+    LANDMARKS,
     Both,
-    KernelRidge,
     References,
     TreesAndLinear,
-    Tried,
     best_share,
     choose_kernels,
     fit_ridge,
@@ -63,8 +61,9 @@ _DRAWN_UP = 0.5
 _IN_DOUBT = 0.05
 #: Labeled rows that teach the classifier, and rows that are left out, at most.
 TAUGHT, _TRIED = 10_000, 4096
-#: Trees that are grown without a fold of the labels, where trees and linear functions are chosen.
-FOLD_TREES = 25
+#: Trees that are grown without a fold of the labels: at least, and for each class.  The log loss of
+#: few trees says too little of many classes.
+FOLD_TREES, FOLD_TREES_A_CLASS = 25, 4
 #: Share of the weights below which a part has no say.
 _NO_SAY = 0.1
 
@@ -140,7 +139,9 @@ class Lesson:
         labels = self._x[kept], self._codes[kept], self._weight[kept]
         classifier = self._classifier
         if without is not None and type(classifier) is TreesAndLinear:
-            classifier = clone(classifier).set_params(n_estimators=FOLD_TREES)
+            trees = max(FOLD_TREES, FOLD_TREES_A_CLASS * len(self._classes))
+            trees = min(trees, classifier.n_estimators)
+            classifier = clone(classifier).set_params(n_estimators=trees)
         return teach(classifier, *labels, self._classes, like)
 
     def weigh(self, without: Sequence[Posterior], fitted: Any) -> Mixture:
@@ -463,28 +464,6 @@ def settle(graph: Floats, labels: Sequence[tuple[Floats, Floats]]) -> list[Float
     return [shares(one) for one in spread_seeds(graph, _SETTLING, given[:1], given[1:])]
 
 
-def _ridge(
-    kernels: Sequence[Tried],
-    labeled: Floats,
-    known: Floats,
-    weight: Floats,
-    kept: Bools,
-    points: Bools,
-) -> tuple[KernelRidge, Floats]:
-    """Fit a ridge to those labeled nodes that are ``kept`` and ``points``.
-
-    Also return scores of each kept node without it.
-    """
-    own = kept & points
-    if not own.any():
-        own = kept
-    ridge, of_points = fit_ridge(kernels, labeled[own], known[own], weight[own])
-    left_out = np.empty((len(labeled), known.shape[1]))
-    left_out[own], others = of_points, kept & ~own
-    left_out[others] = ridge(labeled[others])
-    return ridge, left_out[kept]
-
-
 @one_blas_thread()
 def spread_labels(
     problem: SpreadingProblem,
@@ -512,9 +491,9 @@ def spread_labels(
     known, weight = shares(problem.seeds), problem.nodes_of.weight
     prototypes = split(state.prototypes, np.add.reduceat(state.sizes, firsts))
     codes, n_classes = known.argmax(axis=1), known.shape[1]
-    points, choosing = (
+    landmarks, choosing = (
         chosen(codes, n_classes, min(count, len(codes)), problem.seed)
-        for count in (RIDGE_POINTS, CHOOSING_POINTS)
+        for count in (LANDMARKS, CHOOSING_POINTS)
     )
     # Of each space, ridges and what they say of each labeled node by the others.
     ridges = []
@@ -523,8 +502,9 @@ def spread_labels(
         kernels = choose_kernels(
             labeled[choosing], known[choosing], weight[choosing], around.var(axis=0)
         )
+        masks = [(part.kept, landmarks[part.kept]) for part in parts]
         ridges.append(
-            [_ridge(kernels, labeled, known, weight, part.kept, points) for part in parts]
+            [fit_ridge(kernels, labeled[at], known[at], weight[at], own) for at, own in masks]
         )
     # Labels of a fold have no say in how the others are joined.
     joins = []

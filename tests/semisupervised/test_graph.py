@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
-from daskclust.core.array_types import Floats
+from daskclust.core.array_types import Floats, Ints
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.kernels.projection import noise_whitening
 from daskclust.core.reduction import RowBlock
@@ -22,6 +22,7 @@ from daskclust.semisupervised.classifiers import (
     _LEVEL,
     KernelRidge,
     References,
+    Tried,
     best_share,
     choose_kernels,
     fit_ridge,
@@ -168,7 +169,7 @@ def _fitted_ridge(
     variances = np.ones(points.shape[1]) if variances is None else variances
     kernels = choose_kernels(points, targets, weight, variances)
     assert sum(one.share for one in kernels) == pytest.approx(1.0)
-    return fit_ridge(kernels, points, targets, weight)
+    return fit_ridge(kernels, points, targets, weight, np.ones(len(points), bool))
 
 
 def test_kernels_count_by_the_likelihood_of_errors_of_refits() -> None:
@@ -201,6 +202,27 @@ def test_kernels_count_by_the_likelihood_of_errors_of_refits() -> None:
     alone, scores = (np.average([one[i] for one in tried], 0, likely) for i in (1, 2))
     assert_allclose(found(given), np.clip(scores, 0, 1), atol=1e-8)
     assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
+
+
+def test_a_ridge_of_some_landmarks_is_least_squares_of_their_bumps() -> None:
+    rng = np.random.default_rng(0)
+    points, targets = rng.normal(size=(40, 2)), np.eye(2)[rng.integers(0, 2, 40)]
+    landmarks, weight = np.arange(40) % 3 == 0, rng.random(40) + 0.5
+    weight /= weight.mean()
+    kernel = Tried(0.7, np.ones(2), 0.1)
+
+    def solve(rows: Ints) -> Floats:
+        squared = ((points[:, None] - points[landmarks]) ** 2).sum(axis=2)
+        bumps = _LEVEL + np.exp(-squared / 0.7)
+        own = bumps[landmarks] + 1e-6 * np.eye(14)
+        system = bumps[rows].T @ (weight[rows, None] * bumps[rows]) + 0.1 * own
+        return bumps @ np.linalg.solve(system, bumps[rows].T @ (weight[rows, None] * targets[rows]))
+
+    found, left_out = fit_ridge([kernel], points, targets, weight, landmarks)
+    assert_allclose(found(points), np.clip(solve(np.arange(40)), 0, 1), atol=1e-6)
+    for i in range(40):
+        others = solve(np.delete(np.arange(40), i))
+        assert_allclose(left_out[i], np.clip(others[i], 0, 1), atol=1e-6)
 
 
 def test_few_labels_leave_many_kernels_and_many_one_power() -> None:
