@@ -60,7 +60,7 @@ _POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
 _RELATIVE_GAIN = 1e-9
 #: Landmarks of a ridge, labeled points by which kernels are chosen, and bumps of all kernels that a
 #: row is compared with, at most.
-LANDMARKS, CHOOSING_POINTS, _MOST_BUMPS = 512, 256, 512
+LANDMARKS, CHOOSING_POINTS, _MOST_BUMPS = 800, 256, 800
 #: Added to the diagonal of the kernel of the landmarks.
 _SOFTNESS = 1e-6
 #: Rows that are compared with bumps at a time.
