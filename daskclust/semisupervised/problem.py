@@ -304,7 +304,7 @@ class PrototypeProblem:
             self.n_near,
             int(state.sizes.max()),
             self.labels,
-            n_shared=len(self.extra) if self.n_alone is None else 0,
+            n_shared=len(self.extra),
         )
         if self.cube is None:
             counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
