@@ -126,15 +126,15 @@ class SpacePosterior:
         # How far rows are judged by themselves and not by settled nodes: where the ridge foretells
         # labels better than the graph, nodes are too coarse.
         lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
-        total, unreached = 0.0, np.ones(len(z), bool)
+        parts, unreached = [], np.ones(len(z), bool)
         for one, (indices, distances) in zip(
             self.graphs, self._nearest(z, n_neighbors + 1), strict=True
         ):
             values = np.hstack([one.settled, one.shares]) if lean else one.settled
-            total = total + weighted_values(distances, indices, values)
+            parts.append(weighted_values(distances, indices, values))
             # Each row of the fit connects its two nearest nodes, so one of them is enough.
             unreached &= one.unreached[indices[:, 0]]
-        found = total / len(self.graphs)
+        found: Floats = sum(parts[1:], parts[0]) / len(parts)
         if lean == 0:
             return found, unreached
         settled, spread = np.hsplit(found, 2)

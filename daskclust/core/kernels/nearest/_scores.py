@@ -406,7 +406,7 @@ def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
     return vectors, vector, offsets
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def lane_minima(typingctx, scores, i, lows):
     """``lows[l] = min(scores[i, l::GROUP])``; NaN does not count. Rows are whole groups."""
     require_contiguous(scores, lows)
@@ -433,7 +433,7 @@ def lane_minima(typingctx, scores, i, lows):
     return types.void(scores, i, lows), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def not_above(typingctx, scores, i, start, limit):
     """Return a bit for each of ``scores[i, start : start + GROUP]`` that is not above a limit."""
     require_contiguous(scores)
