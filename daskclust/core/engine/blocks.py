@@ -1,4 +1,4 @@
-"""Blocks of rows, groups of blocks, and the work of a task on a group, without a scheduler."""
+"""Blocks of rows, groups of blocks, and the work of one task on a group, without a scheduler."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from daskclust.core.storage.retry import NEVER_AGAIN, Retries, read
 from daskclust.core.storage.stored_array import Seen
 from daskclust.exceptions import ChunkError, ClusterError
 
-#: Kinds of types that are numbers, or may hold such (objects).
+#: Kinds of NumPy types that are numbers, or may contain numbers (objects).
 _NUMBERS = "fiubO"
 
-#: Blocks of fewer rows are joined with their neighbors, up to so many rows.
+#: Blocks with fewer rows than the first number are joined with their neighbors, up to the second.
 _TINY = 512
 _JOINED = 4096
 
-#: Values of a tile: rows that are stored in another type are converted so many at a time.
+#: Maximum number of values in a tile. Rows of another type are converted tile by tile.
 _TILE = 2**20
 
 
@@ -52,7 +52,7 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def tile_bytes(dtype: np.dtype[Any], n_rows: int, n_columns: int) -> int:
-    """Bytes of the largest tile of a block; 0 where rows are worked on as they are."""
+    """Return the bytes of the largest tile of a block; 0 if rows are not converted."""
     worked = working_dtype(dtype)
     return 0 if worked == dtype else worked.itemsize * n_columns * min(n_rows, _step(n_columns))
 
@@ -62,7 +62,7 @@ def _step(n_columns: int) -> int:
 
 
 def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]:
-    """Yield local bounds of tiles, which end at multiples of ``SEGMENT`` global rows.
+    """Yield local bounds of tiles.  Tiles end at multiples of ``SEGMENT`` global rows.
 
     >>> list(tiles_of(4000, 5000, 768))
     [(0, 96), (96, 4192), (4192, 5000)]
@@ -77,16 +77,16 @@ def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]
 
 @dataclass(frozen=True)
 class LazyChunk:
-    """A chunk that is computed when it is wanted, and again where a failure may pass.
+    """A chunk that is computed on demand, and again after a temporary failure.
 
-    Schedulers do not see the keys of its graph: a group of a thousand chunks is one task, which
-    holds one chunk at a time.
+    Schedulers do not see the keys of its graph.  A group of a thousand chunks is one task,
+    which has one chunk in memory at a time.
     """
 
     graph: Mapping[Any, Any]
     key: Any
     retries: Retries = NEVER_AGAIN
-    #: What it reads, as far as that is known, as the client saw it.
+    #: Fingerprints of the sources that the chunk reads, as the client saw them, if known.
     seen: tuple[Seen, ...] = ()
 
     def load(self) -> Any:
@@ -97,8 +97,8 @@ class LazyChunk:
         return replace(self, graph={**self.graph, **dict(zip(names, values, strict=True))}).load()
 
     def _compute(self) -> Any:
-        for one in self.seen:
-            one.check()
+        for source in self.seen:
+            source.check()
         return dask.get(self.graph, self.key)
 
 
@@ -114,7 +114,7 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
             x = np.ma.filled(x.astype(dtype), np.nan)
     if x.dtype.kind not in _NUMBERS:
         raise ChunkError(
-            f"A block has dtype {x.dtype}; its metadata promised real numbers. Use "
+            f"A block must contain real numbers, as its metadata state, got dtype {x.dtype}. Use "
             "X.astype('float64') if its values are numbers."
         )
     if x.dtype == dtype or x.dtype.kind == "O":
@@ -125,47 +125,48 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
 def _check_dense(x: Any) -> None:
     if issparse(x):
         raise TypeError(
-            f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
+            f"A block must be a dense array, got a SciPy sparse matrix ({type(x).__name__}). Use "
             "X.map_blocks(lambda block: block.toarray()), or fewer features."
         )
     if not hasattr(x, "dtype"):
         raise ChunkError(
-            f"A block is a {type(x).__name__}; its metadata promised an array. Use "
+            f"A block must be an array, as its metadata state, got {type(x).__name__}. Use "
             "X.map_blocks(numpy.asarray)."
         )
 
 
 def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = None) -> None:
-    """Refuse a block of another shape than the metadata promised: kernels trust the width."""
+    """Raise ChunkError if the shape of a block differs from its metadata: kernels rely on it."""
     if type(x) is not np.ndarray:
         _check_dense(x)
     if n_columns is not None and np.shape(x)[1:] != (n_columns,):
         raise ChunkError(
-            f"The block at row {start} has shape {np.shape(x)}; its metadata promised {n_columns} "
-            "columns. A function given to map_blocks that changes the columns must say so: "
+            f"The block at row {start} must have {n_columns} columns, as its metadata state, got "
+            f"shape {np.shape(x)}. If a function in map_blocks changes the columns, declare it: "
             "map_blocks(f, chunks=(X.chunks[0], (n_columns,)))."
         )
     if n_rows is not None and len(x) != n_rows:
         raise ChunkError(
-            f"A block at row {start} has {len(x)} rows; its metadata promised {n_rows}. The data "
-            "changed while they were read, or a function given to map_blocks changes the number "
-            "of rows."
+            f"The block at row {start} must have {n_rows} rows, as its metadata state, got "
+            f"{len(x)}. Either the data changed while they were read, or a function in map_blocks "
+            "changes the number of rows."
         )
 
 
 def check_vector(values: Any, what: str) -> None:
     if np.ndim(values) != 1:
         raise ChunkError(
-            f"A block of {what} has shape {np.shape(values)}; its metadata promised one value a "
-            "row, shape (n,)."
+            f"A block of {what} must have one value per row, shape (n,), as its metadata state, "
+            f"got shape {np.shape(values)}."
         )
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """Turns a chunk into the rows that kernels take.
+    """Convert a chunk to the rows that kernels take.
 
-    `transform` is for metrics that are Euclidean in another space; `version` is the client's.
+    `transform` maps the rows to another space, in which the metric is Euclidean.  `version` is the
+    version of daskclust on the client.
     """
 
     dtype: np.dtype[Any]
@@ -178,9 +179,9 @@ class Prepare:
     ) -> RowBlock:
         if self.version != _version.__version__:
             raise ClusterError(
-                f"The worker on {platform.node()} has daskclust {_version.__version__}, the client "
-                f"{self.version}: sums of two versions do not fit each other. Install the same "
-                "version everywhere (daskclust doctor compares them)."
+                f"Workers must have daskclust {self.version} like the client, got "
+                f"{_version.__version__} on {platform.node()}: results of two versions cannot be "
+                "added. Install the same version everywhere (daskclust doctor compares them)."
             )
         rows = RowBlock(as_matrix(x, self.dtype), weight, runs)
         return rows if self.transform is None else in_space(rows, self.transform)
@@ -188,10 +189,10 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of rows: values, or how to get them; `skip` are local rows left out of sums.
+    """A block of rows: values, or how to get them; `skip` are local rows excluded from sums.
 
-    The values of one that is `computed` may be computed again, as those of lazy chunks always are.
-    `tally` adds up what is read, `totals` are those of values that are held.
+    The values of a `computed` block may be computed again, like those of lazy chunks.  `tally` adds
+    up the values that are read; `totals` are the totals of values in memory.
     """
 
     start: int
@@ -214,14 +215,14 @@ class Block:
         if weight is not None:
             check_vector(weight, "sample_weight")
             if np.ma.is_masked(weight):
-                # Refused by the first pass, as what is below the mask is not.
+                # The first pass raises the error for masked weights; here they become NaN.
                 weight = np.ma.filled(weight.astype(np.float64), np.nan)
             try:
                 weight = np.ascontiguousarray(weight, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ChunkError(
-                    f"The block of sample_weight at row {self.start} holds values that are no "
-                    f"numbers ({error}). Use fillna(0) where weights are missing."
+                    f"The block of sample_weight at row {self.start} must contain numbers "
+                    f"({error}). Use fillna(0) for missing weights."
                 ) from error
             self._check_weights(weight)
         tally = None
@@ -233,7 +234,7 @@ class Block:
         return Block(self.start, self.size, x, weight, tally=tally)
 
     def _matrices(self, prepare: Prepare) -> Iterator[tuple[int, int, Array]]:
-        """Yield bounds and values of tiles, of one where nothing is converted, and tally them."""
+        """Yield bounds and values of tiles and tally them; unconverted rows are a single tile."""
         alike = self.x.dtype == prepare.dtype
         bounds = [(0, self.size)] if alike else tiles_of(self.start, self.size, self.x.shape[1])
         for low, high in bounds:
@@ -243,22 +244,22 @@ class Block:
             yield low, high, x
 
     def tiles(self, prepare: Prepare) -> Iterator[RowBlock]:
-        """Yield the rows as kernels take them: a tile at a time where they are converted."""
+        """Yield the rows as kernels take them, one tile at a time if they are converted."""
         for low, high, x in self._matrices(prepare):
             weight = None if self.weight is None else self.weight[low:high]
             yield prepare(x, weight, ((self.start + low, high - low),))
 
     def count_rest(self, prepare: Prepare) -> None:
-        """Tally the values without any work on the rows."""
+        """Tally the values that are not used, without other work on the rows."""
         if self.tally is not None:
             for _ in self._matrices(prepare):
                 pass
 
     def note(self, read: Block, totals: list[Array]) -> None:
-        """Add the totals of this block, which was fetched and read, to those of others."""
+        """Append the totals of this block, after it was fetched and read, to `totals`."""
         if read.tally is not None:
             if not self.is_lazy:
-                # Once for each time that its values are computed.
+                # Once for each computation of its values.
                 vars(self)["totals"] = read.tally.record
             totals.append(read.tally.record)
         elif self.totals is not None:
@@ -267,14 +268,14 @@ class Block:
     def _check_weights(self, weight: Any) -> None:
         if len(weight) != self.size:
             raise ValueError(
-                f"A block at row {self.start} has {self.size} rows and {len(weight)} weights. "
-                "Give one weight a row, in chunks cut like X."
+                f"The block at row {self.start} must have one weight per row, got {self.size} rows "
+                f"and {len(weight)} weights. Use the same chunks for X and sample_weight."
             )
 
     def part(self, low: int, high: int) -> Block:
         if (low, high) == (0, self.size):
             return self
-        # A cut would hide rows too many from those who load the block.
+        # Slicing would hide that a loaded block has too many rows.
         check_shape(self.x, self.start, None, self.size)
         skip, weight = self.skip, self.weight
         if skip is not None:
@@ -282,8 +283,8 @@ class Block:
         if weight is not None:
             self._check_weights(weight)
             weight = weight[low:high]
-        part = Block(self.start + low, high - low, self.x[low:high], weight, skip, self.computed)
-        return part if self.tally is None else replace(part, tally=self.tally)
+        rows = Block(self.start + low, high - low, self.x[low:high], weight, skip, self.computed)
+        return rows if self.tally is None else replace(rows, tally=self.tally)
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class Group:
         return Group(blocks)
 
     def only(self, ranges: Sequence[Range]) -> Group:
-        """Return the rows in some (sorted, disjoint) ranges, which hold lazy blocks as a whole."""
+        """Return the rows in sorted, disjoint ranges; a lazy block is never cut."""
         blocks = []
         for block in self.blocks:
             end = block.start + block.size
@@ -309,9 +310,9 @@ class Group:
         return Group(blocks)
 
     def load(self, prepare: Prepare, totals: list[Array]) -> Iterator[RowBlock]:
-        """Yield blocks in order, tiny neighbors joined; a lazy one is read ahead.
+        """Yield blocks in order.  Tiny neighbors are joined, and lazy blocks are read ahead.
 
-        The totals of those that may be computed again are appended to `totals`.
+        The totals of blocks that may be computed again are appended to `totals`.
         """
         return _join_tiny(self._load_each(prepare, totals))
 
@@ -323,49 +324,49 @@ class Group:
                 block.note(read, totals)
             return
         with ThreadPoolExecutor(1, "daskclust-read-ahead") as reader:
-            coming = [reader.submit(self.blocks[0].fetch, prepare)]
-            for at, block in enumerate(self.blocks):
-                read = coming.pop().result()
-                if at + 1 < len(self.blocks):
-                    coming.append(reader.submit(self.blocks[at + 1].fetch, prepare))
+            reads = [reader.submit(self.blocks[0].fetch, prepare)]
+            for i, block in enumerate(self.blocks):
+                read = reads.pop().result()
+                if i + 1 < len(self.blocks):
+                    reads.append(reader.submit(self.blocks[i + 1].fetch, prepare))
                 yield from read.tiles(prepare)
                 block.note(read, totals)
                 del read
 
 
-# Little: what the worker holds anyway must not be counted, or spilled, twice.
+# Report a small size, so that Dask does not count or spill twice what the worker holds anyway.
 sizeof.register(Group, lambda group: 1000)
 
 
 def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
-    """Join runs of tiny blocks: a kernel call costs as much as a hundred rows."""
-    held: list[RowBlock] = []
-    n_held = 0
+    """Join runs of tiny blocks: a kernel call costs as much as 100 rows."""
+    tiny: list[RowBlock] = []
+    n_tiny = 0
     for rows in blocks:
-        n = len(rows.x)
-        if held and (n >= _TINY or n_held >= _JOINED):
-            yield _concatenate(held)
-            held, n_held = [], 0
-        if n >= _TINY:
+        n_rows = len(rows.x)
+        if tiny and (n_rows >= _TINY or n_tiny >= _JOINED):
+            yield _concatenate(tiny)
+            tiny, n_tiny = [], 0
+        if n_rows >= _TINY:
             yield rows
         else:
-            held.append(rows)
-            n_held += n
-    if held:
-        yield _concatenate(held)
+            tiny.append(rows)
+            n_tiny += n_rows
+    if tiny:
+        yield _concatenate(tiny)
 
 
-def _concatenate(held: list[RowBlock]) -> RowBlock:
-    if len(held) == 1:
-        return held[0]
+def _concatenate(tiny: list[RowBlock]) -> RowBlock:
+    if len(tiny) == 1:
+        return tiny[0]
     weight = None
-    if any(rows.weight is not None for rows in held):
-        weight = np.concatenate([np.ones(len(r.x)) if r.weight is None else r.weight for r in held])
-    runs = tuple(run for rows in held for run in rows.runs)
-    return RowBlock(np.concatenate([rows.x for rows in held]), weight, runs)
+    if any(rows.weight is not None for rows in tiny):
+        weight = np.concatenate([np.ones(len(r.x)) if r.weight is None else r.weight for r in tiny])
+    runs = tuple(run for rows in tiny for run in rows.runs)
+    return RowBlock(np.concatenate([rows.x for rows in tiny]), weight, runs)
 
 
-#: The name in partials, beside the fields of a reduction, of the totals of blocks that were read.
+#: Key of a partial, in addition to the fields of the reduction: the totals of blocks read.
 READ = "totals of blocks"
 
 
@@ -373,17 +374,17 @@ def fold(
     group: Group, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
 ) -> tuple[Partial, list[Any] | None]:
     partial = reduction.identity(state)
-    kept: list[Any] = []
+    block_carries: list[Any] = []
     totals: list[Array] = []
     for position, rows in enumerate(group.load(prepare, totals)):
-        held = None if carry is None else carry[position]
-        partial, held = reduction.step(partial, rows, state, held)
-        kept.append(held)
-    return {**partial, READ: joined(totals)}, kept if reduction.carries else None
+        block_carry = None if carry is None else carry[position]
+        partial, block_carry = reduction.step(partial, rows, state, block_carry)
+        block_carries.append(block_carry)
+    return {**partial, READ: joined(totals)}, block_carries if reduction.carries else None
 
 
 def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Partial:
-    """Merge partials in the order given; a pass over no rows has none."""
+    """Merge partials in the given order; without partials, return the identity."""
     if not partials:
         return reduction.identity(state)
     merged = reduce(lambda a, b: reduction.combine(a, b, state), partials)
@@ -391,26 +392,26 @@ def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Part
 
 
 def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats, Array]:
-    """Return numbers, values and weights of the wanted rows, and totals of the blocks read."""
-    found, values, weights = [], [], []
+    """Return numbers, values and weights of the wanted rows, and the totals of the blocks read."""
+    numbers, values, weights = [], [], []
     totals: list[Array] = []
     for block in group.blocks:
         first, last = np.searchsorted(rows, [block.start, block.start + block.size])
         if first == last:
-            # Chunks without a wanted row are not even read.
+            # Chunks without a wanted row are not read.
             continue
         wanted = rows[first:last]
-        loaded, at = replace(block, skip=None).fetch(prepare), wanted - block.start
+        loaded, local = replace(block, skip=None).fetch(prepare), wanted - block.start
         loaded.count_rest(prepare)
         block.note(loaded, totals)
-        found.append(wanted)
-        held = prepare(loaded.x[at], None if loaded.weight is None else loaded.weight[at])
-        values.append(held.x)
-        weights.append(np.ones(len(at)) if held.weight is None else held.weight)
-    if not found:
+        numbers.append(wanted)
+        prepared = prepare(loaded.x[local], None if loaded.weight is None else loaded.weight[local])
+        values.append(prepared.x)
+        weights.append(np.ones(len(local)) if prepared.weight is None else prepared.weight)
+    if not numbers:
         return rows[:0], np.empty((0, 0)), np.empty(0), joined(totals)
     return (
-        np.concatenate(found),
+        np.concatenate(numbers),
         np.concatenate(values),
         np.concatenate(weights),
         joined(totals),
@@ -420,21 +421,21 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
 def over_blocks(
     group: Group, prepare: Prepare, function: Callable[[RowBlock], Array]
 ) -> list[tuple[int, Array]]:
-    """Return the first row of each of a group's chunks, and the results of its rows."""
-    found = []
+    """Return the first row and the results of each chunk of a group."""
+    pairs = []
     for rows in group.load(prepare, []):
         results = function(rows)
         starts = [start for start, _ in rows.runs]
-        found += [(s, results[at]) for s, at in zip(starts, rows.slices(), strict=True)]
-    return found
+        pairs += [(s, results[part]) for s, part in zip(starts, rows.slices(), strict=True)]
+    return pairs
 
 
-#: Rows from the first to the one before the second.
+#: First row, and the row after the last one.
 Range = tuple[int, int]
 
 
 def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
-    """Join sorted ranges of rows that touch.
+    """Join sorted ranges of rows that touch each other.
 
     >>> joined_ranges([(0, 4), (4, 6), (9, 12)])
     [(0, 6), (9, 12)]
@@ -449,33 +450,33 @@ def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
 
 
 def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
-    """Whether any row is in both; ranges are sorted and disjoint.
+    """Return True if a row is in both lists of ranges, which are sorted and disjoint.
 
     >>> overlap([(0, 4), (9, 12)], [(4, 9)]), overlap([(0, 4)], [(3, 5)])
     (False, True)
     """
     stops = [stop for _, stop in others]
     for start, stop in ranges:
-        at = bisect_right(stops, start)
-        if at < len(others) and others[at][0] < stop:
+        i = bisect_right(stops, start)
+        if i < len(others) and others[i][0] < stop:
             return True
     return False
 
 
 def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
-    """Cut in-memory blocks into groups of about equal rows, where no sum shows it: at segments."""
+    """Cut in-memory blocks into groups of about equal size, at multiples of ``SEGMENT`` rows."""
     total = sum(block.size for block in blocks)
-    # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
+    # Round equal shares to segment ends. These are global row numbers: the blocks are all rows.
     ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
     groups: list[list[Block]] = [[]]
     for block in blocks:
-        done = 0
-        while done < block.size:
-            at = block.start + done
-            while len(groups) <= len(ends) and at >= ends[len(groups) - 1]:
+        n_taken = 0
+        while n_taken < block.size:
+            first = block.start + n_taken
+            while len(groups) <= len(ends) and first >= ends[len(groups) - 1]:
                 groups.append([])
             stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
-            take = min(stop - at, block.size - done)
-            groups[-1].append(block.part(done, done + take))
-            done += take
+            n_rows = min(stop - first, block.size - n_taken)
+            groups[-1].append(block.part(n_taken, n_taken + n_rows))
+            n_taken += n_rows
     return [Group(part) for part in groups if part]

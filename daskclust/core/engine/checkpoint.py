@@ -1,9 +1,9 @@
-"""The small state of a fit on disk: written atomically, checked before it is used.
+"""Save the small state of a fit to disk, atomically, and check it before use.
 
 A file contains the identity of the fit (:class:`Fingerprint`) and its parts: the finished parts,
 and the newest one.  The newest part is the state of a loop, or the complete stages of its
 initialization.  The identity consists of the version, the estimator, its parameters, a digest of
-the data, and labels, constraints, weights and views.
+initialization.  The identity consists of the version, the estimator, its parameters, a digest of
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def identify(value: Any) -> Any:
 
 
 Arrays = dict[str, Array]
-#: Part of a checkpoint as it is stored: values that JSON has, and arrays.
+#: Part of a checkpoint as it is stored: JSON values and arrays.
 Packed = tuple[dict[str, Any], Arrays]
 
 
-#: What annotations of states call a dtype.
+#: NumPy types of the short names in annotations of states.
 _DTYPES = {
     "f": (np.float64,),
     "f4": (np.float32,),
@@ -79,7 +79,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Fitted(Generic[S]):
-    """Where a loop stands: its newest state, its records, whether it is done, passes so far."""
+    """State of a loop: its newest state, its records, whether it is finished, and its passes."""
 
     state: S
     history: list[dict[str, Any]]
@@ -91,10 +91,11 @@ class StateError(ValueError): ...
 
 
 def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
-    """Return the fields of a state that are there, as arrays, and the names of the others.
+    """Return the fields of a state that are not None, as arrays, and the names of the others.
 
-    A field may be annotated by what is kept, ``centers: Annotated[Floats, "f r k p"]``: a key of
-    ``_DTYPES``, then the axes of :func:`named_axes`, none for a number; ``?`` before allows None.
+    The annotation of a field describes what is stored, such as ``centers: Annotated[Floats, "f r k
+    p"]``: a key of ``_DTYPES``, then the axes of :func:`named_axes`, without axes for a number.  A
+    leading ``?`` allows None.
     """
     arrays, missing = {}, []
     for each in fields(state):
@@ -109,7 +110,7 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
 def unpack_state(
     kind: type, arrays: Mapping[str, Array], missing: list[str], sizes: Mapping[str, int]
 ) -> Any:
-    """Make a state of what :func:`pack_state` returned; `sizes`: known lengths of named axes."""
+    """Create a state from the output of :func:`pack_state`; `sizes` are lengths of named axes."""
     known = dict(sizes)
     values: dict[str, Any] = {}
     hints = get_type_hints(kind, include_extras=True)
@@ -123,14 +124,16 @@ def unpack_state(
             raise StateError(f"{name} is missing")
         value = arrays[name]
         if shape:
-            kept, _, axes = shape.removeprefix("? ").partition(" ")
-            found = named_axes(axes, value.shape, known) if value.dtype in _DTYPES[kept] else None
-            if found is None:
+            kind_name, _, axes = shape.removeprefix("? ").partition(" ")
+            lengths = (
+                named_axes(axes, value.shape, known) if value.dtype in _DTYPES[kind_name] else None
+            )
+            if lengths is None:
                 raise StateError(
                     f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
                     f"with {known}"
                 )
-            known = found
+            known = lengths
         values[name] = value.item() if value.ndim == 0 else value
     return kind(**values)
 
@@ -138,8 +141,8 @@ def unpack_state(
 #: Version of the file format.
 _FORMAT = 3
 _FILE = "daskclust-checkpoint.npz"
-_REMEDY = "Delete the file to start afresh, or give another checkpoint path."
-#: Parameters that say how many centers there are.
+_REMEDY = "Delete the file to start again, or use another checkpoint path."
+#: Parameters that contain the number of centers.
 _COUNTS = ("n_clusters", "n_components")
 
 
@@ -179,7 +182,7 @@ class Fingerprint:
 
     def differences(self, meta: Mapping[str, Any]) -> list[str]:
         mine = json.loads(json.dumps(self.as_meta()))
-        found = [
+        changes = [
             f"{key} was {meta.get(key)!r}, is {mine[key]!r}"
             for key in ("estimator", "n_rows", "n_features")
             if meta.get(key) != mine[key]
@@ -187,53 +190,53 @@ class Fingerprint:
         theirs = meta["params"]
         for key in sorted(set(theirs) | set(mine["params"])):
             if theirs.get(key) != mine["params"].get(key):
-                found.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
-        if not found and meta.get("data") != mine["data"]:
-            found.append("the data differ (a value, a weight, or the order of rows or columns)")
-        return found
+                changes.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
+        if not changes and meta.get("data") != mine["data"]:
+            changes.append("the data differ (a value, a weight, or the order of rows or columns)")
+        return changes
 
     def sizes(self) -> dict[str, int]:
         counts = [self.params[name] for name in _COUNTS if name in self.params]
-        # Those of several levels are no length of an axis.
+        # The counts of several levels are not the length of an axis.
         return {"k": int(counts[0])} if counts and not isinstance(counts[0], tuple | list) else {}
 
 
 class Checkpoint:
-    """A file that holds the newest state of one fit; `path` may be a directory to put it in."""
+    """A file with the newest state of one fit; `path` is the file or its directory."""
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
         if not os.fspath(path):
-            raise CheckpointError("checkpoint is an empty path; give a file or folder, or None.")
-        # Of a link, what it points to: a rename would put a file in its place.
+            raise CheckpointError("checkpoint must be a path or None, got an empty path.")
+        # Resolve links: the rename at the end of a write would replace the link.
         target = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
         _refuse_url(path)
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
-        #: Whether the file is of this fit.
+        #: True if the file belongs to this fit.
         self.written = False
         #: Parts before this one, as stored.
         self._before: list[Packed] = []
         #: Complete stages of the initialization of this part, by name.
         self._stages: dict[str, Packed] = {}
-        #: The file as this fit has left it, and whether another one has taken its place.
+        #: Inode and time of the file after the last write, and whether another fit replaced it.
         self._stamp: tuple[int, int] | None = None
         self._taken = False
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
-                f"checkpoint={redact(path)!r}: the directory {str(self.path.parent)!r} does not "
-                "exist. Create it, or give a path in a directory that exists."
+                f"checkpoint must be in an existing directory, got {redact(path)!r}. Create "
+                f"{str(self.path.parent)!r}, or use another path."
             )
 
     def following(self, ended: Fitted) -> Checkpoint:
-        """Return the same file for the next part of a fit, after one that ended like this."""
+        """Return a checkpoint in the same file for the next part of a fit, after `ended`."""
         after = Checkpoint(self.path, self.fingerprint)
         after._before = [*self._before, _pack_loop(ended)]
         after._stamp, after._taken = self._stamp, self._taken
         return after
 
     def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
-        """Return the stored loop of this part, at its end where the next has begun, or None."""
+        """Return the stored loop of this part (finished if a next part exists), or None."""
         remove_stale(self.path)
         if self._taken or not self.path.exists():
             return None
@@ -249,9 +252,9 @@ class Checkpoint:
     def _check_kin(self, meta: Mapping[str, Any]) -> None:
         if meta["version"] != self._meta["version"]:
             raise CheckpointError(
-                f"{str(self.path)!r} was written by daskclust {meta['version']}; this is "
+                f"{str(self.path)!r} was written by daskclust {meta['version']}, and this is "
                 f"{self._meta['version']}, whose iterations may differ. Finish the fit with the "
-                f"version that began it. {_REMEDY}"
+                f"first version. {_REMEDY}"
             )
         try:
             differences = self.fingerprint.differences(meta)
@@ -264,18 +267,18 @@ class Checkpoint:
 
     def damaged(self, error: Exception) -> CheckpointError:
         return CheckpointError(
-            f"{str(self.path)!r} is damaged: it lacks part of the state, or part of it is not what "
-            f"a state has there ({error}). {_REMEDY}"
+            f"{str(self.path)!r} is damaged: part of the state is missing or invalid ({error}). "
+            f"{_REMEDY}"
         )
 
     def _take(
         self, parts: list[Any], arrays: Arrays, kind: type, sizes: Mapping[str, int]
     ) -> Fitted | None:
-        at = len(self._before)
+        index = len(self._before)
         self.written = True
-        if len(parts) <= at:
+        if len(parts) <= index:
             return None
-        part, own = parts[at], _under(arrays, f"{at}.")
+        part, own = parts[index], _under(arrays, f"{index}.")
         if "stages" in part:
             # With random_state=None, a later process draws other numbers: do not mix its stages.
             if self._meta["params"].get("random_state", 0) is not None:
@@ -302,20 +305,20 @@ class Checkpoint:
             _STAGES.reset(token)
 
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
-        """Replace the file by the newest state; a crash leaves the old one or the new one."""
+        """Replace the file by the newest state; after a crash, the old or the new state remains."""
         self._stages = {}
         self._write(_pack_loop(Fitted(state, history, finished, passes)))
 
     def _write(self, newest: Packed) -> None:
-        self._look_who_wrote()
+        self._check_writer()
         if self._taken:
             return
         metas, arrays = _numbered([*self._before, newest])
         _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
         self.written, self._stamp = True, _stamp_of(self.path)
 
-    def _look_who_wrote(self) -> None:
-        """Leave the file to another fit that has written it since: who came later is refused."""
+    def _check_writer(self) -> None:
+        """Stop writing if another fit wrote the file; raise CheckpointError on the first write."""
         if self._taken or _stamp_of(self.path) in (None, self._stamp):
             return
         try:
@@ -325,7 +328,7 @@ class Checkpoint:
                 raise
             self._taken = True
             self.written = False
-            warn(f"{error} This fit goes on, and keeps nothing from here.", DaskclustWarning)
+            warn(f"{error} This fit continues without a checkpoint.", DaskclustWarning)
 
     def close(self) -> None:
         remove_stale(self.path)
@@ -423,7 +426,7 @@ def _seal(meta: Mapping[str, Any], arrays: Arrays) -> str:
 
 
 def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
-    # As it will be read: tuples are lists then.
+    # Convert to the values that JSON returns: tuples become lists.
     meta = json.loads(json.dumps(meta))
     meta["seal"] = _seal(meta, arrays)
     text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
@@ -433,10 +436,10 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
 
 def _stamp_of(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _read(path: Path) -> Packed:
@@ -445,12 +448,12 @@ def _read(path: Path) -> Packed:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["format"] != _FORMAT:
-        raise ValueError(f"it has format {meta['format']!r}, this version reads {_FORMAT}")
+        raise ValueError(f"it has format {meta['format']!r}, and this version reads {_FORMAT}")
     if meta.pop("seal") != _seal(meta, arrays):
-        raise ValueError("its content is not what was written")
+        raise ValueError("its content has changed since it was written")
     if not isinstance(meta["parts"], list) or not isinstance(meta["version"], str):
-        raise ValueError("its header is none")
-    # A machine of another byte order may have written it; kernels take numbers of this one.
+        raise ValueError("its header is invalid")
+    # A machine with another byte order may have written the file; kernels need the native order.
     return meta, {
         name: a.astype(a.dtype.newbyteorder("="), copy=False) for name, a in arrays.items()
     }
@@ -459,8 +462,8 @@ def _read(path: Path) -> Packed:
 def _read_checked(path: Path) -> Packed:
     try:
         return _read(path)
-    except Exception as error:  # whatever a reader of damaged archives may come upon
-        # The first sentence only: NumPy goes on to recommend pickle.
+    except Exception as error:  # damaged archives can raise any error
+        # The first sentence only: the next sentence of NumPy recommends pickle.
         why = str(error).split(". ")[0].rstrip(".")
         raise CheckpointError(
             f"{str(path)!r} is not a readable daskclust checkpoint ({why}). {_REMEDY}"
@@ -469,13 +472,11 @@ def _read_checked(path: Path) -> Packed:
 
 def _refuse_url(path: str | os.PathLike[str]) -> None:
     if "://" in str(path):
-        raise CheckpointError(
-            f"checkpoint={redact(path)!r} is a URL; expected a path on this machine."
-        )
+        raise CheckpointError(f"checkpoint must be a path on this machine, got {redact(path)!r}.")
 
 
 def check_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Refuse what cannot be the file of a checkpoint, before there is a fit to compare it with."""
+    """Raise CheckpointError if a file cannot be a checkpoint, before a fit exists."""
     _refuse_url(path)
     if Path(path).exists():
         _read_checked(Path(path))
@@ -505,10 +506,10 @@ def _unpack_loop(kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted
     meta, arrays = packed
     history, passes = meta["history"], meta["passes"]
     if not isinstance(history, list):
-        raise StateError("the records of iterations are no list")
+        raise StateError("the records of the iterations are not a list")
     numbers = [record["iteration"] for record in history]
     if numbers != list(range(1, len(history) + 1)):
-        raise StateError("the records of iterations are not in order")
+        raise StateError("the records of the iterations are not in order")
     if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
         raise StateError("the number of passes is invalid")
     if meta["finished"] and not history:

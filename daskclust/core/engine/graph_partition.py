@@ -1,8 +1,8 @@
-"""Cutting the graph of a Dask array into one small graph for each block.
+"""Cut the graph of a Dask array into one small graph per block.
 
-Statistics that nearly all blocks share, such as the mean in ``X - X.mean(axis=0)``, are computed
-once and put in as constants; what is then still shared is repeated if that is cheap, and otherwise
-the graph is left whole.
+Most blocks may share statistics, such as the mean in ``X - X.mean(axis=0)``.  These are computed
+once and inserted as constants.  Other shared tasks are repeated in each block if that is cheap;
+otherwise the graph is not cut.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from daskclust.core.storage.stored_array import (
 )
 
 Key = Any
-#: How names of tasks begin that are tried again.
+#: Prefix of the names of tasks whose reads are retried.
 _READ = "daskclust-read-"
-#: A constant is what at least this share of the blocks refer to.
+#: Minimum fraction of the blocks that refer to a constant.
 _CONSTANT_SHARE = 0.5
-#: and what has at most so many bytes; anything larger is data, not a statistic.
+#: Maximum size of a constant in bytes. Larger values are data, not statistics.
 _CONSTANT_BYTES = 2**24
-#: Values beyond that are not copied into every task that refers to them.
+#: Maximum size in bytes of a value that is copied into every task that refers to it.
 _CARRIED_BYTES = 2**16
-#: Reads, and whatever else tasks begin with, may be repeated this often on average.
+#: Maximum average number of times that a read, or another first task, is run.
 _MAX_REPETITION = 2.5
 
 
@@ -59,9 +59,10 @@ _MAX_REPETITION = 2.5
 class ArrayGraph:
     """The graph behind the chunks of an array.
 
-    `inputs` are the keys that nodes refer to, empty where the graph holds futures; `leaves` the
-    keys of values; `seen` what nodes read, as the client sees it. `values` are the chunks, when all
-    of them are in this process, and `futures` theirs, when all of them are on a cluster.
+    `inputs` are the keys that each node refers to; it is empty if the graph contains futures.
+    `leaves` are the keys of values, and `seen` are fingerprints of the sources that nodes read.
+    `values` are the chunks if all of them are in this process, and `futures` if all of them are on
+    a cluster.
     """
 
     keys: list[Key]
@@ -80,11 +81,11 @@ class ArrayGraph:
         return replace(self, keys=keys, values=some(self.values), futures=some(self.futures))
 
     def whole(self) -> dict[Key, Any]:
-        """Return a graph that computes all chunks, and whose reads are tried again."""
+        """Return a graph that computes all chunks with retries of reads."""
         if not self.inputs:
             return dict(self.graph)
         read = _guarded(self.graph, self.inputs, self.leaves, Retries.configured(), self.seen)
-        # Values that only reads refer to travel inside those.
+        # Values that only reads refer to are inside the tasks of these reads.
         return needed(read, self.keys)[0]
 
 
@@ -92,46 +93,46 @@ def graph_behind(array: Any) -> ArrayGraph:
     graph, keys = graph_of(array)
     chunks = [graph.get(key) for key in keys]
     if all(isinstance(chunk, np.ndarray) for chunk in chunks):
-        alone = dict(zip(keys, chunks, strict=True))
-        return ArrayGraph(keys, alone, {key: [] for key in keys}, set(keys), values=chunks)
+        values_by_key = dict(zip(keys, chunks, strict=True))
+        return ArrayGraph(keys, values_by_key, {key: [] for key in keys}, set(keys), values=chunks)
     if any(is_future(value) for value in graph.values()):
-        # Optimizing would drop what the cluster holds.
+        # Optimizing the graph would drop results that the cluster holds.
         return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
     graph, keys = graph_of(array, optimized=True)
     graph, inputs, leaves = needed(graph, keys)
-    stored = [key for key in leaves if isinstance(_held(graph[key]), zarr.Array)]
+    stored = [key for key in leaves if isinstance(_node_value(graph[key]), zarr.Array)]
     for key in _only_sliced(graph, inputs, stored):
-        # A read that fails is tried again as a chunk.
-        graph[key] = StoredArray(_held(graph[key]), NEVER_AGAIN)
-    for at, key in enumerate(keys):
-        # A value may be another key: expression arrays end in such.
+        # The chunk retries a failed read, so the array does not.
+        graph[key] = StoredArray(_node_value(graph[key]), NEVER_AGAIN)
+    for i, key in enumerate(keys):
+        # A value may be another key: graphs of expression arrays end in such values.
         while inputs[key] == [graph[key]]:
             key = graph[key]
-        keys[at] = key
+        keys[i] = key
     values = [value_of(graph, key) for key in keys] if leaves.issuperset(keys) else None
-    # Zarr arrays that nodes hold and files that they read, each of them looked at once.
-    looked: dict[int | str, Seen] = {}
+    # Fingerprints of Zarr arrays in nodes and of files that they read, one for each.
+    fingerprints: dict[int | str, Seen] = {}
     seen: dict[Key, list[Seen]] = {}
     for key, node in graph.items():
         for array in arrays_in(node):
-            if id(array) not in looked:
-                looked[id(array)] = StoredArray(array)
-            seen.setdefault(key, []).append(looked[id(array)])
+            if id(array) not in fingerprints:
+                fingerprints[id(array)] = StoredArray(array)
+            seen.setdefault(key, []).append(fingerprints[id(array)])
         for file in files_in({key: node}):
-            if file not in looked:
-                looked[file] = SeenFiles([file])
-            seen.setdefault(key, []).append(looked[file])
+            if file not in fingerprints:
+                fingerprints[file] = SeenFiles([file])
+            seen.setdefault(key, []).append(fingerprints[file])
     return ArrayGraph(keys, graph, inputs, leaves, seen, values)
 
 
-def _held(node: Any) -> Any:
+def _node_value(node: Any) -> Any:
     return getattr(node, "value", node)
 
 
 def _only_sliced(
     graph: Mapping[Any, Any], inputs: Mapping[Any, Collection[Any]], leaves: Iterable[Any]
 ) -> list[Any]:
-    """Return the leaves of which Dask takes slices, and no other task anything."""
+    """Return the leaves of which Dask only takes slices."""
     stored = set(leaves)
     others = {
         key
@@ -143,11 +144,11 @@ def _only_sliced(
 
 
 def read_again(X: Any) -> Any:
-    """Return a lazy array in which each failed read is tried again; one in memory unchanged.
+    """Return a lazy array that retries each failed read; an array in memory is unchanged.
 
-    Names are not those of X: a cluster that knew them from X would keep what it knew.  So where
-    X is computed beside it, X is read twice.  Not for Dask's arrays of expressions
-    (``array.query-planning``), which take no graphs.
+    The tasks have new names: a cluster that knows the tasks of X would keep its results.  A
+    computation of both arrays therefore reads X twice.  Expression arrays of Dask
+    (``array.query-planning``) are unchanged, because they take no graphs.
     """
     if hasattr(X, "expr"):
         return X
@@ -165,7 +166,7 @@ def read_again(X: Any) -> Any:
     tasks = _one_task_each(behind, own)
     if tasks is None:
         tasks = behind.whole()
-        # Chunks may be one and the same task.
+        # Several chunks may be the same task.
         names = {key: _own_name(key, X.name) for key in tasks}
         names.update(zip(reversed(behind.keys), reversed(own), strict=True))
         aliases = {mine: names[key] for mine, key in zip(own, behind.keys, strict=True)}
@@ -174,9 +175,10 @@ def read_again(X: Any) -> Any:
 
 
 def seen_alike(X: Any) -> Any:
-    """Return a lazy array whose tasks compare Zarr stores of their own with what the client sees.
+    """Return a lazy array whose tasks compare their Zarr stores with those of the client.
 
-    Where a store is missing on a worker, or lacks chunks, Dask and xarray go on with fill values.
+    If a store is missing on a worker, or lacks chunks, Dask and xarray return fill values without
+    an error.
     """
     if hasattr(X, "dims") and hasattr(X, "data"):
         X = X.data
@@ -187,12 +189,12 @@ def seen_alike(X: Any) -> Any:
 
 
 def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[Any]:
-    """Return the parts of a Dask DataFrame, each failed read of which is tried again.
+    """Return the partitions of a Dask DataFrame with retries of failed reads.
 
-    Reading one of the local `files` that has another size than here is an error.
+    Reading one of the local `files` raises an error if its size differs from the client's file.
     """
     graph: dict[Key, Any] = {}
-    # Most often all parts have one and the same graph.
+    # Most often all partitions share one graph.
     for whole in {id(part.dask): part.dask for part in parts}.values():
         graph.update(whole)
     if any(is_future(value) for value in graph.values()):
@@ -213,7 +215,7 @@ def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[A
 
 
 def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | None:
-    """Return a graph of one task a chunk, where Dask has nothing to fuse; None for shared tasks."""
+    """Return a graph with one task per chunk, or None if chunks share tasks."""
     leaves, retries = behind.leaves, Retries.configured()
     closures = [_closure(behind.inputs, key) for key in behind.keys]
     uses = Counter(key for closure in closures for key in closure)
@@ -228,10 +230,12 @@ def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | Non
         if len(_reads(closure, behind.inputs, leaves)) > 1:
             part = _guarded(part, behind.inputs, leaves, retries, behind.seen)
         seen = _seen_by(closure, behind.seen)
-        held = [_own_name(leaf, name[0]) for leaf in outside]
-        graph.update({mine: behind.graph[leaf] for mine, leaf in zip(held, outside, strict=True)})
+        leaf_names = [_own_name(leaf, name[0]) for leaf in outside]
+        graph.update(
+            {mine: behind.graph[leaf] for mine, leaf in zip(leaf_names, outside, strict=True)}
+        )
         chunk = LazyChunk(part, key, retries, seen)
-        graph[name] = task(Packed(partial(chunk.load_with, outside)), *held)
+        graph[name] = task(Packed(partial(chunk.load_with, outside)), *leaf_names)
     return graph
 
 
@@ -242,7 +246,7 @@ def _own_name(key: Key, owner: str) -> Key:
 
 
 def _users_of_shared(dependencies: Mapping[Key, list[Key]], keys: list[Key]) -> Counter[Key]:
-    """Count the blocks whose own tasks, or keys, refer to each task of several blocks."""
+    """Count, for each shared task, the blocks whose unshared tasks or keys refer to it."""
     owner: dict[Key, int | None] = {}
     for number, root in enumerate(keys):
         stack = [root]
@@ -253,7 +257,7 @@ def _users_of_shared(dependencies: Mapping[Key, list[Key]], keys: list[Key]) -> 
             elif owner[key] is None or owner[key] == number:
                 continue
             else:
-                # Met from a second block: shared, with all it stands on.
+                # Reached from a second block: shared, with all its dependencies.
                 owner[key] = None
             stack.extend(dependencies[key])
     shared = {key for key, number in owner.items() if number is None}
@@ -265,7 +269,7 @@ def _users_of_shared(dependencies: Mapping[Key, list[Key]], keys: list[Key]) -> 
 def _closure(
     dependencies: Mapping[Key, list[Key]], root: Key, ends: Collection[Key] = ()
 ) -> set[Key]:
-    """Return a key and all that it stands on, but for what the `ends` stand on."""
+    """Return a key and all its dependencies, except the dependencies of `ends`."""
     seen: set[Key] = set()
     stack = [root]
     while stack:
@@ -279,7 +283,7 @@ def _closure(
 def cut(
     behind: ArrayGraph, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
 ) -> list[LazyChunk] | None:
-    """Cut a graph into one for each chunk, its constants computed; None where it stays whole."""
+    """Cut a graph into one per chunk, with constants computed; return None if it cannot be cut."""
     if not behind.inputs:
         return None
     retries, keys, leaves = Retries.configured(), behind.keys, set(behind.leaves)
@@ -297,13 +301,13 @@ def cut(
 
 
 def _seen_by(keys: Iterable[Key], seen: Mapping[Key, Sequence[Seen]]) -> tuple[Seen, ...]:
-    return tuple({id(one): one for key in keys for one in seen.get(key, ())}.values())
+    return tuple({id(source): source for key in keys for source in seen.get(key, ())}.values())
 
 
 def _reads(
     keys: Iterable[Key], dependencies: Mapping[Key, list[Key]], leaves: set[Key]
 ) -> list[Key]:
-    """Return the tasks that others begin with: the reads, where there are any."""
+    """Return the first tasks: those that depend only on leaves.  Most of them are reads."""
     return [key for key in keys if key not in leaves and leaves.issuperset(dependencies[key])]
 
 
@@ -314,9 +318,9 @@ def _guarded(
     retries: Retries,
     seen: Mapping[Key, Sequence[Seen]],
 ) -> dict[Key, Any]:
-    """Return a graph whose reads are tried again, each by itself, with what they refer to inside.
+    """Return a graph in which each read is retried and contains the values that it refers to.
 
-    Large values stay where they are, once.
+    Large values stay outside, so that they are stored once.
     """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
@@ -331,14 +335,14 @@ def _guarded(
 
 
 def _is_large(node: Any) -> bool:
-    value = _held(node)
+    value = _node_value(node)
     return isinstance(value, np.ndarray) and value.nbytes > _CARRIED_BYTES
 
 
 def _repetition(
     dependencies: Mapping[Key, list[Key]], closures: list[set[Key]], leaves: set[Key]
 ) -> float:
-    """How often reads would run, on average, in separate blocks: no task runs more often."""
+    """Return the average number of runs of a first task in separate blocks, the maximum of all."""
     uses = Counter(key for closure in closures for key in closure - leaves)
     first = _reads(uses, dependencies, leaves)
     return sum(uses[key] for key in first) / max(1, len(first))
@@ -353,7 +357,7 @@ def _insert_constants(
     leaves: set[Key],
     compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]],
 ) -> tuple[dict[Key, Any], dict[Key, list[Key]]]:
-    """Replace tasks that most blocks refer to by their values, which are added to the leaves."""
+    """Replace tasks that most blocks refer to by their values, and add these to the leaves."""
     keys = behind.keys
     enough = max(2, _CONSTANT_SHARE * len(keys))
     users = _users_of_shared(behind.inputs, keys)
@@ -369,5 +373,5 @@ def _insert_constants(
             replaced[key] = value
             leaves.add(key)
     culled = needed(replaced, keys)[0]
-    # Values that are no tasks are left alone, so constants have no dependencies.
+    # Values that are not tasks have no dependencies.
     return culled, {key: [] if key in leaves else inputs_of(culled, key) for key in culled}

@@ -1,4 +1,4 @@
-"""Label vectors as columns beside each other and beside their rows, read block by block."""
+"""Join label vectors with each other, or with their rows, block by block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from daskclust.core.engine.parallel import compute
 from daskclust.core.engine.rows import Rows
 from daskclust.exceptions import ChunkError
 
-#: Values that mean no label.
+#: Label of rows without a label.
 _NONE = -1
 
 
 def missing_labels(labels: Array) -> Bools:
-    """Return which labels are missing: masked, NaN, or None, NaN or pandas' NA among objects."""
+    """Return a mask of missing labels: masked values, NaN, None and pandas' NA."""
     hidden = np.ma.getmaskarray(labels)
     plain = np.ma.getdata(labels)
     if plain.dtype.kind == "f":
@@ -32,32 +32,31 @@ def missing_labels(labels: Array) -> Bools:
         return hidden
     pandas = sys.modules.get("pandas")
     if pandas is not None:
-        # NA is neither equal nor unequal to anything.  It cannot be here without pandas.
+        # NA is neither equal nor unequal to any value. It can occur only if pandas is loaded.
         return hidden | np.asarray(pandas.isna(plain), bool)
     try:
-        # NaN alone is not equal to itself.  By the values' own comparison, but without a loop.
-        gone = np.not_equal(plain, plain).astype(bool)
-        return hidden | gone | np.equal(plain, np.array(None, dtype=object)).astype(bool)
+        # NaN is the only value that is not equal to itself. NumPy compares without a Python loop.
+        is_nan = np.not_equal(plain, plain).astype(bool)
+        return hidden | is_nan | np.equal(plain, np.array(None, dtype=object)).astype(bool)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The labels hold values that cannot be compared ({error}); expected whole numbers or "
-            "text."
+            f"Labels must be integers or strings, got values that cannot be compared ({error})."
         ) from error
 
 
 def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
     """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where missing.
 
-    Labels of any other sortable type are numbered, those of Dask after a pass that finds them.
-    Unless `masked`, labels that are masked or NaN are refused: -1 would be a class like others.
+    Labels of any other sortable type are numbered; for Dask labels this takes a pass to find them.
+    Unless `masked`, masked labels and NaN raise ValueError, because -1 would be another class.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
-        # A mask is kept for now.
+        # The mask is still needed.
         labels = np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(
-            f"{name} has shape {labels.shape}; expected one label a row, shape (n,). Use "
+            f"{name} must have one label per row, shape (n,), got shape {labels.shape}. Use "
             f"{name}.ravel() for a map of labels."
         )
     if labels.dtype.kind in "iub":
@@ -70,7 +69,7 @@ def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
 
 
 def distinct(labels: Any, name: str, *, masked: bool = False) -> Array:
-    """Return what occurs in labels, sorted; of Dask labels, in one pass."""
+    """Return the distinct labels, sorted; Dask labels take one pass."""
     if not is_dask(labels):
         return _distinct(labels, name, masked)
     parts = [delayed(_distinct)(part, name, masked) for part in labels.to_delayed().ravel()]
@@ -82,69 +81,71 @@ def _sorted(names: Array, name: str) -> Array:
         return np.unique(names)
     except TypeError as error:
         raise ValueError(
-            f"{name} holds labels that cannot be sorted ({error}); expected all whole numbers or "
-            "all text."
+            f"{name} must contain only integers or only strings, got labels that cannot be "
+            f"sorted ({error})."
         ) from error
 
 
 def _distinct(labels: Array, name: str, masked: bool) -> Array:
-    return _sorted(np.asarray(np.ma.getdata(labels))[_shown(labels, name, masked)], name)
+    return _sorted(np.asarray(np.ma.getdata(labels))[_present(labels, name, masked)], name)
 
 
 def by_block(labels: Any, function: Callable[[Array], Array]) -> Any:
-    """Apply a function to labels, which returns whole numbers, block by block."""
+    """Apply a function that returns integers to labels, block by block."""
     return labels.map_blocks(function, dtype=np.int64) if is_dask(labels) else function(labels)
 
 
 def _numbered(labels: Array, names: Array) -> Array:
     hidden = missing_labels(labels)
     numbers = np.full(len(labels), _NONE)
-    found = np.searchsorted(names, np.ma.getdata(labels)[~hidden])
-    # Numbers among objects, such as those of a column with missing values, are what they are.
+    positions = np.searchsorted(names, np.ma.getdata(labels)[~hidden])
+    # Numbers of dtype object, such as a column with missing values, keep their values.
     items = names.tolist()
-    if items and all(isinstance(one, int | float) and not isinstance(one, bool) for one in items):
-        found = _whole(np.array(items), "The array of labels", np.dtype(np.int64), False)[found]
-    numbers[~hidden] = found
+    if items and all(
+        isinstance(item, int | float) and not isinstance(item, bool) for item in items
+    ):
+        positions = _whole(np.array(items), "The array of labels", np.dtype(np.int64), False)[
+            positions
+        ]
+    numbers[~hidden] = positions
     return numbers
 
 
-def _shown(labels: Array, name: str, masked: bool) -> Bools:
+def _present(labels: Array, name: str, masked: bool) -> Bools:
     hidden = missing_labels(labels)
     if not masked and hidden.any():
         count = f"{int(hidden.sum())} of {len(labels)} here"
         what = "is a masked array with masked labels" if np.ma.is_masked(labels) else "has NaN"
         raise ValueError(
-            f"{name} {what} ({count}); expected a label a row. Use ignore_masked=True to leave "
-            "out such rows, where there is this argument, or leave them out before."
+            f"{name} must have a label in each row, but it {what} ({count}). Use "
+            "ignore_masked=True if the function has this argument, or remove these rows."
         )
     return ~hidden
 
 
 def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Array:
-    """Return labels as whole numbers of ``dtype``, -1 where missing, or refuse other values."""
-    there = _shown(labels, name, masked)
-    if not there.all():
+    """Return labels as integers of ``dtype``, -1 for missing labels; raise on other values."""
+    present = _present(labels, name, masked)
+    if not present.all():
         out = np.full(len(labels), _NONE, dtype)
-        out[there] = _whole(np.ma.getdata(labels)[there], name, dtype, masked)
+        out[present] = _whole(np.ma.getdata(labels)[present], name, dtype, masked)
         return out
     labels = np.asarray(labels)
     whole = np.isfinite(labels) & (labels == np.floor(labels))
     if not whole.all():
         bad = labels[~whole][0]
+        raise ValueError(f"{name} must contain integers, -1 for masked rows, got {bad}.")
+    too_large = (labels >= 2.0**63) | (labels < -(2.0**63)) if labels.dtype.kind in "uf" else None
+    if too_large is not None and too_large.any():
         raise ValueError(
-            f"{name} contains {bad}; labels must be whole numbers, -1 for masked rows."
-        )
-    far = (labels >= 2.0**63) | (labels < -(2.0**63)) if labels.dtype.kind in "uf" else None
-    if far is not None and far.any():
-        raise ValueError(
-            f"{name} contains {labels[far][0]}; labels must be whole numbers below 2**63. Number "
-            "the classes from 0."
+            f"{name} must contain integers below 2**63, got {labels[too_large][0]}. Number the "
+            "classes from 0."
         )
     out = labels.astype(dtype)
     if labels.size and dtype.kind == "f" and (out.astype(np.int64) != labels).any():
         raise ValueError(
-            f"{name} contains {labels[out.astype(np.int64) != labels][0]}, which {dtype} cannot "
-            "hold. Number the classes from 0."
+            f"{name} must contain integers that {dtype} can represent, got "
+            f"{labels[out.astype(np.int64) != labels][0]}. Number the classes from 0."
         )
     return out
 
@@ -155,14 +156,14 @@ def _columns(
     if width is None:
         check_vector(first, "labels_true")
     else:
-        # Of a block of expressions, in a list along its one chunk of columns.
+        # A block of an expression array is in a list along its single chunk of columns.
         first = first[0] if isinstance(first, list) else first
         check_shape(first, 0, width)
     check_vector(labels, name)
     if len(first) != len(labels):
         raise ChunkError(
-            f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
-            "length, or cut differently. Give both the same chunks."
+            f"Arrays must have the same length and chunks, got a block of {len(first)} rows with "
+            f"{len(labels)} {name}. Give both the same chunks."
         )
     whole = partial(_whole, dtype=dtype, masked=masked)
     first = whole(first, "labels_true") if width is None else as_matrix(first, dtype)
@@ -170,12 +171,12 @@ def _columns(
 
 
 def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
-    """Return two arrays of as many rows, in the same chunks if one of them is lazy."""
+    """Return two arrays of equal length, in the same chunks if one of them is lazy."""
     n, m = first.shape[0], second.shape[0]
     unknown = [bool(np.isnan(length)) for length in (n, m)]
     if not any(unknown) and n != m:
         raise ValueError(
-            f"{names[0]} has {n} rows, {names[1]} has {m}; they must be of the same length."
+            f"{names[0]} and {names[1]} must have the same length, got {n} and {m} rows."
         )
     if not (is_dask(first) or is_dask(second)):
         return first, second
@@ -187,9 +188,9 @@ def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any
         second = second.rechunk((first.chunks[0], *second.chunks[1:]))
     elif first.numblocks[0] != second.numblocks[0]:
         raise ChunkError(
-            f"{names[0]} has {first.numblocks[0]} chunks and {names[1]} {second.numblocks[0]}, of "
-            "unknown length, so their rows cannot be matched. Use compute_chunk_sizes() on both, "
-            "or, of a Dask DataFrame, to_dask_array(lengths=True)."
+            f"{names[0]} has {first.numblocks[0]} chunks and {names[1]} has "
+            f"{second.numblocks[0]}, of unknown length, so their rows cannot be matched. Use "
+            "compute_chunk_sizes() on both, or to_dask_array(lengths=True) on a Dask DataFrame."
         )
     return first, second
 
@@ -197,14 +198,14 @@ def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any
 def _like(array: Array, other: Any, names: tuple[str, str]) -> Any:
     if np.isnan(other.shape[0]):
         raise ChunkError(
-            f"One of {names[0]} and {names[1]} has chunks of unknown length, so its rows cannot be "
-            "matched with an array in memory. Use compute_chunk_sizes(), or, of a Dask DataFrame, "
-            "to_dask_array(lengths=True)."
+            f"{names[0]} or {names[1]} has chunks of unknown length, so its rows cannot be matched "
+            "with an array in memory. Use compute_chunk_sizes(), or to_dask_array(lengths=True) on "
+            "a Dask DataFrame."
         )
     return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
 
 
-def _beside(
+def _append_labels(
     first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any], masked: bool
 ) -> Any:
     width = None if first.ndim == 1 else first.shape[1]
@@ -224,21 +225,23 @@ def _beside(
         align_arrays=False,
         concatenate=False,
         meta=np.empty((0, 0), dtype),
-        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        # A prefix, not a name: expression arrays with a fixed name are not lowered.
         token="daskclust-labels",
     )
 
 
 def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
-    """Bind two vectors of :func:`as_label_vector` as the columns of rows, cut alike if need be."""
+    """Open two vectors of :func:`as_label_vector` as columns of rows, with equal chunks."""
     first, second = aligned_labels(labels_true, labels_pred, ("labels_true", "labels_pred"))
-    return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
+    return open_rows(_append_labels(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
 
 
 def open_labeled_rows(
     X: Any, labels: Any, sample_weight: Any = None, *, masked: bool = False
 ) -> Rows:
-    """Bind rows with their labels, of :func:`as_label_vector`, in one more, last column."""
+    """Open rows with their labels of :func:`as_label_vector` as an additional last column."""
     X, labels = aligned_labels(X, labels, ("X", "labels"))
     dtype = working_dtype(X.dtype)
-    return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight)
+    return open_rows(
+        _append_labels(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight
+    )

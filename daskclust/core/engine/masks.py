@@ -1,4 +1,4 @@
-"""Masks of rows, made block by block."""
+"""Masks of rows, computed block by block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from daskclust.core.array_types import Bools, Ints
 
 
 def mask_without(rows: Ints, lengths: Sequence[int] | None, n_rows: int) -> Any:
-    """Return a mask that is False at some rows (ascending): lazy, in blocks of these lengths.
+    """Return a mask that is False at the given rows (ascending): lazy, with blocks of `lengths`.
 
-    Without lengths it is a NumPy array.
+    If `lengths` is None, the mask is a NumPy array.
 
     >>> mask_without(np.array([1, 4]), (2, 3), 5).compute().tolist()
     [True, False, True, True, False]
@@ -26,10 +26,10 @@ def mask_without(rows: Ints, lengths: Sequence[int] | None, n_rows: int) -> Any:
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     cuts = np.searchsorted(rows, ends)
     table = np.empty(len(lengths), dtype=object)
-    for at, ((first, last), (start, stop)) in enumerate(
+    for i, ((first, last), (start, stop)) in enumerate(
         zip(pairwise(cuts), pairwise(ends), strict=True)
     ):
-        table[at] = rows[first:last] - start, int(stop - start)
+        table[i] = rows[first:last] - start, int(stop - start)
     return da.from_array(table, chunks=1).map_blocks(
         _of_block, dtype=bool, chunks=(tuple(lengths),), meta=np.empty(0, bool)
     )

@@ -1,4 +1,4 @@
-"""Whether blocks fit the workers, found out before the first of them is read."""
+"""Check that blocks fit in worker memory, before any of them is read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from daskclust.core.engine.resilient_tasks import Slot, Task, gather
 from daskclust.core.engine.wait_for_workers import workers_of
 from daskclust.exceptions import MemoryPlanError
 
-#: Dask's settings of a worker's memory, as shares of its limit; False means never.
+#: Dask's settings of worker memory, as fractions of the limit; False disables one.
 _SHARES = "distributed.worker.memory"
-#: Share that is used where there is no limit, or no setting.
+#: Fraction of the limit that is used if Dask has no setting, or the worker no limit.
 _DEADLY = 0.95
-#: Bytes by which a worker grows when it first runs kernels: they are loaded, and compiled where
-#: no cache has them, and neither is ever given back.  Measured: 60 MiB and 130.
+#: Bytes that the first kernels add to a worker, when they are loaded or compiled. This memory is
+#: never freed. 60 to 130 MiB were measured.
 _KERNELS = 2**27
-#: Bytes of a worker with all imports, before kernels, where none is there to be measured: 300 MiB,
-#: and 90 where it reads and writes Parquet.
+#: Bytes of a planned worker after all imports, before kernels. About 300 MiB were measured, and 90
+#: MiB more if it reads and writes Parquet.
 _IMPORTS = 400 * 2**20
-#: Times that new workers are measured before a fit begins without.
+#: Maximum number of rounds in which new workers are measured before a fit starts.
 _ROUNDS = 3
 
 
@@ -42,9 +42,9 @@ def _at_first() -> int:
 class WorkerMemory:
     """Memory of one worker, in bytes.
 
-    `used` is the process with all its imports and kernels, without the results `held` that can be
-    moved to disk. A `strict` worker is ended above its limit; above the shares `pause` (0: none)
-    and `terminate` of it it takes no tasks, and is ended.
+    `used` is the memory of the process with all imports and kernels, without the results `held`,
+    which can be moved to disk.  A worker pauses above the fraction `pause` of its limit (0: never).
+    A `strict` worker is killed above the fraction `terminate`.
     """
 
     address: str
@@ -61,16 +61,16 @@ class WorkerMemory:
         return max(0, int(self.terminate * self.limit) - self.used)
 
     def limit_for(self, need: int) -> int:
-        """Return the bytes of a limit, in steps of 16 MiB, that leaves so many."""
-        most = (self.used + need) / self.terminate
+        """Return the memory limit (a multiple of 16 MiB) that leaves `need` bytes free."""
+        limit = (self.used + need) / self.terminate
         if self.pause:
-            most = max(most, self.used / self.pause)
-        return math.ceil(most / (16 * 2**20)) * 16 * 2**20
+            limit = max(limit, self.used / self.pause)
+        return math.ceil(limit / (16 * 2**20)) * 16 * 2**20
 
 
 @dataclass(frozen=True)
 class _Process:
-    """A worker's report of its process, which has imported the package to find this class."""
+    """Memory of a worker process, measured on the worker after it has imported this package."""
 
     address: str
     pid: int
@@ -93,15 +93,15 @@ class _Process:
 
 
 def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
-    """Return the threads of each worker that is there now, and the memory of those that answered.
+    """Return the threads of each worker, and the memory of the workers that answered.
 
-    One small task on each; a cluster without workers starts some for the first, or is waited for.
+    Each worker gets a small task.  If the cluster has no workers, the task starts some, or waits.
     """
-    found: dict[str, _Process] = {}
+    processes: dict[str, _Process] = {}
     threads = workers_of(client)
-    # Each worker that goes meanwhile is started again under another address, or is not.
+    # A worker that is lost in between may restart under another address.
     for _ in range(_ROUNDS):
-        slots = [Slot(1, address) for address in threads if address not in found]
+        slots = [Slot(1, address) for address in threads if address not in processes]
         if threads and not slots:
             break
         tasks = [
@@ -109,35 +109,37 @@ def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
             for slot in slots or [Slot(1, None)]
         ]
         answers: list[_Process] = gather(client, "the measuring of memory", tasks)
-        found.update((process.address, process) for process in answers)
+        processes.update((process.address, process) for process in answers)
         threads = workers_of(client)
     infos = worker_infos(client)
     workers, seen = [], set()
-    measured = [address for address in threads if address in found and address in infos]
+    measured = [address for address in threads if address in processes and address in infos]
     shared = sum(1 for address in measured if not infos[address].limit)
     for address in measured:
-        process = found[address]
-        again = process.pid in seen
-        workers.append(_worker_memory(address, infos[address], process, max(1, shared), again))
+        process = processes[address]
+        same_process = process.pid in seen
+        workers.append(
+            _worker_memory(address, infos[address], process, max(1, shared), same_process)
+        )
         seen.add(process.pid)
     return threads, workers
 
 
 def _worker_memory(
-    address: str, info: WorkerInfo, process: _Process, shared: int, again: bool
+    address: str, info: WorkerInfo, process: _Process, shared: int, same_process: bool
 ) -> WorkerMemory:
     held = min(info.managed, process.used)
     own = process.used - held
     own += max(0, _KERNELS - max(0, own - process.at_first))
     if not info.limit:
-        # Workers without a limit share the machine, whose memory has space for results.
+        # Workers without a limit share the free memory of the machine, which also holds results.
         rest = process.available // shared
         return WorkerMemory(
-            address, info.n_threads, process.used + rest, own, 0, not again, pause=0.0
+            address, info.n_threads, process.used + rest, own, 0, not same_process, pause=0.0
         )
     shares = process.shares
     if not shares["target"] and not shares["spill"]:
-        own, held = own + held, 0  # results stay where they are
+        own, held = own + held, 0  # results cannot move to disk
     strict = info.watched and bool(shares["terminate"])
     terminate = shares["terminate"] or _DEADLY
     return WorkerMemory(
@@ -152,17 +154,18 @@ def free_memory(workers: list[WorkerMemory]) -> float:
 def bytes_at_once(
     n_rows: int, n_columns: int, stored: int, tile: int, read: int = 0
 ) -> tuple[int, int]:
-    """Return the bytes that a thread holds, and those of them that are read and cut away.
+    """Return the bytes that a thread needs at once, and the bytes of them that a block discards.
 
-    It works on a block while the next is read, both as `stored` (bytes a value), and on a converted
-    `tile` (bytes, 0 for none); `read` is the largest array that is read to make a block of it.
+    A thread works on one block while it reads the next.  Both have `stored` bytes per value.
+    `tile` is the size of a converted tile in bytes, 0 without conversion.  `read` is the size of
+    the largest array that is read to get a block.
     """
     more = max(0, read - n_rows * n_columns * stored)
     return 2 * n_rows * n_columns * stored + more + tile, more
 
 
 def planned(limit: float, kept: float) -> WorkerMemory:
-    """Return a worker of one thread that is not there yet, and will keep so many bytes."""
+    """Return a worker of one thread that does not exist yet and will keep some bytes."""
     return WorkerMemory("", 1, int(limit), _IMPORTS + _KERNELS + int(kept))
 
 
@@ -175,9 +178,9 @@ def check_blocks(
     n_groups: int,
     read: int = 0,
 ) -> None:
-    """Raise where the :func:`bytes_at_once` do not fit; `n_groups` are the tasks of a pass.
+    """Raise MemoryPlanError if :func:`bytes_at_once` do not fit; a pass has `n_groups` tasks.
 
-    Anything else a pass needs comes on top, so nothing is refused that could have worked.
+    A pass needs further memory, so this check never rejects data that would fit.
     """
     each, more = bytes_at_once(n_rows, n_columns, stored, tile, read)
     most = math.ceil(n_groups / max(1, len(workers)))
@@ -189,8 +192,8 @@ def check_blocks(
         if busy * more > worker.free // 2:
             raise MemoryPlanError(
                 f"The input does not fit worker {worker.address}: {busy} thread(s) at a time read "
-                f"arrays of {format_bytes(read)} each, of which blocks of {n_rows} rows are cut; "
-                f"of its {format_bytes(worker.limit)} {format_bytes(worker.free)} are left. A "
+                f"arrays of {format_bytes(read)} each, to get blocks of {n_rows} rows. "
+                f"{format_bytes(worker.free)} of its {format_bytes(worker.limit)} are free. A "
                 "rechunk does not help: use smaller chunks in the store, or "
                 f"{'; or '.join(_remedies(worker, need, busy))}."
             )
@@ -200,25 +203,25 @@ def check_blocks(
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
         raise MemoryPlanError(
             f"Blocks do not fit worker {worker.address}: {busy} thread(s) at a time hold two "
-            f"blocks of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; "
-            f"of its {format_bytes(worker.limit)} the process itself takes "
-            f"{format_bytes(worker.used)}, and at {worker.terminate:.0%} it is killed, which "
+            f"blocks of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all. "
+            f"The process itself takes {format_bytes(worker.used)} of its "
+            f"{format_bytes(worker.limit)}, and it is killed at {worker.terminate:.0%}, which "
             f"leaves {format_bytes(worker.free)}. Use {'; or '.join(advice)}."
         )
 
 
 def _larger(worker: WorkerMemory, need: int) -> str:
-    return f"a memory_limit of at least {worker.limit_for(need) >> 20} MiB a worker"
+    return f"a memory_limit of at least {worker.limit_for(need) >> 20} MiB per worker"
 
 
 def _remedies(worker: WorkerMemory, need: int, busy: int) -> list[str]:
     advice = [_larger(worker, need)]
-    return [*advice, "fewer threads a worker"] if busy > 1 else advice
+    return [*advice, "fewer threads per worker"] if busy > 1 else advice
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Memory for states and partials; each thread holds `block` bytes of blocks, 0 if kept."""
+    """Memory of a pass; each thread needs `block` bytes for blocks, 0 if they are persisted."""
 
     workers: list[WorkerMemory]
     n_groups: int
@@ -226,10 +229,10 @@ class MemoryPlan:
     merged: int = 8
 
     def check(self, name: str, partial: int, state: int) -> None:
-        """Raise where a pass does not fit whose groups return and are given so many bytes.
+        """Raise MemoryPlanError if a pass with these sizes of partial and state does not fit.
 
-        Each thread holds the running partial, that of a block and their sum; a task of the
-        tree of merges holds all that it merges.
+        Each thread holds the running partial, the partial of a block and their sum.  A task that
+        merges partials holds all of them.
         """
         most = math.ceil(self.n_groups / max(1, len(self.workers)))
         at_once = self.merged + 1 if self.n_groups > self.merged else 0
@@ -239,22 +242,22 @@ class MemoryPlan:
             if need <= worker.free or not worker.strict:
                 continue
             raise MemoryPlanError(
-                f"The pass {name!r} does not fit worker {worker.address}: what {busy} thread(s) "
-                f"add up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, "
-                f"what is given to it {format_bytes(state)}); of the worker's "
-                f"{format_bytes(worker.limit)} {format_bytes(worker.free)} are left. Use "
+                f"The pass {name!r} does not fit worker {worker.address}: {busy} thread(s) need "
+                f"{format_bytes(need)} (a partial result has {format_bytes(partial)}, "
+                f"the state {format_bytes(state)}), and {format_bytes(worker.free)} of the "
+                f"worker's {format_bytes(worker.limit)} are free. Use "
                 f"fewer clusters, components or features; or "
                 f"{'; or '.join(_remedies(worker, need, busy))}."
             )
 
 
-#: Chunks whose reads are looked at; more would cost time where there are many.
-_LOOKED_AT = 64
+#: Maximum number of chunks whose reads are examined; more chunks would cost too much time.
+_MAX_EXAMINED = 64
 
 
 def largest_read(graphs: Sequence[Mapping[Any, Any]]) -> int:
-    """Return the bytes of the largest array read at once, a chunk of a store, as metadata tell."""
-    step = max(1, len(graphs) // _LOOKED_AT)
+    """Return the bytes of the largest array that is read at once, according to the metadata."""
+    step = max(1, len(graphs) // _MAX_EXAMINED)
     return max((_read_by(graph) for graph in graphs[::step]), default=0)
 
 
@@ -267,17 +270,17 @@ def _read_by(graph: Mapping[Any, Any]) -> int:
         shape, itemsize = tuple(store.shape), np.dtype(store.dtype).itemsize
         chunk = getattr(getattr(store, "array", store), "chunks", None)
         if isinstance(chunk, tuple) and all(isinstance(size, int) for size in chunk):
-            whole = (min(size, most) for size, most in zip(chunk, shape, strict=False))
-            largest = max(largest, math.prod(whole) * itemsize)
-        for part in slices:
-            if len(part) == len(shape):
-                sizes = (len(range(*s.indices(n))) for s, n in zip(part, shape, strict=True))
+            clipped = (min(size, most) for size, most in zip(chunk, shape, strict=False))
+            largest = max(largest, math.prod(clipped) * itemsize)
+        for index in slices:
+            if len(index) == len(shape):
+                sizes = (len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True))
                 largest = max(largest, math.prod(sizes) * itemsize)
     return largest
 
 
 def _search(value: Any, stores: list[Any], slices: list[tuple[slice, ...]], depth: int) -> None:
-    """Find arrays of a store, and what is cut out of them, among what tasks are given."""
+    """Collect stored arrays and slices from the arguments of tasks."""
     if isinstance(value, np.ndarray) or depth < 0:
         return
     if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "__getitem__"):
@@ -292,7 +295,7 @@ def _search(value: Any, stores: list[Any], slices: list[tuple[slice, ...]], dept
         for item in value:
             _search(item, stores, slices, depth - 1)
     else:
-        # Task objects of Dask, and whatever holds a stored array.
+        # Task objects of Dask and wrappers of a stored array.
         for name in ("args", "kwargs", "value", "array"):
             inner = getattr(value, name, None)
             if inner is not None and not callable(inner):

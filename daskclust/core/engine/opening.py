@@ -1,4 +1,4 @@
-"""Opening data: from whatever holds the rows to bound groups of blocks."""
+"""Open input data: turn arrays into groups of blocks that are bound to workers."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ from daskclust.core.storage.retry import Retries
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, PerformanceWarning
 
-#: Groups a thread, for input that is read on the way: evens out slow reads.
+#: Number of groups per thread for input that is read in each pass: evens out slow reads.
 _LAZY_GROUPS = 2
-#: Chunks that are kept are read by tasks of several, of so many bytes at most, and so many
-#: tasks a thread at least: each task costs client and scheduler a millisecond or two.
+#: Maximum bytes of persisted chunks that one task reads, and minimum number of such tasks per
+#: thread. Each task costs client and scheduler one or two milliseconds.
 _PACK_BYTES = 2**24
 _PACKS = 16
 
@@ -81,7 +81,7 @@ def is_dask(X: Any) -> bool:
 
 
 def number_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers."""
+    """Return the NumPy type of a column, with NaN for missing values; None if not numeric."""
     if not isinstance(kind, np.dtype):
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -98,7 +98,7 @@ def unwrap(X: Any) -> Any:
         kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
         plain = all(isinstance(kind, np.dtype) for kind in kinds)
         if not plain or len({kind.kind == "b" for kind in kinds}) > 1:
-            # Of these pandas makes objects.
+            # pandas would convert such columns to objects.
             numbers = [number_type(kind) for kind in kinds]
             if all(number is not None for number in numbers):
                 X = X.astype(np.result_type(np.float32, *numbers))
@@ -118,18 +118,18 @@ def fetch_chunks(array: Any, what: str) -> list[Any]:
     return gather_futures(client, what, submit_graph(client, graph, behind.keys))
 
 
-def _one(block: Any) -> Any:
+def _block_length(block: Any) -> Any:
     return np.array([[len(block)]], dtype=np.int64)
 
 
 def _counted_rows(X: Any) -> tuple[int, ...]:
     warn(
-        f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
-        "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
+        f"X has chunks of unknown length (shape {X.shape}), so an additional pass counted its "
+        "rows. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
         PerformanceWarning,
     )
     counts = X.map_blocks(
-        _one,
+        _block_length,
         dtype=np.dtype(np.int64),
         chunks=((1,) * X.numblocks[0], (1,)),
         meta=np.empty((0, 0), np.int64),
@@ -144,10 +144,11 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
         return weight.rechunk((lengths,))
     if weight.numblocks[0] != len(lengths):
         raise ChunkError(
-            f"sample_weight has {weight.numblocks[0]} chunks of unknown length; X has "
-            f"{len(lengths)} chunks. Use sample_weight.compute_chunk_sizes(), or cut both alike."
+            f"sample_weight must have the same number of chunks as X ({len(lengths)}), got "
+            f"{weight.numblocks[0]} chunks of unknown length. Use "
+            "sample_weight.compute_chunk_sizes(), or the same chunks for both."
         )
-    # Of the same table as X, presumably: blocks are compared when they are loaded.
+    # The lengths are presumably those of X; they are compared when blocks are loaded.
     return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
 
 
@@ -160,7 +161,7 @@ def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What passes need on workers to come: their `tasks`, and the `peak` bytes of one worker."""
+    """Needs of passes on planned workers: number of `tasks`, and `peak` bytes of one worker."""
 
     kept: bool
     tasks: int
@@ -179,7 +180,7 @@ def forecast(
     limit: float,
     task: int = 0,
 ) -> Forecast:
-    """Say what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
+    """Return what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
     kept = _is_kept(n_bytes, spare_memory(free), False)
@@ -192,7 +193,7 @@ def forecast(
 
 
 def spare_memory(free: float | None = None) -> float:
-    """Return the bytes, of those that are free (here), that a fit may keep between its passes."""
+    """Return the bytes that a fit may keep between passes, of the free bytes (default: here)."""
     free = float(psutil.virtual_memory().available) if free is None else free
     return float(dask.config.get("daskclust.persist-fraction")) * free
 
@@ -203,16 +204,16 @@ def _bind_local(
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return list(get(dict(graph), list(keys)))
 
-    held = compute(behind.whole(), behind.keys) if kept else behind.values
-    in_memory = held is not None
-    chunks: Sequence[Any] | None = held if in_memory else cut(behind, compute)
+    chunk_values = compute(behind.whole(), behind.keys) if kept else behind.values
+    in_memory = chunk_values is not None
+    chunks: Sequence[Any] | None = chunk_values if in_memory else cut(behind, compute)
     weights: Sequence[Any] | None = [None] * len(blocks)
     if weight is not None:
         in_memory = in_memory and weight.values is not None
         weights = cut(weight, compute) if weight.values is None else weight.values
     if chunks is None or weights is None:
         return _whole_graph(blocks, behind, weight, get, None)
-    # What was computed once for this fit is computed again for its labels.
+    # Chunks that are computed once for this fit are computed again for its labels.
     blocks = [
         replace(block, x=x, weight=w, computed=kept)
         for block, x, w in zip(blocks, chunks, weights, strict=True)
@@ -221,7 +222,7 @@ def _bind_local(
     if in_memory:
         return LocalExecutor(share_out(blocks, n_workers), get)
     groups = deal_out(blocks, _LAZY_GROUPS * n_workers)
-    return LocalExecutor([Group(part) for part in groups], get)
+    return LocalExecutor([Group(members) for members in groups], get)
 
 
 def _whole_graph(
@@ -235,16 +236,16 @@ def _whole_graph(
 
 
 def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]]:
-    """Return runs of consecutive blocks, by number, that one task may read and keep."""
-    whole = sum(block.size for block in blocks) * row_bytes
-    most = min(_PACK_BYTES, whole / (_PACKS * max(1, n_threads)))
+    """Return runs of consecutive block numbers; one task reads and keeps the blocks of a run."""
+    n_bytes = sum(block.size for block in blocks) * row_bytes
+    limit = min(_PACK_BYTES, n_bytes / (_PACKS * max(1, n_threads)))
     packs: list[list[int]] = []
     left = 0.0
     for number, block in enumerate(blocks):
         left -= block.size * row_bytes
         if left < 0 or not packs:
             packs.append([])
-            left = most - block.size * row_bytes
+            left = limit - block.size * row_bytes
         packs[-1].append(number)
     return packs
 
@@ -280,20 +281,20 @@ def _bind_cluster(
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
     if futures is None and (behind.values is not None or _is_kept(n_bytes, keepable, False)):
-        # The client's own memory goes to the workers once, not in every pass.
-        fewer = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
-        if 2 * len(fewer) <= len(packs):
+        # The client's data go to the workers once, not in every pass.
+        joined_packs = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
+        if 2 * len(joined_packs) <= len(packs):
             chunks = cut(behind, compute) if behind.values is None else behind.values
         if chunks is None:
             futures = submit_graph(client, behind.whole(), behind.keys)
         else:
-            packs, futures = fewer, _kept_packs(chunks, fewer, client)
+            packs, futures = joined_packs, _kept_packs(chunks, joined_packs, client)
     elif futures is None:
         chunks = cut(behind, compute)
     weights: list[Any] | None = None
     if weight is not None:
         with sending_once():
-            # Weights are as long as they are.
+            # The weights are always kept, whatever their size.
             weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
     largest = max((block.size for block in blocks), default=0)
     tile = tile_bytes(X.dtype, largest, X.shape[1])
@@ -306,7 +307,7 @@ def _bind_cluster(
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(blocks), read)
         return _whole_graph(blocks, behind, named, client.get, client), keepable
 
-    held: list[Any] = futures or list(chunks or ())
+    chunk_values: list[Any] = futures or list(chunks or ())
     if futures is not None:
         try:
             _arrived(client, futures)
@@ -321,33 +322,35 @@ def _bind_cluster(
     else:
         addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
-        parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
-        read = largest_read([chunk.graph for chunk in held])
+        parts = [(addresses[i % len(addresses)], members) for i, members in enumerate(dealt)]
+        read = largest_read([chunk.graph for chunk in chunk_values])
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
     groups, ranges = [], []
-    for worker, part in parts:
-        at = [position[block.start] for block in part]
-        inside = [i for number in at for i in packs[number]]
-        own = [blocks[i] for i in inside]
-        values = [held[i] for i in at]
-        own_weights = None if weights is None else [weights[i] for i in inside]
-        slot = Slot(sum(block.size for block in part), worker)
-        bind = Task("bind", bind_group, (own, values, own_weights), slot)
+    for worker, members in parts:
+        pack_numbers = [position[block.start] for block in members]
+        block_numbers = [i for number in pack_numbers for i in packs[number]]
+        own_blocks = [blocks[i] for i in block_numbers]
+        values = [chunk_values[i] for i in pack_numbers]
+        own_weights = None if weights is None else [weights[i] for i in block_numbers]
+        slot = Slot(sum(block.size for block in members), worker)
+        bind = Task("bind", bind_group, (own_blocks, values, own_weights), slot)
         if futures is None:
-            bind = Task("bind", Packed(partial(bind_group, own, values)), (own_weights,), slot)
+            bind = Task(
+                "bind", Packed(partial(bind_group, own_blocks, values)), (own_weights,), slot
+            )
         groups.append(bind.submit(client))
-        ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
+        ranges.append(joined_ranges([(b.start, b.start + b.size) for b in members]))
     worker_slots = WorkerSlots(client, [group.slot for group in groups if group.slot], threads)
-    # Kept blocks are counted with the memory that is taken.
+    # The memory of persisted blocks is included in the used memory.
     block = 0 if futures is not None else largest * X.shape[1] * X.dtype.itemsize
     plan = MemoryPlan(workers, len(groups), block)
     return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:
-    """Wait until a cluster has some chunks in memory; retry chunks whose tasks failed."""
+    """Wait until a cluster has computed the chunks; retry chunks whose tasks failed."""
     failed: list[Any] = []
 
     def wait() -> None:
@@ -357,7 +360,7 @@ def _arrived(client: Any, futures: list[Any]) -> None:
         if failed:
             failed[0].result()
 
-    # The timeout is for single requests, not for reading all the data.
+    # The timeout applies to single requests, not to reading all the data.
     retries = replace(Retries.configured(), timeout=None)
     retries.attempts()(wait)
 
@@ -371,12 +374,13 @@ def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> O
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
-    """Bind data to the place where their passes will run; values are not checked.
+    """Open data and bind them to the place where passes will run; values are not checked.
 
-    NumPy arrays run on threads of this process, for fewer rows where they are compared with many
-    centers (`n_clusters`).  Dask arrays run on the user's scheduler: blocks in memory are one group
-    a worker thread; a lazy array is kept for the fit if it takes at most
-    ``daskclust.persist-fraction`` of free memory, else read in every pass, a block a thread.
+    NumPy arrays are processed by threads of this process.  A known number of centers
+    (`n_clusters`) lowers the number of rows from which several threads are used.  Dask arrays use
+    the user's scheduler.  Blocks in memory form one group per worker thread.  A lazy array is
+    persisted for the fit if it takes at most ``daskclust.persist-fraction`` of the free memory.
+    Otherwise each pass reads it, one block per thread at a time.
     """
     check_settings()
     if not is_dask(X):
@@ -385,8 +389,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     if X.numblocks[1] > 1:
         size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
         warn(
-            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
-            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
+            f"X has {X.numblocks[1]} chunks along the features (axis 1). daskclust needs 1 and "
+            f"rechunked X, which moves about {size / 2**20:.0f} MiB. "
             "Use X = X.rechunk({1: -1}) before persisting.",
             PerformanceWarning,
         )
@@ -401,15 +405,15 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     if sample_weight is not None:
         weight = graph_behind(_aligned_weight(sample_weight, lengths))
     if len(blocks) < len(lengths):
-        # Chunks without rows are not even computed.
-        there = [i for i, n in enumerate(lengths) if n]
-        behind = behind.only(there)
-        weight = None if weight is None else weight.only(there)
+        # Chunks without rows are not computed.
+        nonempty = [i for i, n in enumerate(lengths) if n]
+        behind = behind.only(nonempty)
+        weight = None if weight is None else weight.only(nonempty)
     executor: Executor
     if client is not None:
         executor, keepable = _bind_cluster(X, blocks, behind, weight, n_bytes, client)
     else:
-        # Other processes would be sent the values again in every pass.
+        # Other processes would receive the values again in every pass.
         sends = get is not dask.threaded.get
         keepable = spare_memory()
         kept = behind.values is None and _is_kept(n_bytes, keepable, sends)
@@ -418,7 +422,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
-    """Return rows with the chunks of X without columns, for made-up data, and a lazy X."""
+    """Return rows with the chunks of X but no columns, for synthetic data, and lazy zeros."""
     n, p = like.n_rows, like.n_features
     if is_dask(X):
         blank = open_rows(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype))

@@ -1,4 +1,4 @@
-"""Work that is no pass: graphs, tasks without the data, rows put by groups, results of rows."""
+"""Parallel operations that do not reduce over all rows: graphs, tasks, grouping, row results."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def _called(function: Callable[[Any, Any], Any], item: Any, shared: Any) -> Any:
 def map_independent(
     like: Any, name: str, function: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]
 ) -> list[Any]:
-    """Compute ``function(shared, item)`` of each item, in order, where the passes of `like` run.
+    """Compute ``function(shared, item)`` for each item, in order, where the passes of `like` run.
 
-    `function` is pure and picklable; `shared` is sent to each worker once.
+    `function` must be pure and picklable; `shared` is sent once to each worker.
     """
     if not is_dask(like):
         return side_by_side([partial(function, shared, item) for item in items])
     get, client = scheduler_of(like)
     if client is None:
         token = uuid4().hex
-        held = f"daskclust-{name}-shared-{token}"
-        graph: dict[Any, Any] = {held: task(partial(itself, shared))}
+        shared_key = f"daskclust-{name}-shared-{token}"
+        graph: dict[Any, Any] = {shared_key: task(partial(itself, shared))}
         keys = [(f"daskclust-{name}-{token}", i) for i in range(len(items))]
         for key, item in zip(keys, items, strict=True):
-            graph[key] = task(partial(_called, function, item), held)
+            graph[key] = task(partial(_called, function, item), shared_key)
         return list(get(graph, keys))
     with sending_once():
-        # A task that returns it, not scattered data: it is there again after a worker is lost.
+        # A task that returns `shared`, unlike scattered data, can run again if its worker is lost.
         sent = Task(f"{name}-shared", itself, (shared,)).submit(client)
     tasks = [Task(name, function, (sent, item)).submit(client) for item in items]
     return gather(client, f"the tasks {name!r}", tasks)
@@ -77,12 +77,12 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     return compute_by(lambda futures: gather_futures(client, what, futures), client, collections)
 
 
-#: Bytes of a part, about: of so many rows there are two more copies while they are written.
+#: Approximate size of a part in bytes. A task that writes a part holds two more copies of it.
 PART = 2**26
 
 
 class Grouping(NamedTuple):
-    """Rows by their groups: :func:`row_record` in `store`, whose `parts` are in order of rows."""
+    """Rows by group: records of :func:`row_record` in `store`, whose `parts` are in row order."""
 
     store: GroupedRows
     parts: tuple[int, ...]
@@ -105,71 +105,71 @@ def _put(
     groups_of: Callable[[Array], Ints],
     n_groups: int,
 ) -> tuple[list[int], Ints, Floats, list[Array]]:
-    """Write the blocks of a group; return names of parts, counts, weights, and totals of blocks."""
+    """Write the blocks of a group; return part names, counts, weights and totals of blocks."""
     parts: list[int] = []
     totals: list[Array] = []
     counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
     for block in group.blocks:
-        held = block.fetch(prepare)
+        loaded = block.fetch(prepare)
         width = max(1, store.dtype.itemsize // 4)
-        ends = [high for _, high in tiles_of(held.start, held.size, width)]
+        ends = [high for _, high in tiles_of(loaded.start, loaded.size, width)]
         low = 0
         for high in ends:
-            if high < held.size and (high - low) * store.dtype.itemsize < PART:
+            if high < loaded.size and (high - low) * store.dtype.itemsize < PART:
                 continue
-            piece = held.part(low, high)
+            piece = loaded.part(low, high)
             records = np.empty(piece.size, store.dtype)
             records["row"] = np.arange(piece.start, piece.start + piece.size)
             records["x"] = piece.x
-            groups, done = np.empty(piece.size, np.int64), 0
+            groups, n_done = np.empty(piece.size, np.int64), 0
             for rows in piece.tiles(prepare):
-                tile = slice(done, done := done + len(rows.x))
+                tile = slice(n_done, n_done := n_done + len(rows.x))
                 groups[tile] = groups_of(rows.x)
                 records["weight"][tile] = 1.0 if rows.weight is None else rows.weight
-            there = (records["weight"] > 0) & (groups >= 0)
-            if not there.all():
-                records, groups = records[there], groups[there]
+            in_group = (records["weight"] > 0) & (groups >= 0)
+            if not in_group.all():
+                records, groups = records[in_group], groups[in_group]
             store.write(piece.start, groups, records)
             parts.append(piece.start)
             counts += np.bincount(groups, minlength=n_groups)
             weights += np.bincount(groups, records["weight"], n_groups)
             low = high
-        block.note(held, totals)
+        block.note(loaded, totals)
     return parts, counts, weights, totals
 
 
 def group_rows(
     rows: Rows, store: GroupedRows, groups_of: Callable[[Array], Ints], n_groups: int
 ) -> Grouping:
-    """Make one pass that puts all rows of positive weight into a store, by groups, -1 for none.
+    """Write all rows of positive weight to a store, by group, in one pass; group -1 is dropped.
 
-    Writes ``n (p itemsize + 16)`` bytes once.  A part is about 64 MiB, or a block.
+    The pass writes ``n (p itemsize + 16)`` bytes.  A part has about 64 MiB, or is one block.
     """
     if not isinstance(rows, OpenRows):
-        raise TypeError("rows that fits share cannot be grouped; fit this estimator by itself.")
+        raise TypeError("Rows that fits share cannot be grouped; fit this estimator separately.")
     rows.passes += 1
-    found = rows._executor.map("group", _put, rows._prepare, store, groups_of, n_groups)
-    rows.compare(joined([one for *_, totals in found for one in totals]))
-    parts = sorted(part for names, *_ in found for part in names)
+    results = rows._executor.map("group", _put, rows._prepare, store, groups_of, n_groups)
+    rows.compare(joined([record for *_, totals in results for record in totals]))
+    parts = sorted(part for names, *_ in results for part in names)
     counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
-    for _, more, weight, _ in found:
+    for _, more, weight, _ in results:
         counts += more
         weights += weight
     return Grouping(store, tuple(parts), counts, weights)
 
 
-#: Rows of an array in memory that a thread works on at a time.
+#: Number of rows of an in-memory array that a thread processes at a time.
 _ROWS = 2**16
-#: Bytes of a function from which on it is in a graph once.
+#: Size of a function in bytes from which the graph contains it only once.
 _LARGE = 2**20
 
 
 @dataclass(frozen=True)
 class _Patch:
-    """Results of some rows of a chunk, as small as they can be: they travel inside the graph.
+    """Results of some rows of a chunk in a small form, because they are part of the graph.
 
-    `n_rows` is -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers.
-    `totals` are those of the chunk when it was read first.
+    `n_rows` is -1 if unknown.  `rows` are packed bits of the chunk's rows, or row numbers.
+    `totals` are the totals of the chunk at its first read.
     """
 
     start: int
@@ -188,7 +188,7 @@ class _Patch:
 
 
 def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list[_Patch]:
-    """Cut (row, value) pairs by chunk; a length of -1 is one that is not known."""
+    """Split (row, value) pairs by chunk; a length of -1 is unknown."""
     starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))]).astype(np.int64)
     patches = []
     for start, n, (first, last) in zip(
@@ -209,15 +209,15 @@ def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list
 
 
 def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
-    """Apply a function to rows; to a tile at a time where they are stored in a smaller type."""
+    """Apply a function to rows, tile by tile if they are stored in a smaller type."""
     if x.dtype.itemsize >= working_dtype(x.dtype).itemsize:
         return function(x, start)
     out: Any = None
     for low, high in tiles_of(start, len(x), x.shape[1]):
-        found = function(x[low:high], start + low)
+        results = function(x[low:high], start + low)
         if out is None:
-            out = np.empty((len(x), *found.shape[1:]), found.dtype)
-        out[low:high] = found
+            out = np.empty((len(x), *results.shape[1:]), results.dtype)
+        out[low:high] = results
     return function(x, start) if out is None else out
 
 
@@ -247,7 +247,7 @@ def _map_array(
     out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)
 
     def put(start: int) -> None:
-        # Of a few rows at a time: what is not put yet is held beside the result.
+        # A few rows at a time: results exist twice until they are copied.
         rows = slice(start, start + _ROWS)
         np.copyto(out[rows], _by_tiles(X[rows], start, function), casting="equiv")
 
@@ -266,12 +266,13 @@ def map_rows(
     like: Rows | None = None,
     name: str = "labels",
 ) -> Any:
-    """Apply a function to the rows of every block; lazy for a Dask array, chunked like X.
+    """Apply a function to the rows of every block; the result is lazy if X is, with its chunks.
 
-    ``function(x, start)`` returns one result a row and is picklable; ``start`` is the block's first
-    row (0 if `lengths` are unknown). One that says by ``nbytes`` that it is large is in the graph
-    once. `patch`: sorted global row numbers, and results that replace those of `function`. `like`
-    are the rows of X as a fit has read them: other values in X are an error.
+    ``function(x, start)`` returns one result per row and must be picklable; ``start`` is the first
+    row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is in the
+    graph only once.  `patch` contains sorted global row numbers, and results that replace those of
+    `function`.  `like` are the rows of X as a fit has read them: if X has changed, ChunkError is
+    raised.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -291,25 +292,24 @@ def map_rows(
     patches = _patches(lengths, *patch)
     if like is not None and min(lengths, default=0) >= 0:
         known = like.pass_record.first_totals.of_chunks(lengths)
-        patches = [replace(own, totals=one) for own, one in zip(patches, known, strict=True)]
+        patches = [replace(own, totals=record) for own, record in zip(patches, known, strict=True)]
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
-    # A patch inside its task, not beside it: then tasks have one input, the read, and are
-    # fused with it.
-    names = f"daskclust-{name}-{uuid4().hex}"
+    # The patch is inside the task, so the task has a single input, the read, and Dask fuses them.
+    layer_name = f"daskclust-{name}-{uuid4().hex}"
     last = () if n_columns is None else (0,)
     label = partial(_labels_of, width=X.shape[1])
-    beside: tuple[str, ...] = ()
+    extra_keys: tuple[str, ...] = ()
     layer: dict[Any, Any] = {}
     if getattr(function, "nbytes", 0) < _LARGE:
         label = partial(label, function=function)
     else:
-        beside = (f"{names}-function",)
-        layer[beside[0]] = task(partial(itself, function))
+        extra_keys = (f"{layer_name}-function",)
+        layer[extra_keys[0]] = task(partial(itself, function))
     for i, own in enumerate(patches):
-        layer[(names, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *beside)
+        layer[(layer_name, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *extra_keys)
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
-    return on_top_of(X, names, layer, chunks, dtype)
+    return on_top_of(X, layer_name, layer, chunks, dtype)
 
 
 def make_rows(
@@ -319,7 +319,7 @@ def make_rows(
     dtype: Any,
     name: str,
 ) -> da.Array:
-    """Return lazy results of rows without values: `function` gets blocks of no columns."""
+    """Return lazy results for row numbers alone: `function` gets blocks without columns."""
     blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
     return map_rows(blank, function, dtype=dtype, name=name)
 
@@ -332,7 +332,7 @@ def _blockwise(
     n_columns: int | None,
     name: str,
 ) -> Any:
-    """Apply a function to the rows of an array of expressions, which takes no graphs."""
+    """Apply a function to the rows of an expression array, for which no graph can be built."""
     table = np.empty(len(patches), dtype=object)
     table[:] = patches
     out_index, new_axes = ("i", {}) if n_columns is None else ("ik", {"k": n_columns})
@@ -347,31 +347,31 @@ def _blockwise(
         width=X.shape[1],
         new_axes=new_axes or None,
         align_arrays=False,
-        # The columns are one chunk: in a list, of any shape.
+        # The single chunk of columns is in a list.
         concatenate=False,
         dtype=dtype,
         meta=np.empty((0,) * len(out_index), dtype),
-        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        # A prefix, not a name: expression arrays with a fixed name are not lowered.
         token=f"daskclust-{name}",
     )
 
 
 def _pairs_of(
     x: list[NDArray[Any]],
-    x_place: NDArray[Any],
+    x_bounds: NDArray[Any],
     y: list[NDArray[Any]],
-    y_place: NDArray[Any],
+    y_bounds: NDArray[Any],
     function: Callable[..., Any],
     widths: tuple[int, int],
 ) -> Any:
-    for block, place, width in ((x[0], x_place[0], widths[0]), (y[0], y_place[0], widths[1])):
-        start, n = place
+    for block, bounds, width in ((x[0], x_bounds[0], widths[0]), (y[0], y_bounds[0], widths[1])):
+        start, n = bounds
         check_shape(block, start, width, n)
     return function(x[0], y[0])
 
 
-def _places(X: Any) -> da.Array:
-    """Return one (first row, rows) a chunk, in chunks of one; rows are None where unknown."""
+def _chunk_bounds(X: Any) -> da.Array:
+    """Return (first row, number of rows) per chunk, in chunks of one; unknown numbers are None."""
     table = np.empty(X.numblocks[0], dtype=object)
     start = 0
     for i, n in enumerate(X.chunks[0]):
@@ -384,7 +384,7 @@ def _places(X: Any) -> da.Array:
 def pair_rows(
     X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 ) -> Any:
-    """Apply a function to each pair of blocks; (n, m) float64, lazy if X or Y is."""
+    """Apply a function to each pair of blocks; return (n, m) float64, lazy if X or Y is."""
     if not (is_dask(X) or is_dask(Y)):
         return function(X, Y)
     X, Y = (
@@ -396,11 +396,11 @@ def pair_rows(
         "ij",
         X,
         "ia",
-        _places(X),
+        _chunk_bounds(X),
         "i",
         Y,
         "jb",
-        _places(Y),
+        _chunk_bounds(Y),
         "j",
         function=function,
         widths=(X.shape[1], Y.shape[1]),
@@ -414,27 +414,27 @@ def pair_rows(
 
 def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     check_vector(labels, "y")
-    # One object a chunk: how many labels there are is not known beforehand.
+    # One object per chunk, because its number of labels is not known in advance.
     out = np.empty(1, dtype=object)
     n = len(labels)
     rows = np.arange(n)
     if np.ma.isMaskedArray(labels):
-        # A masked value has no label, whatever lies below the mask.
+        # A masked value is not a label, even if the array below the mask has one.
         rows = rows[~np.ma.getmaskarray(labels)]
         labels = labels.compressed()
-    places, values = pick(np.asarray(labels))
-    out[0] = (n, rows[places], values)
+    positions, values = pick(np.asarray(labels))
+    out[0] = (n, rows[positions], values)
     return out
 
 
 def labeled_rows(
     y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Ints, NDArray[Any], int]:
-    """Return the numbers and labels of the labeled rows of a Dask array, and its length.
+    """Return the row numbers and labels of the labeled rows of a Dask array, and its length.
 
     ``pick(labels)`` returns the positions of the labeled rows in a chunk, and their labels.
     """
-    found = y.map_blocks(
+    picked = y.map_blocks(
         _labeled,
         pick=pick,
         dtype=object,
@@ -442,10 +442,10 @@ def labeled_rows(
         meta=np.empty(0, object),
         token="daskclust-labeled",
     )
-    parts = [part[0] for part in fetch_chunks(found, "the reading of y")]
+    parts = [part[0] for part in fetch_chunks(picked, "the reading of y")]
     lengths = [length for length, _, _ in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = [places + start for (_, places, _), start in zip(parts, starts, strict=False)]
+    rows = [positions + start for (_, positions, _), start in zip(parts, starts, strict=False)]
     labels = [values for _, _, values in parts]
     return np.concatenate(rows), np.concatenate(labels), int(starts[-1])
 
@@ -454,34 +454,34 @@ def _decided(groups: Ints, x: Array, decide: Callable[[Array], Bools]) -> Bools:
     out = np.empty(len(x), bool)
     order = np.argsort(groups, kind="stable")
     ends = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
-    places = [order[first:last] for first, last in pairwise(ends)]
+    positions = [order[first:last] for first, last in pairwise(ends)]
 
-    def put(at: Ints) -> None:
-        out[at] = decide(x[at])
+    def put(rows: Ints) -> None:
+        out[rows] = decide(x[rows])
 
-    side_by_side([partial(put, at) for at in places])
+    side_by_side([partial(put, rows) for rows in positions])
     return out
 
 
 def _split(x: Array, groups: Ints, n_parts: int) -> list[tuple[Ints, Ints, Array]]:
     parts = groups % n_parts
-    places = [np.flatnonzero(parts == part) for part in range(n_parts)]
-    return [(at, groups[at], x[at]) for at in places]
+    positions = [np.flatnonzero(parts == part) for part in range(n_parts)]
+    return [(rows, groups[rows], x[rows]) for rows in positions]
 
 
 def _decide_part(
     blocks: Sequence[tuple[Ints, Ints, Array]], decide: Callable[[Array], Bools]
 ) -> list[tuple[Ints, Bools]]:
     groups = np.concatenate([groups for _, groups, _ in blocks])
-    found = _decided(groups, np.concatenate([x for _, _, x in blocks]), decide)
-    ends = np.cumsum([len(places) for places, _, _ in blocks])[:-1]
-    return [(b[0], part) for b, part in zip(blocks, np.split(found, ends), strict=True)]
+    decisions = _decided(groups, np.concatenate([x for _, _, x in blocks]), decide)
+    ends = np.cumsum([len(positions) for positions, _, _ in blocks])[:-1]
+    return [(b[0], part) for b, part in zip(blocks, np.split(decisions, ends), strict=True)]
 
 
 def _joined(n_rows: int, parts: Sequence[tuple[Ints, Bools]]) -> Bools:
     out = np.empty(n_rows, bool)
-    for places, found in parts:
-        out[places] = found
+    for positions, decisions in parts:
+        out[positions] = decisions
     return out
 
 
@@ -494,10 +494,11 @@ def decide_within_groups(
     n_parts: int,
     name: str,
 ) -> Any:
-    """Decide about each row by the rows of its group; lazy for a Dask array, chunked like X.
+    """Decide on each row by the rows of its group; the result is lazy if X is, with its chunks.
 
-    ``group(x, start)`` returns groups of rows, ``decide(x)`` a bool for each row of a group.
-    Groups are shared out among `n_parts` tasks, each of which holds the rows of its groups.
+    ``group(x, start)`` returns groups of rows; ``decide(x)`` returns a bool for each row of a
+    group.  The groups are distributed over `n_parts` tasks.  Each task holds the rows of its
+    groups.
     """
     labels = map_rows(X, group, dtype=np.int32, lengths=lengths, name=name)
     if not is_dask(X):

@@ -1,4 +1,4 @@
-"""Every use of Dask and ``distributed`` that their documentation does not promise.
+"""All uses of undocumented features of Dask and ``distributed``.
 
 Each use is one function, with a test in ``tests/core/engine/test_dask_surface.py``.
 """
@@ -55,14 +55,14 @@ T = TypeVar("T")
 
 
 def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """Return a node of a graph: a tuple, which Dask converts; the objects' module is private."""
+    """Return a node of a graph as a tuple, which Dask converts: the module of `Task` is private."""
     return (function, *arguments)
 
 
 class Packed:
-    """A function that is unpacked where it is called, so that a failure is an error of the task.
+    """A function that is unpickled where it is called, so that a failure is an error of the task.
 
-    A worker that cannot unpack what it is sent ends, and a fit would wait for it.
+    A worker that cannot unpickle a task exits, and a fit would wait for it.
     """
 
     def __init__(
@@ -71,17 +71,22 @@ class Packed:
         self._function, self._data, self._buffers = function, data, buffers
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # Packs what pickle alone does not, such as a file that h5py has opened.
+        # Unlike plain pickle, this pickles objects such as files opened by h5py.
         from distributed.protocol.pickle import dumps
 
-        # As arrays: Python before 3.12.7 crashes where it collects a memoryview that lends its
-        # memory (python/cpython#77894), and a scheduler's tasks are collected.
+        # Buffers become arrays: Python before 3.12.7 crashes if the garbage collector frees a
+        # memoryview whose memory is exported (python/cpython#77894), and tasks of a scheduler are
+        # collected.
         arrays: list[Any] = [np.asarray(memoryview(buffer)) for buffer in self._buffers]
-        data, found = self._data, [pickle.PickleBuffer(array) for array in arrays]
+        data, pickle_buffers = self._data, [pickle.PickleBuffer(array) for array in arrays]
         if self._function is not None:
-            data = dumps(self._function, buffer_callback=found.append)
-        # Large arrays travel beside, as they would by themselves.
-        return Packed, (None, data, *(found if protocol >= 5 else map(bytes, found)))
+            data = dumps(self._function, buffer_callback=pickle_buffers.append)
+        # Large arrays are sent out of band, as Dask does for arrays outside a function.
+        return Packed, (
+            None,
+            data,
+            *(pickle_buffers if protocol >= 5 else map(bytes, pickle_buffers)),
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         function = self._function
@@ -89,15 +94,15 @@ class Packed:
             try:
                 function = pickle.loads(self._data, buffers=self._buffers)
             except Exception as error:
-                found = lacking(error)
-                if found is None:
+                missing_module_error = lacking(error)
+                if missing_module_error is None:
                     raise
-                raise found from error
+                raise missing_module_error from error
         return function(*arguments)
 
 
 def _packed(node: Any) -> Any:
-    """Return a node whose function, with all but its inputs, is packed."""
+    """Return a node whose function, with everything but its inputs, is packed."""
     if not isinstance(node, Node) or isinstance(node.func, Packed):
         return node
     inputs = list(node.dependencies)
@@ -113,12 +118,12 @@ def itself(value: T) -> T:
 
 
 def graph_of(array: Any, *, optimized: bool = False) -> tuple[dict[Key, Any], list[Key]]:
-    """Return the whole graph of an array as one mapping, and the keys of its chunks, in order.
+    """Return the complete graph of an array as one mapping, and the keys of its chunks, in order.
 
-    Chains of tasks are fused in an `optimized` one.
+    In an `optimized` graph, chains of tasks are fused.
     """
     if optimized:
-        # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
+        # `dask.optimize` does not lower expressions such as a rechunk; their own method does.
         array = array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
     return dict(array.__dask_graph__()), list(flatten(array.__dask_keys__()))
 
@@ -126,13 +131,13 @@ def graph_of(array: Any, *, optimized: bool = False) -> tuple[dict[Key, Any], li
 def needed(
     graph: Mapping[Key, Any], keys: Collection[Key]
 ) -> tuple[dict[Key, Any], dict[Key, list[Key]], set[Key]]:
-    """Return the part of a graph that some keys need, the inputs of its nodes, and its leaves.
+    """Return the subgraph that some keys need, the inputs of its nodes, and its leaves.
 
     A leaf is a value: neither a task nor another task's key.
     """
     small, inputs = cull(dict(graph), list(keys))
     leaves = {key for key, node in small.items() if not istask(node) and not inputs[key]}
-    return dict(small), {key: list(found) for key, found in inputs.items()}, leaves
+    return dict(small), {key: list(input_keys) for key, input_keys in inputs.items()}, leaves
 
 
 def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
@@ -141,14 +146,14 @@ def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
 
 
 def only_slices(node: Any, key: Key) -> bool:
-    """Whether a node, fused or not, certainly does nothing but slice another's value."""
+    """Return True if a node, fused or not, certainly only slices the value of `key`."""
     function: Any = getattr(node, "func", None)
     arguments: Any = getattr(node, "args", ())
     if function in (getter, getter_inline, getter_nofancy):
         return True
     if getattr(function, "__name__", "") != "_execute_subgraph" or len(arguments) < 3:
         return False
-    # The tasks, the key of the result, names of what comes from outside, and these values.
+    # Tasks, key of the result, names of the outside inputs, and the values of these inputs.
     tasks, _, names, *values = arguments
     if not isinstance(tasks, dict) or not isinstance(names, tuple):
         return False
@@ -167,60 +172,60 @@ def only_slices(node: Any, key: Key) -> bool:
 
 
 def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
-    """Return the value of a leaf; no graph ever looks into NumPy arrays."""
+    """Return the value of a leaf; Dask never searches NumPy arrays for keys."""
     node = graph[key]
     return node if isinstance(node, np.ndarray) else dask.get({key: node}, key)
 
 
 def is_future(value: Any) -> bool:
-    """Whether a value has both names of a future, without importing distributed."""
+    """Return True if a value has the attributes of a future, without importing distributed."""
     return hasattr(value, "key") and hasattr(value, "client")
 
 
 def scheduler_of(array: Any) -> tuple[Callable[..., Any], Any]:
-    """Return the ``get`` that would compute a collection now, and the client of a cluster."""
+    """Return the ``get`` that would compute a collection now, and the client if it is a cluster."""
     try:
         get: Callable[..., Any] = get_scheduler(collections=[array])
-    except RuntimeError as error:  # of a client that is asynchronous, in its event loop
+    except RuntimeError as error:  # an asynchronous client, in its event loop
         raise RuntimeError(
-            f"{error}. Fits and other calls wait for their results: make them in a thread, await "
-            "asyncio.to_thread(model.fit, X), or use a Client without asynchronous=True."
+            f"{error}. Fits and other calls wait for their results: call them in a thread, use "
+            "await asyncio.to_thread(model.fit, X), or use a Client without asynchronous=True."
         ) from error
     owner = getattr(get, "__self__", None)
     return get, owner if hasattr(owner, "who_has") else None
 
 
 def on_top_of(array: Any, name: str, layer: Mapping[Key, Any], chunks: Any, dtype: Any) -> Any:
-    """Return an array of a layer of tasks that refer to the chunks of another one."""
+    """Return an array of a layer of tasks that refer to the chunks of `array`."""
     graph = HighLevelGraph.from_collections(name, dict(layer), dependencies=[array])
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
 
 
 def renamed(graph: Mapping[Key, Any], names: Mapping[Key, Key]) -> dict[Key, Any]:
-    """Return the same graph with other names for some of its keys; futures keep theirs."""
-    held = {key: node for key, node in graph.items() if is_future(node)}
-    names = {key: name for key, name in names.items() if key not in held}
-    tasks = {key: node for key, node in graph.items() if key not in held}
+    """Return the same graph with new names for some keys; futures keep their names."""
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    names = {key: name for key, name in names.items() if key not in futures}
+    tasks = {key: node for key, node in graph.items() if key not in futures}
     nodes = convert_legacy_graph(tasks, all_keys=graph.keys())
-    moved = {
+    renamed_nodes = {
         names.get(key, key): node.substitute(names, key=names.get(key, key))
         for key, node in nodes.items()
     }
-    return {**held, **moved}
+    return {**futures, **renamed_nodes}
 
 
 def delayed_parts(name: str, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Delayed]:
-    """Return delayed values of one graph, which is one layer: merging it with itself is free."""
+    """Return delayed values of one graph as a single layer: merging it with itself is free."""
     layers = HighLevelGraph.from_collections(name, dict(graph), dependencies=())
     return [Delayed(key, layers, layer=name) for key in keys]
 
 
 def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Any]:
-    """Send a graph to a cluster, under names of its own, and return the futures of some keys.
+    """Send a graph to a cluster, under unique names, and return the futures of some keys.
 
-    A cluster answers for a key that failed before, and that somebody still refers to, with the
-    old error.  Where it knows a key from another graph, with other inputs, it keeps those; and
-    Dask's optimization gives the same key other inputs in each graph that it is part of.
+    Names must be unique.  For a key that failed before and still has users, a cluster returns the
+    old error.  For a key that it knows from another graph, it keeps the old inputs; and Dask's
+    optimization gives a key different inputs in each graph.
     """
     token = uuid4().hex
     names = {key: (f"daskclust-rows-{token}", number) for number, key in enumerate(graph)}
@@ -230,7 +235,7 @@ def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> 
 
 
 class _NamedGraph(dict[Key, Any]):
-    """A graph that Dask need not hash: it would pickle a store for each of 1000 chunks."""
+    """A graph that Dask does not hash: hashing would pickle a store for each of 1000 chunks."""
 
     token: str
 
@@ -246,10 +251,10 @@ def _token_of(graph: _NamedGraph) -> str:
 def compute_by(
     wait: Callable[[list[Any]], list[Any]], client: Any, collections: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Compute collections as ``dask.compute`` does, but wait for the cluster's futures oneself."""
+    """Compute collections like ``dask.compute``, but get the values of futures from `wait`."""
 
     def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
-        # A graph, or an expression that becomes one; keys nested as the collections' are, or not.
+        # `graph` may be an expression that becomes one; keys may be nested like the collections.
         names = list(flatten(keys))
         values = dict(zip(names, wait(list(client.get(graph, names, sync=False))), strict=True))
 
@@ -258,40 +263,41 @@ def compute_by(
 
         return [nested(k) for k in keys]
 
-    found: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
-    return found
+    results: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
+    return results
 
 
-def hold_for_futures(held: object) -> None:
-    """Hold an object, of a graph that is being sent, until the futures asked for are released.
+def hold_for_futures(obj: object) -> None:
+    """Keep an object of a graph that is being sent, until its pending futures are released.
 
-    What is persisted has futures in the place of its graph, and its tasks may be run again.
+    A persisted collection has futures in place of its graph, and the cluster may rerun its tasks.
     """
-    found = sys.modules.get("distributed")
-    for client in list(found.Client._instances) if found else ():
+    distributed = sys.modules.get("distributed")
+    for client in list(distributed.Client._instances) if distributed else ():
         pending = [key for key, state in list(client.futures.items()) if state.status == "pending"]
         if pending:
-            client.loop.add_callback(_hold, client, pending, held)
+            client.loop.add_callback(_hold, client, pending, obj)
 
 
-def _hold(client: Any, keys: list[Key], held: object) -> None:
-    # A future tells nobody that it is released.
+def _hold(client: Any, keys: list[Key], obj: object) -> None:
+    # A future does not report its release, so this function checks once per second.
     if not client.futures.keys().isdisjoint(keys):
-        client.loop.call_later(1.0, _hold, client, keys, held)
+        client.loop.call_later(1.0, _hold, client, keys, obj)
 
 
 @contextmanager
 def sending_once() -> Iterator[None]:
-    """Send something large that travels once, whatever distributed thinks of large graphs."""
+    """Send a large object that is used once, without Dask's warning about large graphs."""
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
         yield
 
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """A scheduler's report of a worker; `limit`, `used` and `managed` (by results) are bytes.
+    """A scheduler's report on a worker; `limit`, `used` and `managed` (by results) are in bytes.
 
-    A `paused` one takes no tasks, for want of memory; its nanny ends a `watched` one at the limit.
+    A `paused` worker accepts no tasks, because its memory is full.  The nanny of a `watched` worker
+    kills it at the limit.
     """
 
     n_threads: int
@@ -303,10 +309,10 @@ class WorkerInfo:
 
 
 def retry(client: Any, futures: Sequence[Any]) -> int:
-    """Let a cluster run failed tasks again, with the failed ones that they stand on.
+    """Let a cluster rerun failed tasks, with the failed tasks that they depend on.
 
-    Returns the number of futures that wait again. `Client.retry` fails where a client does not
-    hold all of these.
+    Return the number of futures that are pending again.  `Client.retry` fails if the client does
+    not have all of these futures.
     """
     keys = [future.key for future in futures]
 
@@ -315,16 +321,16 @@ def retry(client: Any, futures: Sequence[Any]) -> int:
             client.futures.get(key)
             for key in await client.scheduler.retry(keys=keys, client=client.id)
         ]
-        held = [state for state in states if state is not None]
-        for state in held:
+        known_states = [state for state in states if state is not None]
+        for state in known_states:
             state.retry()
-        return len(held)
+        return len(known_states)
 
     return int(client.sync(again)) if keys else 0
 
 
 def worker_infos(client: Any) -> dict[str, WorkerInfo]:
-    """Return what the scheduler knows of each worker, by address."""
+    """Return the scheduler's report on each worker, by address."""
     return {
         address: WorkerInfo(
             int(info["nthreads"]),

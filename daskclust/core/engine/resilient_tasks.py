@@ -1,9 +1,9 @@
-"""Tasks on a cluster that are finished whatever happens to its workers; who goes over which blocks.
+"""Run tasks that survive worker failures, and assign blocks to workers.
 
-Tasks are softly restricted to the worker that holds their blocks.  Where all workers are gone at
-once, distributed keeps them waiting for addresses that never come back.  So the client submits
-again, elsewhere, what was bound to a worker that is gone.  Tasks are pure and merged in a fixed
-order: that changes no bit of a result.
+Tasks prefer the worker that holds their blocks.  If all workers are lost at once, distributed
+keeps these tasks waiting for addresses that never return.  The client therefore submits the
+tasks of a lost worker again, on another worker.  Tasks are pure and merged in a fixed order, so
+results do not change.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
 
 
-def even_out(at: dict[Any, list[Any]], threads: Mapping[str, int]) -> None:
-    """Move blocks, or slots, from workers that hold more rows a thread to those that hold fewer.
+def even_out(blocks_of: dict[Any, list[Any]], threads: Mapping[str, int]) -> None:
+    """Move blocks, or slots, from workers with more rows per thread to workers with fewer.
 
-    >>> held = {"a": [Block(10 * i, 10, None) for i in range(4)], "b": []}
-    >>> even_out(held, {"a": 1, "b": 1})
-    >>> [[block.start for block in blocks] for blocks in held.values()]
+    >>> blocks = {"a": [Block(10 * i, 10, None) for i in range(4)], "b": []}
+    >>> even_out(blocks, {"a": 1, "b": 1})
+    >>> [[block.start for block in of_worker] for of_worker in blocks.values()]
     [[0, 10], [30, 20]]
     """
     workers = [worker for worker, count in threads.items() if count > 0]
-    load = {w: sum(block.size for block in at.get(w, ())) / threads[w] for w in workers}
+    load = {w: sum(block.size for block in blocks_of.get(w, ())) / threads[w] for w in workers}
     while workers:
         full, free = max(workers, key=load.__getitem__), min(workers, key=load.__getitem__)
-        size = at[full][-1].size if at.get(full) else 0
+        size = blocks_of[full][-1].size if blocks_of.get(full) else 0
         after = load[free] + size / threads[free]
         if size == 0 or after >= load[full]:
             return
-        at.setdefault(free, []).append(at[full].pop())
+        blocks_of.setdefault(free, []).append(blocks_of[full].pop())
         load[full] -= size / threads[full]
         load[free] = after
 
 
 def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
-    """Move slots to the workers that are there now, evenly; what can stay, stays.
+    """Assign slots evenly to the current workers; slots stay where possible.
 
     >>> from types import SimpleNamespace
     >>> slots = [SimpleNamespace(size=5, worker=worker) for worker in ("gone", "a", "a")]
@@ -69,51 +69,51 @@ def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
     threads = {worker: count for worker, count in threads.items() if count > 0}
     if not threads:
         return
-    at: dict[Any, list[Slot]] = {worker: [] for worker in threads}
+    slots_of: dict[Any, list[Slot]] = {worker: [] for worker in threads}
     load = dict.fromkeys(threads, 0.0)
     homeless = []
     for slot in slots:
-        if slot.worker is not None and slot.worker in at:
-            at[slot.worker].append(slot)
+        if slot.worker is not None and slot.worker in slots_of:
+            slots_of[slot.worker].append(slot)
             load[slot.worker] += slot.size / threads[slot.worker]
         else:
             homeless.append(slot)
     for slot in homeless:
         free = min(load, key=load.__getitem__)
-        at[free].append(slot)
+        slots_of[free].append(slot)
         load[free] += slot.size / threads[free]
-    even_out(at, threads)
-    for worker, here in at.items():
-        for slot in here:
+    even_out(slots_of, threads)
+    for worker, assigned in slots_of.items():
+        for slot in assigned:
             slot.worker = worker
 
 
 def by_location(
     blocks: list[Block], futures: list[Any], who_has: Mapping[Any, Any], threads: Mapping[str, int]
 ) -> list[tuple[str | None, list[Block]]]:
-    """Group blocks by the worker that holds them, one group a thread, in row order."""
-    at: dict[Any, list[Block]] = {}
+    """Group blocks by the worker that holds them, one group per thread, in row order."""
+    blocks_of: dict[Any, list[Block]] = {}
     for block, future in zip(blocks, futures, strict=True):
         holders = who_has.get(future.key) or [None]
-        at.setdefault(next(iter(holders)), []).append(block)
-    even_out(at, threads)
-    parts: list[tuple[str | None, list[Block]]] = []
-    for worker, here in at.items():
+        blocks_of.setdefault(next(iter(holders)), []).append(block)
+    even_out(blocks_of, threads)
+    groups: list[tuple[str | None, list[Block]]] = []
+    for worker, held in blocks_of.items():
         n_groups = threads.get(worker, 1) if worker is not None else 1
-        here = sorted(here, key=lambda block: block.start)
-        parts.extend((worker, part) for part in deal_out(here, max(1, n_groups)))
-    return sorted(parts, key=lambda part: part[1][0].start)
+        held = sorted(held, key=lambda block: block.start)
+        groups.extend((worker, part) for part in deal_out(held, max(1, n_groups)))
+    return sorted(groups, key=lambda part: part[1][0].start)
 
 
-#: Seconds between two looks at the workers while tasks are waited for.
-_LOOK = 1.0
-#: and before a pass.
-_NEWS = 5.0
+#: Seconds between checks of the workers while tasks are running.
+_CHECK_SECONDS = 1.0
+#: Seconds between checks of the workers before a pass.
+_CHECK_BEFORE_PASS = 5.0
 
 
 @dataclass(eq=False)
 class Slot:
-    """The worker for a group of `size` rows, None for any; another one where it is lost."""
+    """The worker of a group of `size` rows, None for any; it changes if the worker is lost."""
 
     size: int
     worker: str | None
@@ -121,30 +121,30 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A task that can be submitted again; tasks among its `arguments` stand for their results."""
+    """A task that can be submitted again; tasks in its `arguments` stand for their results."""
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     slot: Slot | None = None
-    at: str | None = field(default=None, init=False)
+    address: str | None = field(default=None, init=False)
     future: Any = field(default=None, init=False)
 
     def submit(self, client: Any) -> Task:
-        """Submit the task, under a key of its own, to where its slot is now."""
+        """Submit the task, under a unique key, to the current worker of its slot."""
         for task in self._inputs():
             if task.future is None:
                 task.submit(client)
         arguments = [_sent(argument) for argument in self.arguments]
-        self.at = None if self.slot is None else self.slot.worker
+        self.address = None if self.slot is None else self.slot.worker
         self.future = client.submit(
             self.function,
             *arguments,
-            # One task group for all of a name: with each task that arrives, the scheduler goes
-            # over all groups that it knows, to see whether it is idle.
+            # All tasks of a name form one task group: for each task that arrives, the scheduler
+            # checks all groups that it knows, to see whether it is idle.
             key=(f"daskclust-{self.name}", uuid4().hex),
-            workers=None if self.at is None else [self.at],
-            allow_other_workers=self.at is not None,
+            workers=None if self.address is None else [self.address],
+            allow_other_workers=self.address is not None,
         )
         return self
 
@@ -173,13 +173,13 @@ class Task:
             self.future.result()
 
     def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
-        """Submit again what waits for a worker that is gone, inputs first; whether this one did."""
+        """Resubmit what waits for a lost worker, inputs first; return True if this task was."""
         if self in renewed:
             return True
         if self.done:
             return False
-        stale = self.future is None or (self.at is not None and self.at not in present)
-        # A released result is only needed by tasks that have to be made again.
+        stale = self.future is None or (self.address is not None and self.address not in present)
+        # A released result is only needed by tasks that must run again.
         inputs = [task for task in self._inputs() if stale or task.future is not None]
         if not any([task.renew(client, present, renewed) for task in inputs]) and not stale:
             return False
@@ -201,19 +201,19 @@ class WorkerSlots:
         self.client = client
         self.slots = slots
         self._threads = dict(threads)
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
 
     def settle(self, bound: Sequence[Task]) -> None:
-        """Bring bound groups to where their slots are, after workers have come or gone."""
+        """Rebind groups to the workers of their slots, after workers have joined or left."""
         now = time.monotonic()
-        if now - self._looked > _NEWS:
-            self._looked = now
+        if now - self._last_check > _CHECK_BEFORE_PASS:
+            self._last_check = now
             present = workers_of(self.client)
             if present and present != self._threads:
                 self._threads = present
                 resettle(self.slots, present)
         for task in bound:
-            if task.slot is not None and task.at != task.slot.worker:
+            if task.slot is not None and task.address != task.slot.worker:
                 task.submit(self.client)
 
 
@@ -224,15 +224,15 @@ def gather(
     watched: Sequence[Task] = (),
     slots: Sequence[Slot] = (),
 ) -> list[Any]:
-    """Return the tasks' results, submitting again what was lost with its worker.
+    """Return the results of tasks; tasks that are lost with their worker are submitted again.
 
-    Ends of the `watched` tasks, or of `tasks`, count as progress. `slots` are all that share the
-    workers, so that moved ones are dealt out evenly.
+    Progress is measured by the finished `watched` tasks, or by `tasks`.  `slots` are all slots that
+    share the workers, so that moved slots are distributed evenly.
     """
     slots = slots or [task.slot for task in tasks if task.slot is not None]
 
     def lost(present: Mapping[str, int]) -> set[str]:
-        waiting = (task.at for task in (*watched, *tasks) if not task.done)
+        waiting = (task.address for task in (*watched, *tasks) if not task.done)
         return {worker for worker in waiting if worker is not None and worker not in present}
 
     def renew(present: Mapping[str, int]) -> None:
@@ -252,19 +252,19 @@ def gather(
             renew,
         )
     except CancelledError:
-        # Tasks are cancelled, too, where one that they stand on could not even be submitted.
+        # Tasks are also cancelled if one of their inputs could not be submitted.
         for task in tasks:
             task.check()
         raise
     except BaseException:
-        # An error refers to the frames that it passed through; it must not keep failed tasks.
+        # An error refers to the frames that it passed; these must not keep failed tasks alive.
         for task in (*tasks, *watched):
             task.release()
         raise
 
 
 def await_workers(client: Any) -> None:
-    """Wait until a cluster has workers; one that starts them on demand is given a task."""
+    """Wait until a cluster has workers; a task makes adaptive clusters start some."""
     if not workers_of(client):
         gather(client, "the start", [Task("hello", _nothing, ()).submit(client)])
 
@@ -274,9 +274,9 @@ def _nothing() -> None:
 
 
 def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of a fit's own futures.
+    """Return the results of futures that belong to one fit.
 
-    Where one fails, all are released: other fits must not be answered with its error.
+    If one of them fails, all are released, so that other fits do not get its error.
     """
     futures = list(futures)
     try:
@@ -292,30 +292,32 @@ def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
 
 
 def discard(client: Any, futures: Sequence[Any]) -> None:
-    """Let a cluster forget futures, and the failed tasks that they stand on."""
+    """Let a cluster forget futures, and the failed tasks that they depend on."""
     if client.status == "running":
-        with suppress(Exception):  # the first error is what counts
+        with suppress(Exception):  # the first error is the relevant one
             client.cancel(list(futures))
 
 
 def _gathering(client: Any, futures: Sequence[Any]) -> Future[list[Any]]:
-    """Fetch what futures hold, in a thread: ``Client.gather`` alone waits for ever."""
+    """Fetch the values of futures in a thread: ``Client.gather`` has no timeout."""
     return in_thread("gather", lambda: client.gather(list(futures)))
 
 
 def _given_up(error: Any) -> bool:
-    """Whether a scheduler has given up a task for the workers that it was lost with."""
-    return type(error).__name__ == "KilledWorker"  # not imported for its name alone
+    """Return True if the scheduler gave up a task because its workers were lost."""
+    return (
+        type(error).__name__ == "KilledWorker"
+    )  # checked by name, so that distributed is not imported
 
 
 def _killed(futures: Sequence[Any]) -> list[Any]:
-    """Return the futures of tasks that a scheduler has given up, or of tasks that need such."""
+    """Return the futures of tasks that a scheduler has given up, or that depend on such tasks."""
     failed = [future for future in futures if future is not None and future.status == "error"]
     return [future for future in failed if _given_up(future.exception())]
 
 
 class _Arrival:
-    """Waiting for futures without fetching what they hold."""
+    """Wait for futures without fetching their values."""
 
     def __init__(self, client: Any, futures: Sequence[Any]) -> None:
         self._futures = futures
@@ -323,7 +325,7 @@ class _Arrival:
     def result(self, timeout: float) -> list[Any]:
         from distributed import wait
 
-        # Of a cluster that is lost, futures are cancelled, which is raised here.
+        # If the cluster is lost, futures are cancelled, which raises an error here.
         wait(self._futures, timeout=timeout)
         failed = [future for future in self._futures if future.status == "error"]
         for future in _killed(failed):
@@ -346,14 +348,14 @@ def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def _aside() -> Iterator[None]:
-    """Give the thread of a task that fits, and waits for other tasks, to these meanwhile."""
+def _seceded() -> Iterator[None]:
+    """Free the worker thread of a task that runs a fit, while the fit waits for other tasks."""
     from distributed import rejoin, secede
 
     try:
         secede()
     except Exception:
-        # Not in a task, or aside already, as within `worker_client`.
+        # Not inside a task, or seceded already, as within `worker_client`.
         yield
         return
     try:
@@ -362,7 +364,7 @@ def _aside() -> Iterator[None]:
         rejoin()
 
 
-@_aside()
+@_seceded()
 def _wait(
     client: Any,
     what: str,
@@ -374,16 +376,16 @@ def _wait(
 ) -> list[Any]:
     waiting = wait_for(client, futures())
     wait: ClusterWait | None = None
-    # Workers that are gone, and whose tasks have been submitted again.
+    # Lost workers whose tasks have been submitted again.
     noted: set[str] = set()
     while True:
         killed: Exception | None = None
         try:
-            found: list[Any] = waiting.result(_LOOK)
-            return found
+            results: list[Any] = waiting.result(_CHECK_SECONDS)
+            return results
         except TimeoutError as error:
             if waiting.done():
-                # The error of a task, or a result that has just come.
+                # The error of a task, or a result that arrived in the meantime.
                 if waiting.exception() is error:
                     raise
                 continue
@@ -400,7 +402,7 @@ def _wait(
         wait.there(present)
         wait.progressed(n_done())
         if killed is not None:
-            # How often workers may be lost is decided here, whatever the scheduler allows.
+            # The limit on lost workers is decided here, not by the setting of the scheduler.
             wait.killed(killed)
             if not retry(client, _killed(futures())):
                 raise workers_die(what, " ".join(str(killed).split())) from killed
@@ -408,7 +410,7 @@ def _wait(
                 renew(present)
             waiting = wait_for(client, futures())
             continue
-        wait.look(present)
+        wait.check(present)
         if not present:
             continue
         noted -= present.keys()

@@ -1,8 +1,8 @@
-"""The rows of a data set as estimators see them: a handle through which passes are made.
+"""The interface of estimators to the rows of a data set, through which they run passes.
 
-Beneath it an executor maps functions over bound groups, in this process, on a local Dask scheduler
-or on a cluster: a call is one pass and one blocking round trip.  Overhead does not grow with the
-number of blocks, because a group of blocks is one task, bound once.
+An executor maps functions over bound groups: in this process, on a local Dask scheduler or on a
+cluster.  A call is one pass and one blocking round trip.  The overhead does not grow with the
+number of blocks, because a group of blocks is one task and is bound only once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from daskclust.core.reduction import Partial, Reduction, RowBlock
 
 @dataclass
 class PassRecord:
-    """Number of passes over the same data, and their first totals, for all views."""
+    """Number of passes over the same data, and the totals of the first one, for all views."""
 
     passes: int = 0
     first_totals: FirstTotals = field(default_factory=FirstTotals)
@@ -55,13 +55,13 @@ class PassRecord:
 
 @dataclass
 class Carry:
-    """What blocks keep from one pass for the next, if they do: it only saves work."""
+    """Optional per-block cache that is carried from one pass to the next; never changes results."""
 
     held: Any = None
 
 
 class Rows(ABC):
-    """A handle to the rows of a data set; `lengths` of chunks include empty ones."""
+    """Access to the rows of a data set; `lengths` of chunks include empty ones."""
 
     pass_record: PassRecord
     lengths: tuple[int, ...]
@@ -87,26 +87,26 @@ class Rows(ABC):
 
     @abstractmethod
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
-        """Make one pass and return the finalized result; `carry` gets what blocks keep."""
+        """Run one pass and return the finalized result; the pass updates `carry`."""
 
     @abstractmethod
     def only(self, blocks: Sequence[int]) -> Rows: ...
 
     @abstractmethod
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
-        """Make one pass and return one result a row, in order, of rows that the client holds."""
+        """Run one pass and return one result per row, in order; the client holds all of them."""
 
     @abstractmethod
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
-        """Fetch rows by (sorted, unique) global number: values and weights."""
+        """Return values and weights of rows, given by (sorted, unique) global numbers."""
 
     @abstractmethod
     def excluding(self, rows: Ints) -> Rows:
-        """Return the same data with some (sorted, unique) rows left out of sums."""
+        """Return the same data without some (sorted, unique) rows in sums."""
 
     @abstractmethod
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``, of ``n_columns``."""
+        """Return the same data with ``transform`` applied to each block; it has ``n_columns``."""
 
 
 class OpenRows(Rows):
@@ -133,8 +133,8 @@ class OpenRows(Rows):
         return None if client is None else client.dashboard_link
 
     def can_keep(self, bytes_a_row: int) -> bool:
-        # Two generations exist while one follows from the other.  Data much larger
-        # than memory leave no memory for that; what is not kept is worked out again.
+        # The old and the new values exist at the same time.  If the data are much larger than
+        # memory, nothing is kept and the values are recomputed.
         return 2 * bytes_a_row * self.n_rows <= self._keepable
 
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
@@ -146,18 +146,18 @@ class OpenRows(Rows):
         return reduction.finalize(partial, state)
 
     def compare(self, totals: NDArray[Any] | None) -> None:
-        """Compare totals of blocks, of a pass over these rows, with those of the first pass."""
+        """Compare totals of blocks from a pass over these rows with those of the first pass."""
         if totals is not None and len(totals):
             self.pass_record.first_totals.check(totals, self._prepare.dtype)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         begin_pass(name, self.pass_record)
-        found = self._executor.map(name, over_blocks, self._prepare, function)
-        chunks = sorted((chunk for part in found for chunk in part), key=itemgetter(0))
+        by_group = self._executor.map(name, over_blocks, self._prepare, function)
+        chunks = sorted((chunk for of_group in by_group for chunk in of_group), key=itemgetter(0))
         return np.concatenate([results for _, results in chunks])
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
-        # Reads only the chunks concerned; all of them where blocks share costly tasks.
+        # Reads only the chunks with these rows, or all chunks if blocks share costly tasks.
         begin_pass("take", self.pass_record)
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
@@ -167,7 +167,7 @@ class OpenRows(Rows):
             np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)
         )
         self.compare(totals)
-        # Groups of arrays in memory follow one another: nothing to move.
+        # Groups of in-memory arrays are in row order already.
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
             values, weights = values[order], weights[order]
@@ -175,7 +175,7 @@ class OpenRows(Rows):
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
-        """Bounds of what a partial pass may pick: chunks, or ``SEGMENT`` rows of a NumPy array."""
+        """Bounds of the units of a partial pass: chunks, or ``SEGMENT`` rows of a NumPy array."""
         if len(self.lengths) > 1:
             ends = np.cumsum(self.lengths).tolist()
             return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -183,17 +183,17 @@ class OpenRows(Rows):
         return [(start, min(start + SEGMENT, self.n_rows)) for start in starts]
 
     def only(self, blocks: Sequence[int]) -> Rows:
-        """Return a view of some :attr:`blocks`, by position, whose passes touch nothing else.
+        """Return a view of some :attr:`blocks`, by position, whose passes read only these blocks.
 
-        Rows keep their numbers; passes are counted with those of the whole; what blocks carry
-        belongs to the view.
+        Rows keep their numbers.  Passes count for the complete data.  Block caches belong to the
+        view.
         """
         wanted = sorted({int(block) for block in blocks})
         known = self.blocks
         if not wanted or wanted[0] < 0 or wanted[-1] >= len(known):
             raise ValueError(
-                f"blocks={list(blocks)}; expected at least one number in [0, {len(known)}), the "
-                "positions of blocks in Rows.blocks."
+                f"blocks must contain positions in Rows.blocks, integers in [0, {len(known)}), at "
+                f"least one, got {list(blocks)}."
             )
         ranges = joined_ranges([known[block] for block in wanted])
         lengths = tuple(known[block][1] - known[block][0] for block in wanted)
@@ -216,22 +216,22 @@ class OpenRows(Rows):
         return view
 
 
-#: Partials that one task or the client merges at most.
+#: Maximum number of partials that one task, or the client, merges.
 _SPLIT_EVERY = 8
-#: Bytes beyond which what all tasks need is sent to the cluster once, not with each of them.
+#: Size in bytes from which an argument of all tasks is sent to the cluster once, not per task.
 _SENT_ONCE = 2**20
 
 
 class Executor(ABC):
     @abstractmethod
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return ``function(group, *arguments)`` of each group, in order."""
+        """Return ``function(group, *arguments)`` for each group, in order."""
 
     @abstractmethod
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
-        """Reduce all groups to one partial; the carry is an opaque handle."""
+        """Reduce all groups to one partial; the carry is an opaque object."""
 
     @abstractmethod
     def excluding(self, rows: Ints) -> Executor: ...
@@ -255,12 +255,12 @@ class _GroupExecutor(Executor):
     ) -> tuple[Partial, Any]:
         carries = [None] * len(self.groups) if carry is None else carry
         calls = [
-            partial(fold, group, prepare, reduction, state, kept)
-            for group, kept in zip(self.groups, carries, strict=True)
+            partial(fold, group, prepare, reduction, state, group_carry)
+            for group, group_carry in zip(self.groups, carries, strict=True)
         ]
-        found = self._run(reduction.name, calls)
-        merged = merge(reduction, state, [partial for partial, _ in found])
-        return merged, [kept for _, kept in found]
+        results = self._run(reduction.name, calls)
+        merged = merge(reduction, state, [partial for partial, _ in results])
+        return merged, [group_carry for _, group_carry in results]
 
     def excluding(self, rows: Ints) -> Self:
         return replace(self, groups=[group.excluding(rows) for group in self.groups])
@@ -271,7 +271,7 @@ class _GroupExecutor(Executor):
 
 
 class ThreadExecutor(_GroupExecutor):
-    """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
+    """Groups of in-memory rows, one per thread; for NumPy input, without Dask."""
 
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         return side_by_side(calls)
@@ -302,7 +302,7 @@ def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Pa
 
 @dataclass(frozen=True, eq=False)
 class GraphExecutor(Executor):
-    """One task a block inside the array's own graph: inputs that blocks share are computed once."""
+    """One task per block inside the array's graph; inputs that blocks share are computed once."""
 
     blocks: list[Block]
     keys: list[Any]
@@ -345,9 +345,9 @@ class GraphExecutor(Executor):
         graph = {**self.graph, **tasks}
         folded = list(tasks)
         level = []
-        for of in folded:
-            level.append((f"{of[0]}-partial", of[1]))
-            graph[level[-1]] = task(itemgetter(0), of)
+        for folded_key in folded:
+            level.append((f"{folded_key[0]}-partial", folded_key[1]))
+            graph[level[-1]] = task(itemgetter(0), folded_key)
         depth = 0
         while len(level) > 1:
             name = f"{folded[0][0]}-merge{depth}"
@@ -359,26 +359,31 @@ class GraphExecutor(Executor):
             depth += 1
         if not reduction.carries:
             return self._run(reduction.name, graph, [level[0]])[0], None
-        # What blocks keep, without their partials.
-        held = [(f"{name}-kept", i) for name, i in folded]
-        graph.update({key: task(itemgetter(1), of) for key, of in zip(held, folded, strict=True)})
+        # The block caches without the partials.
+        carry_keys = [(f"{name}-kept", i) for name, i in folded]
+        graph.update(
+            {
+                key: task(itemgetter(1), folded_key)
+                for key, folded_key in zip(carry_keys, folded, strict=True)
+            }
+        )
         if self.client is None:
-            merged, *kept = self.get(graph, [level[0], *held])
-            return merged, kept
-        future, *kept = submit_graph(self.client, graph, [level[0], *held])
-        return gather_futures(self.client, f"the pass {reduction.name!r}", [future])[0], kept
+            merged, *new_carries = self.get(graph, [level[0], *carry_keys])
+            return merged, new_carries
+        future, *new_carries = submit_graph(self.client, graph, [level[0], *carry_keys])
+        return gather_futures(self.client, f"the pass {reduction.name!r}", [future])[0], new_carries
 
     def excluding(self, rows: Ints) -> GraphExecutor:
         return replace(self, blocks=Group(self.blocks).excluding(rows).blocks)
 
     def only(self, ranges: Sequence[Range]) -> GraphExecutor:
         bounds = [(block.start, block.start + block.size) for block in self.blocks]
-        kept = [i for i, bound in enumerate(bounds) if overlap([bound], ranges)]
+        selected = [i for i, bound in enumerate(bounds) if overlap([bound], ranges)]
         return replace(
             self,
-            blocks=[self.blocks[i] for i in kept],
-            keys=[self.keys[i] for i in kept],
-            weight_keys=self.weight_keys and [self.weight_keys[i] for i in kept],
+            blocks=[self.blocks[i] for i in selected],
+            keys=[self.keys[i] for i in selected],
+            weight_keys=self.weight_keys and [self.weight_keys[i] for i in selected],
         )
 
 
@@ -387,7 +392,7 @@ def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group:
 
 
 def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None) -> Group:
-    """Join blocks and what a worker holds, by reference: `packs` of a block or of several."""
+    """Join blocks with values on the worker, by reference; a pack has one or more chunks."""
     values = [x for pack in packs for x in (pack if isinstance(pack, list) else [pack])]
     return Group(
         [
@@ -400,7 +405,7 @@ def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None)
 
 
 def _n_bytes(value: Any) -> int:
-    """Return the size of a value as it travels, without copying its arrays."""
+    """Return the pickled size of a value, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     size = len(pickle.dumps(value, protocol=5, buffer_callback=buffers.append))
     return size + sum(buffer.raw().nbytes for buffer in buffers)
@@ -408,9 +413,9 @@ def _n_bytes(value: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ClusterExecutor(Executor):
-    """Groups bound on the workers of a cluster, each a task of references to what its worker holds.
+    """Groups bound to the workers of a cluster: a task with references to blocks on its worker.
 
-    Tasks are pure: where a worker is lost, blocks are computed again elsewhere.
+    Tasks are pure: if a worker is lost, its blocks are computed again elsewhere.
     """
 
     worker_slots: WorkerSlots
@@ -438,7 +443,7 @@ class ClusterExecutor(Executor):
     def _to_send(self, value: Any) -> Any:
         if _n_bytes(value) < _SENT_ONCE:
             return value
-        # A task that holds it, unlike scattered data, can be run again where a worker is lost.
+        # A task that returns it, unlike scattered data, can run again if a worker is lost.
         with sending_once():
             return self._submit("state", itself, value)
 
@@ -463,9 +468,9 @@ class ClusterExecutor(Executor):
         carries = [None] * len(self.groups) if carry is None else carry
         folded = [
             self._submit(
-                reduction.name, fold, group, prepare, reduction, sent, kept, slot=group.slot
+                reduction.name, fold, group, prepare, reduction, sent, group_carry, slot=group.slot
             )
-            for group, kept in zip(self.groups, carries, strict=True)
+            for group, group_carry in zip(self.groups, carries, strict=True)
         ]
         if not reduction.carries and len(folded) <= _SPLIT_EVERY:
             results = self._gather(reduction.name, folded)
@@ -483,13 +488,13 @@ class ClusterExecutor(Executor):
         merged = merge(reduction, state, partials)
         if not reduction.carries:
             return merged, None
-        # What blocks keep does not travel with their partials, nor keep these in memory.
+        # The block caches are separate from the partials, so that these can be released.
         name = f"{reduction.name}-kept"
-        held = [self._submit(name, itemgetter(1), task, slot=task.slot) for task in folded]
-        for past in (*folded, *(carry or ())):
-            # Only wanted where a worker is lost, and can be made again.
-            past.release()
-        return merged, held
+        carry_tasks = [self._submit(name, itemgetter(1), task, slot=task.slot) for task in folded]
+        for old_task in (*folded, *(carry or ())):
+            # Only needed if a worker is lost, and they can be computed again.
+            old_task.release()
+        return merged, carry_tasks
 
     def excluding(self, rows: Ints) -> ClusterExecutor:
         self.worker_slots.settle(self.groups)
@@ -504,7 +509,7 @@ class ClusterExecutor(Executor):
         self.worker_slots.settle(self.groups)
         groups = [
             self._submit("bind", Group.only, group, ranges, slot=group.slot)
-            for group, held in zip(self.groups, self.ranges, strict=True)
-            if overlap(held, ranges)
+            for group, group_ranges in zip(self.groups, self.ranges, strict=True)
+            if overlap(group_ranges, ranges)
         ]
         return replace(self, groups=groups, ranges=[list(ranges) for _ in groups])

@@ -1,4 +1,4 @@
-"""Threads that are kept: to start one may take longer than a pass over an array in memory."""
+"""A persistent thread pool: starting a thread can take longer than a pass over an array."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import dask
 from dask.system import CPU_COUNT
 
-#: From so many values of an array a second thread saves more than it costs.
+#: Minimum number of values of an array for which a second thread saves time.
 _SIZE = 2**18
-#: The same in products of scores, where the number of centers is known: of a pass, of a row besides
-#: its scores, and of each of its values.
+#: The same threshold if the number of centers is known, in products of scores: per pass, per row in
+#: addition to its scores, and per value.
 _WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ def threads_pay(n_rows: int, n_columns: int, n_clusters: int | None = None) -> b
 
 
 def cpu_threads() -> int:
-    """Threads for NumPy input: ``daskclust.num-threads``, ``OMP_NUM_THREADS``, or usable cores.
+    """Return the threads for NumPy input: ``daskclust.num-threads``, ``OMP_NUM_THREADS`` or cores.
 
-    A nanny sets the second to 1, so that a fit inside a Dask worker does not multiply threads.
+    A nanny sets the second one to 1, so that a fit inside a Dask worker does not multiply threads.
     """
     configured = dask.config.get("daskclust.num-threads", None)
     if configured is None:
@@ -48,23 +48,23 @@ def _helpers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="daskclust")
 
 
-# Threads do not live on in a child process.
+# A child process does not inherit threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 class _Calls:
-    """Calls of which each is made once, by whichever thread comes first."""
+    """Calls that are each run once, by the first free thread."""
 
     def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
         self._calls = calls
         self._next = 0
         self._lock = threading.Lock()
-        self.made: dict[int, Any] = {}
-        self.failed: dict[int, BaseException] = {}
+        self.results: dict[int, Any] = {}
+        self.errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
-        """Make calls until none is left; after an error no further call is begun."""
+        """Run calls until all are done; after an error, no further call starts."""
         while True:
             with self._lock:
                 if self._next >= len(self._calls):
@@ -72,28 +72,28 @@ class _Calls:
                 i, call = self._next, self._calls[self._next]
                 self._next += 1
             try:
-                self.made[i] = call()
+                self.results[i] = call()
             except BaseException as error:
-                self.failed[i] = error
+                self.errors[i] = error
                 self.close()
 
     def close(self) -> None:
-        """Let no further call begin; helpers that come late hold nothing but this object."""
+        """Let no further call start; late helpers refer to nothing but this object."""
         with self._lock:
             self._calls = ()
 
 
-def _dismiss(helpers: Sequence[Future[None]]) -> None:
-    """Wait for the helpers that have begun, and send the others away."""
+def _wait_or_cancel(helpers: Sequence[Future[None]]) -> None:
+    """Wait for the helpers that have started, and cancel the others."""
     wait([helper for helper in helpers if not helper.cancel()])
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return the results of calls, which this thread and the helpers make.
+    """Return the results of calls that this thread and helper threads run.
 
-    The caller makes calls itself that no helper has begun, so a call may make such calls in turn.
-    After an error no further call is begun, and of several that of the first call is raised.
-    Helpers work in the caller's context, such as :func:`numpy.errstate`.
+    The caller runs the calls that no helper has started, so a call may call this function again.
+    After an error no further call starts; of several errors, the one of the first call is raised.
+    Helpers run in the caller's context, such as :func:`numpy.errstate`.
     """
     limit = cpu_threads()
     n_threads = min(limit, len(calls))
@@ -102,25 +102,25 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     shared = _Calls(calls)
     helpers: list[Future[None]] = []
     try:
-        # Where no thread can be started, or the interpreter ends, the caller makes all calls.
+        # If no thread can be started, or the interpreter is exiting, the caller runs all calls.
         with suppress(RuntimeError):
             for _ in range(n_threads - 1):
                 helpers.append(_helpers(limit - 1).submit(copy_context().run, shared.work))
         shared.work()
-        _dismiss(helpers)
+        _wait_or_cancel(helpers)
     finally:
-        # After any failure or interrupt no thread works on rows any more.
+        # After a failure or interrupt, no thread uses the rows any more.
         shared.close()
-        _dismiss(helpers)
-    # Helpers that come late hold the calls' object.
-    made, shared.made = shared.made, {}
-    if not shared.failed:
-        return [made[i] for i in range(len(calls))]
+        _wait_or_cancel(helpers)
+    # Late helpers still refer to `shared`.
+    results, shared.results = shared.results, {}
+    if not shared.errors:
+        return [results[i] for i in range(len(calls))]
     try:
-        # An interrupt before any error.
-        first = min(shared.failed, key=lambda i: (isinstance(shared.failed[i], Exception), i))
-        raise shared.failed[first]
+        # Interrupts take precedence over errors.
+        first = min(shared.errors, key=lambda i: (isinstance(shared.errors[i], Exception), i))
+        raise shared.errors[first]
     finally:
-        # The error's frames hold these, and arrays by them.
-        shared.failed.clear()
-        made.clear()
+        # The frames of the error refer to these, and thereby to arrays.
+        shared.errors.clear()
+        results.clear()

@@ -1,4 +1,4 @@
-"""Comparing the reads of a block that is computed anew in each pass: its values must not change."""
+"""Check that the values of a block that is computed again in each pass do not change."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TOTALS = np.dtype(
     ]
 )
 
-#: Rounding in which values that are computed anew may differ, each by itself: on another processor,
-#: or by another number of threads. In single precision, which is where most rows come from.
+#: Relative rounding error of single values that are computed again, for example on another
+#: processor or with another number of threads; in single precision, because most rows come from it.
 _ROUNDING = 64 * float(np.finfo(np.float32).eps)
-#: Rounding in which all values of a block may differ alike, relative to their size.
+#: Relative rounding error that all values of a block may share, by the size of the type in bytes.
 _BIAS = {4: 4 * float(np.finfo(np.float32).eps), 8: 1e-9}
 
 
@@ -54,7 +54,7 @@ class Tally:
 
 
 def joined(records: Sequence[Array]) -> Array:
-    """Join totals of blocks, of whom there may be none."""
+    """Join totals of blocks; the list may be empty."""
     return np.concatenate([np.empty(0, TOTALS), *records])
 
 
@@ -65,85 +65,89 @@ def _in_order(records: Array) -> Array:
 
 @dataclass
 class FirstTotals:
-    """The totals of each block when it was read first, in row order."""
+    """The totals of each block at its first read, in row order."""
 
     known: Array = field(default_factory=lambda: np.empty(0, TOTALS))
 
-    def check(self, found: Array, dtype: np.dtype[Any]) -> None:
-        """Compare totals of blocks with those known, and keep the others.
+    def check(self, records: Array, dtype: np.dtype[Any]) -> None:
+        """Compare totals of blocks with the known totals, and store the new ones.
 
         Raises
         ------
         ChunkError
-            If a block differs from its first read by more than rounding can.
+            If a block differs from its first read by more than rounding.
         """
-        found = _in_order(found)
-        at = np.searchsorted(self.known["start"], found["start"])
-        there = at < len(self.known)
-        there[there] = self.known["start"][at[there]] == found["start"][there]
-        # Of part of a block, which is in memory, nothing can be said.
-        alike = there.copy()
-        alike[there] = self.known["size"][at[there]] == found["size"][there]
-        first, now = self.known[at[alike]], found[alike]
-        changed = np.flatnonzero(_differs(first, now, _BIAS[dtype.itemsize]))
+        records = _in_order(records)
+        positions = np.searchsorted(self.known["start"], records["start"])
+        known_blocks = positions < len(self.known)
+        known_blocks[known_blocks] = (
+            self.known["start"][positions[known_blocks]] == records["start"][known_blocks]
+        )
+        # Parts of a block, which are in memory, cannot be compared.
+        comparable = known_blocks.copy()
+        comparable[known_blocks] = (
+            self.known["size"][positions[known_blocks]] == records["size"][known_blocks]
+        )
+        first, current = self.known[positions[comparable]], records[comparable]
+        changed = np.flatnonzero(_differs(first, current, _BIAS[dtype.itemsize]))
         if len(changed):
-            _refuse(first[changed[0]], now[changed[0]])
-        if not there.all():
-            self.known = _in_order(joined([self.known, found[~there]]))
+            _refuse(first[changed[0]], current[changed[0]])
+        if not known_blocks.all():
+            self.known = _in_order(joined([self.known, records[~known_blocks]]))
 
     def of_chunks(self, lengths: Sequence[int]) -> list[Array | None]:
-        """Return the totals of each chunk; None for a chunk that was not read as a whole."""
+        """Return the totals of each chunk, or None if it was not read completely."""
         bounds = np.cumsum([0, *lengths])
-        at = np.searchsorted(self.known["start"], bounds)
-        found: list[Array | None] = []
-        for start, size, low, high in zip(bounds, lengths, at, at[1:], strict=False):
+        positions = np.searchsorted(self.known["start"], bounds)
+        totals: list[Array | None] = []
+        for start, size, low, high in zip(bounds, lengths, positions, positions[1:], strict=False):
             parts = self.known[low:high]
             if parts["size"].sum() != size or not size:
-                found.append(None)
+                totals.append(None)
                 continue
             record = parts[:1].copy()
             record["start"], record["size"] = start, size
             for name in ("n_missing", "weight", "sums", "sizes"):
                 record[name] = parts[name].sum(axis=0)
-            found.append(record)
-        return found
+            totals.append(record)
+        return totals
 
 
 def check_same(first: Array, tiles: Iterable[Array]) -> None:
-    """Raise as :meth:`FirstTotals.check` if the values of one chunk are others than at first."""
-    now = Tally(int(first["start"][0]), int(first["size"][0]), None)
+    """Raise ChunkError if the values of one chunk differ from its first read."""
+    current = Tally(int(first["start"][0]), int(first["size"][0]), None)
     itemsize = 8
     for x in tiles:
-        now.add(x)
+        current.add(x)
         itemsize = x.dtype.itemsize
-    # Weights belong to the fit alone.
-    now.record["weight"] = first["weight"]
-    if _differs(first, now.record, _BIAS[itemsize]).any():
-        _refuse(first[0], now.record[0])
+    # The weights belong to the fit only.
+    current.record["weight"] = first["weight"]
+    if _differs(first, current.record, _BIAS[itemsize]).any():
+        _refuse(first[0], current.record[0])
 
 
-def _differs(first: Array, now: Array, bias: float) -> Any:
-    part = bias + _ROUNDING / np.sqrt(np.maximum(first["size"], 1))
-    # NaN and infinity are refused by the first pass, which names their row.
+def _differs(first: Array, current: Array, bias: float) -> Any:
+    tolerance = bias + _ROUNDING / np.sqrt(np.maximum(first["size"], 1))
+    # The first pass raises an error for NaN and infinity, with their row.
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = np.abs(now["sums"] - first["sums"]) > part[:, None] * first["sizes"]
-        resized = np.abs(now["sizes"] - first["sizes"]) > part[:, None] * first["sizes"]
-        weighed = np.abs(now["weight"] - first["weight"]) > part * first["weight"]
+        moved = np.abs(current["sums"] - first["sums"]) > tolerance[:, None] * first["sizes"]
+        resized = np.abs(current["sizes"] - first["sizes"]) > tolerance[:, None] * first["sizes"]
+        weighed = np.abs(current["weight"] - first["weight"]) > tolerance * first["weight"]
     changed = moved.any(axis=1) | resized.any(axis=1) | weighed
-    return changed | (now["n_missing"] != first["n_missing"])
+    return changed | (current["n_missing"] != first["n_missing"])
 
 
-def _refuse(first: Any, now: Any) -> None:
+def _refuse(first: Any, current: Any) -> None:
     last = first["start"] + first["size"] - 1
-    if first["n_missing"] != now["n_missing"]:
-        what = f"it had {first['n_missing']} missing values, then {now['n_missing']}"
-    elif not np.isclose(first["weight"], now["weight"], rtol=1e-9):
-        what = f"the sum of its weights was {first['weight']:.9g}, then {now['weight']:.9g}"
+    if first["n_missing"] != current["n_missing"]:
+        change = f"it had {first['n_missing']} missing values, then {current['n_missing']}"
+    elif not np.isclose(first["weight"], current["weight"], rtol=1e-9):
+        change = f"the sum of its weights was {first['weight']:.9g}, then {current['weight']:.9g}"
     else:
-        what = "the sums of its values differ"
+        change = "the sums of its values differ"
     raise ChunkError(
         f"X changed between two passes over the data. The first block that changed has the rows "
-        f"{first['start']} to {last}: {what}. A fit reads a lazy array several times, and each "
+        f"{first['start']} to {last}: {change}. A fit reads a lazy array several times, and each "
         "read must return the same values. Use X = X.persist() before the fit, seed the random "
-        "numbers, or store X and read that."
+        "numbers, or store X and read the stored array."
     )

@@ -1,4 +1,4 @@
-"""The workers of a cluster, as a client that waits for them sees them; notices to the user."""
+"""Wait for the scheduler and the workers of a cluster, with notices to the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(
 def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
     """Call ``reader`` with each notice of the fits that run in this context.
 
-    A notice says, for example, that the cluster has no workers.  Without a reader,
+    A notice reports, for example, that the cluster has no workers.  Without a reader,
     notices are logged as warnings.
 
     Parameters
@@ -59,7 +59,7 @@ def notify(text: str) -> None:
 
 
 def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
-    """Return the coming result of a call in a thread that nobody has to wait for."""
+    """Run a call in a daemon thread and return its future."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -72,33 +72,34 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
     return answer
 
 
-#: Seconds without a worker after which that is said, and after which it is said again.
-_SAID_AFTER = 15.0
-_SAID_AGAIN = 60.0
-#: Dask's setting of how long a scheduler usually takes to answer, at most.
+#: Seconds without a worker before the first notice, and between notices.
+_NOTICE_AFTER = 15.0
+_NOTICE_EVERY = 60.0
+#: Dask's setting of the maximum time in which a scheduler usually answers.
 _ANSWERS = "distributed.comm.timeouts.connect"
-#: Times in a row that workers may be lost, and none of the tasks is done in between.
+#: Maximum number of consecutive losses of workers without a finished task in between.
 _LOSSES = 3
-#: Status of a client that will not be connected again.
+#: Status of a client that will not connect again.
 _ENDED = ("closing", "closed")
 
 
 def workers_of(client: Any) -> dict[str, int]:
     """Return the threads of each worker, by address.
 
-    The scheduler is waited for while the connection stands, and as long as workers are.
+    A missing answer of the scheduler is waited for while the connection exists, as long as for
+    workers.
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
-    # In a thread: a client that is closed while it asks never gets an answer.
+    # In a thread: if the client is closed during the request, there is no answer.
     answer: Future[dict[str, int]] = in_thread("workers", lambda: dict(client.nthreads()))
     usual, patience = parse_timedelta(dask.config.get(_ANSWERS)), _patience()
-    began, said = time.monotonic(), False
+    start, notified = time.monotonic(), False
     while True:
         try:
             return answer.result(min(1.0, usual))
         except Exception as error:
-            waited = time.monotonic() - began
+            waited = time.monotonic() - start
             if answer.done() or client.status in _ENDED:
                 raise scheduler_lost(client) from error
             if waited < usual:
@@ -108,12 +109,12 @@ def workers_of(client: Any) -> dict[str, int]:
             problem = f"The scheduler at {client.scheduler.address} has not answered"
             if waited >= patience:
                 raise ClusterError(
-                    f"{problem} for {format_time(waited)}. Look at its load and its log, and fit "
-                    "again, or raise daskclust.worker-timeout; a checkpoint goes on where it was."
+                    f"{problem} for {format_time(waited)}. Check its load and its log, and fit "
+                    "again, or increase daskclust.worker-timeout; a checkpoint resumes the fit."
                 ) from error
-            if not said:
-                notify(f"{problem} for {format_time(waited)}; it is waited for.")
-                said = True
+            if not notified:
+                notify(f"{problem} for {format_time(waited)}; waiting for its answer.")
+                notified = True
 
 
 def _patience() -> float:
@@ -126,77 +127,77 @@ def scheduler_lost(client: Any) -> ClusterError:
     where = "" if address is None else f" at {address}"
     return ClusterError(
         f"The connection to the Dask scheduler{where} is lost. Start a scheduler, connect to it "
-        "and fit again; a checkpoint goes on where it was."
+        "and fit again; a checkpoint resumes the fit."
     )
 
 
 class ClusterWait:
-    """Waiting of `what` for a cluster: its messages, its end after ``daskclust.worker-timeout``."""
+    """Waiting for a cluster: notices, and the error after ``daskclust.worker-timeout``."""
 
     def __init__(self, client: Any, what: str) -> None:
         self._client = client
         self._what = what
         self._patience = _patience()
         self._since: float | None = None
-        self._said: float | None = None
+        self._notified: float | None = None
         self._best = 0
         self._losses = 0
-        # Workers that were counted as lost, since they were there.
+        # Workers that were counted as lost and have not come back.
         self._counted: set[str] = set()
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
 
-    def look(self, threads: Mapping[str, int]) -> None:
-        """Take note of the workers; none that takes tasks for too long is a ClusterError."""
-        now = time.monotonic()
-        problem = self._problem(threads, now)
+    def check(self, threads: Mapping[str, int]) -> None:
+        """Check the workers; raise ClusterError if none of them accepts tasks for too long."""
+        time_now = time.monotonic()
+        problem = self._problem(threads, time_now)
         if problem is None:
-            if self._said is not None:
-                notify(f"The cluster has {len(threads)} workers again; {self._what} goes on.")
-            self._since = self._said = None
+            if self._notified is not None:
+                notify(f"The cluster has {len(threads)} workers again; {self._what} continues.")
+            self._since = self._notified = None
             return
-        self._since = now if self._since is None else self._since
-        waited = now - self._since
+        self._since = time_now if self._since is None else self._since
+        waited = time_now - self._since
         if waited >= self._patience:
             larger = " with a larger memory_limit" if threads else ""
             raise ClusterError(
-                f"{problem} for {format_time(waited)}, so {self._what} was given up. Start workers"
-                f"{larger} and fit again, or raise daskclust.worker-timeout."
+                f"{problem} for {format_time(waited)}, so {self._what} was stopped. Start workers"
+                f"{larger} and fit again, or increase daskclust.worker-timeout."
             )
-        if waited >= min(_SAID_AFTER, self._patience / 2) and (
-            self._said is None or now - self._said >= _SAID_AGAIN
+        if waited >= min(_NOTICE_AFTER, self._patience / 2) and (
+            self._notified is None or time_now - self._notified >= _NOTICE_EVERY
         ):
-            self._said = now
+            self._notified = time_now
             rest = self._patience - waited
             limit = "" if rest == float("inf") else f", for another {format_time(rest)}"
             notify(f"{problem} for {format_time(waited)}; {self._what} waits for workers{limit}.")
 
-    def _problem(self, threads: Mapping[str, int], now: float) -> str | None:
+    def _problem(self, threads: Mapping[str, int], time_now: float) -> str | None:
         address = self._client.scheduler.address
         if not threads:
             return f"The scheduler at {address} has had no workers"
-        # Asked seldom: what a scheduler knows of each worker is long.
-        if self._since is None and now - self._asked < _SAID_AFTER:
+        # Requested rarely, because the scheduler's reports on workers are long.
+        if self._since is None and time_now - self._last_request < _NOTICE_AFTER:
             return None
-        self._asked = now
+        self._last_request = time_now
         infos = worker_infos(self._client)
         if infos and all(info.paused for info in infos.values()):
             return (
-                f"All {len(infos)} workers of the scheduler at {address} have been paused for want "
-                "of memory (distributed.worker.memory.pause of their limit)"
+                f"All {len(infos)} workers of the scheduler at {address} have been paused because "
+                "their memory is full (distributed.worker.memory.pause of their limit)"
             )
         return None
 
     def progressed(self, done: int) -> None:
         if done > self._best:
             self._best, self._losses = done, 0
-            self._asked = time.monotonic()
+            self._last_request = time.monotonic()
 
     def there(self, present: Mapping[str, int]) -> None:
-        """Note the workers: one that is lost after it has come back counts again."""
+        """Register the current workers: a worker that is lost again counts again."""
         self._counted.difference_update(present)
 
     def lost(self, gone: set[str]) -> None:
-        """Count lost workers; too often without a task done in between is a ClusterError."""
+        """Count lost workers; raise ClusterError after too many losses without a finished task."""
         fresh = gone - self._counted
         self._counted |= fresh
         if not fresh:
@@ -205,14 +206,14 @@ class ClusterWait:
         if self._losses > _LOSSES:
             raise workers_die(
                 self._what,
-                f"Workers were lost {self._losses} times in a row ({', '.join(sorted(fresh))} at "
-                "last), and none of its tasks was done in between.",
+                f"Workers were lost {self._losses} times in a row (most recently "
+                f"{', '.join(sorted(fresh))}), and no task finished in between.",
             )
 
     def killed(self, error: Any) -> None:
-        """Count a task that the scheduler has given up, as :meth:`lost`.
+        """Count a task that the scheduler has given up, like :meth:`lost`.
 
-        A scheduler may give up at the first loss; it has counted as many as it allows, and one.
+        A scheduler may give up at the first loss.  The number of losses is its limit plus one.
         """
         address = str(getattr(error.last_worker, "address", error.last_worker))
         if address in self._counted:
@@ -225,7 +226,7 @@ class ClusterWait:
 
 def workers_die(what: str, how: str) -> ClusterError:
     return ClusterError(
-        f"The workers do not survive {what}. {how} Most likely they are killed for want of memory: "
-        "use smaller chunks (X.rechunk), fewer threads a worker, or a larger memory_limit; the "
-        "workers' logs tell."
+        f"Workers died while computing {what}. {how} They probably ran out of memory: use smaller "
+        "chunks (X.rechunk), fewer threads per worker, or a larger memory_limit. See the logs of "
+        "the workers."
     )
