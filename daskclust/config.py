@@ -1,6 +1,6 @@
-"""What users choose, refused with one wording for all: settings, and words of parameters.
+"""Settings and string options: defaults, and checks with the same error text for all.
 
-Settings are the namespace ``daskclust`` of Dask's configuration; ``daskclust.yaml`` has the keys.
+Settings are the namespace ``daskclust`` of Dask's configuration.  ``daskclust.yaml`` lists them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["check_choice", "check_settings", "load_defaults", "setting", "withou
 
 
 def load_defaults() -> None:
-    """Register the package's defaults; what the user has set wins."""
+    """Register the defaults of the package; settings of the user take precedence."""
     path = Path(__file__).with_name("daskclust.yaml")
     defaults = yaml.safe_load(path.read_text())
     dask.config.update_defaults(defaults)
 
 
 def setting(name: str) -> Any:
-    """Return what is set for ``daskclust.<name>`` at this moment.
+    """Return the current value of the setting ``daskclust.<name>``.
 
     >>> setting("persist")
     'auto'
@@ -33,13 +33,13 @@ def setting(name: str) -> Any:
 
 
 def check_settings() -> None:
-    """Refuse settings that mean nothing, before anything is computed by them.
+    """Raise ValueError for invalid settings, before any computation.
 
     >>> with dask.config.set({"daskclust.persist": "maybe"}):
     ...     check_settings()
     Traceback (most recent call last):
         ...
-    ValueError: daskclust.persist is 'maybe'; expected 'auto' (where it fits), True (always) or ...
+    ValueError: daskclust.persist must be 'auto' (if the data fit), True (always) or ..., got ...
     """
     for name, (expected, is_valid) in _VALID.items():
         value = dask.config.get(f"daskclust.{name}", None)
@@ -48,7 +48,7 @@ def check_settings() -> None:
         except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
             valid = False
         if not valid:
-            raise ValueError(f"daskclust.{name} is {value!r}; expected {expected}.")
+            raise ValueError(f"daskclust.{name} must be {expected}, got {value!r}.")
 
 
 def _is_count(low: int) -> Callable[[Any], bool]:
@@ -59,10 +59,10 @@ _TIME: tuple[str, Callable[[Any], bool]] = (
     "a time above 0, such as '2 minutes', or null for no limit",
     lambda value: value is None or float(parse_timedelta(value)) > 0,
 )
-#: Valid settings: in words, and as a test.
+#: Valid values of each setting: a description and a test.
 _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "persist": (
-        "'auto' (where it fits), True (always) or False (never)",
+        "'auto' (if the data fit), True (always) or False (never)",
         lambda value: isinstance(value, bool) or value == "auto",
     ),
     "persist-fraction": ("a number from 0 to 1", lambda value: 0 <= float(value) <= 1),
@@ -86,15 +86,15 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     # Arrays and matrices compare their elements.
     if not isinstance(value, str | None) or value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
+        raise ValueError(f"{name} must be one of {options}, got {value!r}.")
 
 
 def without_mask(values: Any, name: str) -> Any:
-    """Return the values of a parameter, unless some are masked: none may be left out."""
-    # Not at the top: settings are registered when the package is imported, which is to be quick.
+    """Return the values of a parameter, or raise ValueError if any of them is masked."""
+    # Imported here, because settings are registered when the package is imported: NumPy is slow.
     import numpy as np
 
     if np.ma.is_masked(values):
-        at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
-        raise ValueError(f"{name} is masked at {at}; expected all of its values.")
+        index = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
+        raise ValueError(f"{name} must not contain masked values, got one at {index}.")
     return values

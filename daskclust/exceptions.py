@@ -1,8 +1,8 @@
 """Errors and warnings of daskclust.
 
 Every error derives from :class:`DaskclustError` and from the nearest builtin, so
-``except ValueError`` keeps working.  A message states the value, what was
-expected, and the remedy.
+``except ValueError`` keeps working.  A message states the value, the expectation
+and the remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class DaskclustError(Exception):
-    """Base class of the errors daskclust raises by itself."""
+    """Base class of the errors that daskclust raises."""
 
 
 class ConstraintError(DaskclustError, ValueError):
@@ -37,11 +37,11 @@ class ConstraintError(DaskclustError, ValueError):
 
 
 class ChunkError(DaskclustError, ValueError):
-    """A Dask array whose chunks cannot be used as they are."""
+    """A Dask array whose chunks cannot be used."""
 
 
 class CheckpointError(DaskclustError, RuntimeError):
-    """A checkpoint that is damaged, or belongs to other data or parameters."""
+    """A checkpoint that is damaged or belongs to other data or parameters."""
 
 
 class ModelFormatError(DaskclustError, ValueError):
@@ -56,49 +56,49 @@ class ClusterError(DaskclustError, RuntimeError):
     """A Dask cluster that has no workers, whose workers die, or that cannot be reached.
 
     A fit waits for workers for at most ``daskclust.worker-timeout`` (10 minutes by
-    default).  Meanwhile it emits a notice; see :func:`daskclust.core.engine.on_notice`.  The
-    message names the checkpoint, if there is one.
+    default).  While it waits, it emits notices; see :func:`daskclust.core.engine.on_notice`.
+    The message names the checkpoint, if there is one.
     """
 
 
 class ReadError(DaskclustError, OSError):
-    """A chunk that cannot be read, even after several tries.
+    """A chunk that cannot be read, even after several retries.
 
-    ``daskclust.read-retries`` sets how often a read is tried again (7 by default).  The
-    first pause is ``daskclust.read-backoff`` (100 ms); each further one is twice as long.
-    The message names chunk and store; ``__cause__`` is the last error.
+    ``daskclust.read-retries`` is the number of retries of a read (7 by default).  The
+    first pause is ``daskclust.read-backoff`` (100 ms).  Each further pause is twice as long.
+    The message names the chunk and the store; ``__cause__`` is the last error.
     """
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
-        # One argument: with two, an OSError takes the first for its number.
+        # A single argument: with two arguments, OSError uses the first one as its error number.
         super().__init__(message)
         self.__cause__ = cause
 
     def __reduce__(self) -> tuple[type[ReadError], tuple[str, BaseException | None]]:
-        """Take the cause along to another process, which pickle alone does not."""
+        """Keep the cause when the error is pickled; plain pickling drops it."""
         cause = self.__cause__
         try:
-            # Errors of GDAL are packed, but cannot be unpacked.
+            # Errors of GDAL can be pickled, but not unpickled.
             pickle.loads(pickle.dumps(cause))
-        except Exception:  # an error of a foreign library need not travel
+        except Exception:  # the cause may be any exception
             cause = None
         return type(self), (str(self), cause)
 
 
 class StoreError(DaskclustError, OSError):
-    """A store that some processes cannot reach, that cannot be written to, or that lacks blocks.
+    """A store that a process cannot reach or write to, or that lacks blocks.
 
-    Workers read and write without the client, so each must reach every store under the
-    same path.  Zarr itself raises no error for a missing chunk: it returns fill values.
+    Workers read and write without the client, so every worker must reach every store under
+    the same path.  Zarr raises no error for a missing chunk: it returns fill values.
     """
 
 
 class DaskclustWarning(UserWarning):
-    """Base class of the warnings daskclust emits by itself."""
+    """Base class of the warnings that daskclust emits."""
 
 
 class ConstraintWarning(DaskclustWarning):
-    """Constraints that are valid, but probably not intended."""
+    """Constraints that are valid but probably not intended."""
 
 
 class MissingValuesWarning(DaskclustWarning):
@@ -106,7 +106,7 @@ class MissingValuesWarning(DaskclustWarning):
 
 
 class PerformanceWarning(DaskclustWarning):
-    """A computation that is correct, but slower than necessary."""
+    """A computation that is correct but slower than necessary."""
 
 
 class PrecisionWarning(DaskclustWarning):
@@ -114,4 +114,4 @@ class PrecisionWarning(DaskclustWarning):
 
 
 class QuantizationWarning(DaskclustWarning):
-    """Codes of one byte that nothing says the meaning of, and that are taken for values."""
+    """Integers of one byte without scale metadata that are used as physical values."""

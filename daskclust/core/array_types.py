@@ -1,4 +1,4 @@
-"""Types of arrays, as annotations name them, and the language of their axes."""
+"""Array types for annotations, and the notation for their axes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,17 +17,17 @@ def named_axes(
 ) -> dict[str, int] | None:
     """Match a shape with forms such as ``"k p | k p p"``; return the lengths of all axes by name.
 
-    A form is a name for each axis; axes of one name are equally long. None: no form goes with the
-    lengths that are known.
+    A form has one name per axis; axes with the same name must have the same length.  Return None if
+    no form matches the shape and the known lengths.
 
     >>> named_axes("k p | k p p", (3, 2, 2), {"k": 3}), named_axes("k k", (3, 2), {})
     ({'k': 3, 'p': 2}, None)
     """
     for form in forms.split("|"):
-        axes, found = form.split(), dict(sizes)
+        axes, lengths = form.split(), dict(sizes)
         if len(axes) == len(shape) and all(
-            found.setdefault(axis, length) == length
+            lengths.setdefault(axis, length) == length
             for axis, length in zip(axes, shape, strict=True)
         ):
-            return found
+            return lengths
     return None

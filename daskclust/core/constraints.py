@@ -1,9 +1,9 @@
-"""Pairwise constraints as a user states them, checked and indexed by the rows they touch.
+"""Pairwise constraints as arguments of ``fit``, checked and indexed by their rows.
 
-:class:`PairwiseConstraints` takes must-links, cannot-links and partial labels in global row
-numbers, refuses what cannot be meant, finds contradictions, and keeps what the kernels need: the
-*constrained* rows and the pairs in local numbering, that is, positions among these rows.  Partial
-labels imply a pair for every two labeled rows; those are never listed.
+:class:`PairwiseConstraints` takes must-links, cannot-links and partial labels with global row
+numbers.  It rejects invalid pairs, finds contradictions, and stores what the kernels need: the
+*constrained* rows, and the pairs in local numbers, which are positions among these rows.  Partial
+labels imply a pair for every two labeled rows; the implied pairs are never listed.
 """
 
 from __future__ import annotations
@@ -25,90 +25,86 @@ from daskclust.core.kernels.pairs import pair_contradictions, violated_pairs
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
-#: Rows of a chain that are named before its middle is left out.
+#: Maximum number of rows of a chain in a message; the middle of longer chains is omitted.
 _CHAIN_ROWS = 12
 
 
 def _fetched(values: ArrayLike, name: str) -> Any:
     values = fetched(values, name)
     if np.ma.is_masked(values):
-        # NumPy would go on with what is below the mask.
-        raise ConstraintError(
-            f"{name} is a masked array with masked values; expected all of them. Leave such pairs "
-            "out."
-        )
+        # NumPy would ignore the mask and use the hidden values.
+        raise ConstraintError(f"{name} must not contain masked values. Remove the masked pairs.")
     return values
 
 
 def _integers(values: ArrayLike, name: str) -> Ints:
-    """``values`` as int64, whatever their shape."""
+    """Return ``values`` of any shape as int64."""
     values = _fetched(values, name)
     try:
         array = np.asarray(values)
     except ValueError as error:  # ragged
-        raise ConstraintError(f"{name} is not an array of integers: {error}") from error
+        raise ConstraintError(f"{name} must be an array of integers: {error}") from error
     if array.size == 0:
         return array.astype(np.int64)
     if array.ndim == 0 and array.dtype.kind == "O":  # a set, a generator
         raise ConstraintError(
-            f"{name} is of type {type(values).__name__}; expected an array of integers. "
-            f"Pass list({name})."
+            f"{name} must be an array of integers, got {type(values).__name__}. Use list({name})."
         )
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
         array = np.array(array.tolist())
     kind = array.dtype.kind
     if kind == "b":
         raise ConstraintError(
-            f"{name} has dtype bool; expected row numbers as integers. For a mask, pass "
+            f"{name} must contain row numbers as integers, got dtype bool. For a mask, use "
             "numpy.flatnonzero(mask)."
         )
     if kind == "f":
         remedy = (
-            f"The values are whole numbers: pass {name}.astype(numpy.int64)."
+            f"The values are integers: use {name}.astype(numpy.int64)."
             if np.isfinite(array).all() and (array == np.floor(array)).all()
-            else "Some values are not whole numbers."
+            else "Some values are not integers."
         )
-        raise ConstraintError(f"{name} has dtype {array.dtype}; expected integers. {remedy}")
+        raise ConstraintError(f"{name} must contain integers, got dtype {array.dtype}. {remedy}")
     if kind not in "iu":
         raise ConstraintError(
-            f"{name} has dtype {array.dtype}; expected row numbers as integers, or index labels if "
-            "X is a pandas DataFrame."
+            f"{name} must contain row numbers as integers, or index labels if X is a pandas "
+            f"DataFrame, got dtype {array.dtype}."
         )
     if kind == "u" and int(array.max()) > np.iinfo(np.int64).max:
-        raise ConstraintError(f"{name} holds {int(array.max())}; expected values below 2**63.")
+        raise ConstraintError(f"{name} must contain integers below 2**63, got {int(array.max())}.")
     return array.astype(np.int64)
 
 
 def check_pairs(pairs: ArrayLike | None, name: str, n_rows: int) -> Ints:
-    """Pairs of ``name`` as an int64 (m, 2) array of row numbers in [0, n_rows)."""
+    """Return pairs as an int64 (m, 2) array of row numbers in [0, n_rows)."""
     array = _integers([] if pairs is None else pairs, name)
     if array.shape == (0,):
         array = array.reshape(0, 2)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ConstraintError(
-            f"{name} has shape {array.shape}; expected (m, 2), one pair of row numbers a line."
+            f"{name} must have shape (m, 2), one pair of row numbers per line, got {array.shape}."
         )
     outside = ((array < 0) | (array >= n_rows)).any(axis=1)
     if outside.any():
-        at = int(np.argmax(outside))
-        i, j = array[at].tolist()
+        position = int(np.argmax(outside))
+        i, j = array[position].tolist()
         raise ConstraintError(
-            f"{name}[{at}] = ({i}, {j}) is out of range; expected row numbers in [0, {n_rows}). "
-            "Row numbers count from 0 over all of X."
+            f"{name} must contain row numbers in [0, {n_rows}), got ({i}, {j}) at position "
+            f"{position}. Row numbers count from 0 over all of X."
         )
     selves = array[:, 0] == array[:, 1]
     if selves.any():
-        at = int(np.argmax(selves))
-        row = array[at, 0]
+        position = int(np.argmax(selves))
+        row = array[position, 0]
         raise ConstraintError(
-            f"{name}[{at}] = ({row}, {row}) links row {row} to itself; expected two different "
-            "rows. Remove that pair."
+            f"{name} must contain pairs of different rows, got ({row}, {row}) at position "
+            f"{position}. Remove this pair."
         )
     return array
 
 
 def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> Floats:
-    """Weights of ``name``, one a pair: finite and not negative."""
+    """Return the weights of pairs, one per pair: finite and not negative."""
     if weight is None:
         return np.ones(n_pairs)
     weight = _fetched(weight, name)
@@ -119,19 +115,20 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ConstraintError(
-            f"{name} is not numeric ({error}); expected a number or one number a pair."
+            f"{name} must be a number, or one number per pair, got {error}."
         ) from error
     if array.ndim > 1 or (array.ndim == 1 and array.size != n_pairs):
         raise ConstraintError(
-            f"{name} has shape {array.shape}; expected a number or shape ({n_pairs},), one weight "
-            f"for each of the {n_pairs} pairs."
+            f"{name} must be a number or have shape ({n_pairs},), one weight per pair, got shape "
+            f"{array.shape}."
         )
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
-        at = int(np.argmax(wrong))
+        position = int(np.argmax(wrong))
         raise ConstraintError(
-            f"{name}{f'[{at}]' * array.ndim} = {float(array.flat[at])}; expected finite weights "
-            ">= 0. A weight of 0 switches a pair off; for constraints that must hold use COPKMeans."
+            f"{name}{f'[{position}]' * array.ndim} must be finite and >= 0, got "
+            f"{float(array.flat[position])}. A weight of 0 disables a pair. For constraints that "
+            "must hold, use COPKMeans."
         )
     return np.full(n_pairs, array) if array.ndim == 0 else array
 
@@ -139,21 +136,21 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
 def must_link_components(
     rows: Ints, left: Ints, right: Ints, kinds: Bools, classes: Ints, values: Array
 ) -> tuple[Ints, int, str]:
-    """Join constrained rows by their must-links and labels, and find what contradicts that.
+    """Connect constrained rows by their must-links and labels, and find contradictions.
 
-    Arguments and results (`component`, the number of contradictions, the first of them in words)
-    are those of :class:`PairwiseConstraints`.
+    Arguments are those of :class:`PairwiseConstraints`.  Return `component`, the number of
+    contradictions, and a description of the first one.
     """
-    # The rows and, after them, one node a class: a star around it, not a clique, has L edges
-    # instead of L^2 / 2.
+    # Nodes are the rows, followed by one node per class.  Edges to the class node need L edges,
+    # while edges between all rows of a class would need L^2 / 2.
     m, n_classes = rows.size, values.size
     labeled = np.flatnonzero(classes >= 0)
     start = np.concatenate([left[kinds], labeled])
     end = np.concatenate([right[kinds], m + classes[labeled]])
-    # Entries of repeated pairs add up: floats cannot wrap round to 0, "no edge".
+    # Entries of repeated pairs add up.  Integers could overflow to 0, which means "no edge".
     graph = csr_array((np.ones(start.size), (start, end)), shape=(m + n_classes, m + n_classes))
     count, component = connected_components(graph, directed=False)
-    # The last assignment counts: the smallest node of each.
+    # The smallest node of each component: the last assignment counts.
     first = np.empty(count, dtype=np.int64)
     first[component[::-1]] = np.arange(component.size)[::-1]
     component = np.argsort(np.argsort(first))[component]
@@ -161,23 +158,24 @@ def must_link_components(
     # Two classes in one component: rows of different classes are must-linked.
     _, first, inverse = np.unique(component[m:], return_index=True, return_inverse=True)
     merged = np.flatnonzero(first[inverse] != np.arange(n_classes))
-    words = ""
+    description = ""
     if merged.size:
-        other, here = int(first[inverse[merged[0]]]), int(merged[0])
-        path = _shortest_path(graph, m + other, m + here)
-        # Up to the next class node: the piece between two neighboring classes is pure must-links.
+        first_class, merged_class = int(first[inverse[merged[0]]]), int(merged[0])
+        path = _shortest_path(graph, m + first_class, m + merged_class)
+        # Up to the next class node: the rows between two class nodes are connected by must-links
+        # only.
         chain = path[1 : next(at for at in range(1, len(path)) if path[at] >= m)]
         ends = (f"{rows[at]} is labeled {values[classes[at]]}" for at in (chain[0], chain[-1]))
-        words = f"{_describe(chain, rows, values)}, but {' and '.join(ends)}"
+        description = f"{_describe(chain, rows, values)}, but {' and '.join(ends)}"
     elif inside.size:
         a, b = int(left[inside[0]]), int(right[inside[0]])
         chain = _shortest_path(graph, a, b)
-        words = f"{_describe(chain, rows, values)}, {rows[a]}-{rows[b]} cannot-linked"
-    return component[:m], int(inside.size + merged.size), words
+        description = f"{_describe(chain, rows, values)}, {rows[a]}-{rows[b]} cannot-linked"
+    return component[:m], int(inside.size + merged.size), description
 
 
 def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
-    """Nodes from ``start`` to ``end``, which are connected, by breadth-first search."""
+    """Return the nodes of a shortest path between two connected nodes."""
     _, before = breadth_first_order(graph, start, directed=False, return_predecessors=True)
     path = [end]
     while path[-1] != start:
@@ -186,10 +184,10 @@ def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
 
 
 def _describe(path: list[int], rows: Ints, values: Array) -> str:
-    """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labeled 2``."""
+    """Format a path, such as ``0-5-9 must-linked``, or ``5 and 9 both labeled 2`` for a class."""
     parts: list[str] = []
-    names: list[str] = []  # of the chain at the end of the path so far
-    for at, node in enumerate([*path, rows.size]):
+    names: list[str] = []  # of the current chain
+    for i, node in enumerate([*path, rows.size]):
         if node < rows.size:
             names.append(str(rows[node]))
             continue
@@ -200,13 +198,13 @@ def _describe(path: list[int], rows: Ints, values: Array) -> str:
         if len(names) > 1:
             parts.append(f"{'-'.join(names)} must-linked")
         names = []
-        if at < len(path):
-            before, after = rows[path[at - 1]], rows[path[at + 1]]
+        if i < len(path):
+            before, after = rows[path[i - 1]], rows[path[i + 1]]
             parts.append(f"{before} and {after} both labeled {values[node - rows.size]}")
     return ", ".join(parts)
 
 
-#: Most pairs that are listed (16 bytes a pair).
+#: Maximum number of listed pairs (16 bytes per pair).
 _MAX_LISTED = 50_000_000
 
 
@@ -217,33 +215,33 @@ def pairs_from_labels(
     kind: Literal["both", "must", "cannot"] = "both",
     random_state: int | np.random.Generator | np.random.RandomState | None = None,
 ) -> tuple[Ints, Ints]:
-    """Must-links and cannot-links that labels imply: all of them, or a random sample.
+    """Return the must-links and cannot-links that labels imply: all, or a random sample.
 
     Parameters
     ----------
     y : array-like or dask.array.Array of shape (n,), or (rows, labels)
-        Partial labels: integers, whole floats, or text; -1, or a mask, = none.
+        Partial labels: integers, integer floats, or strings; -1 or a mask means no label.
     n_pairs : int, optional
-        Number of pairs to draw, uniformly and without repeats; None = all pairs.
-        With ``kind="both"`` half of them are must-links and half cannot-links (the
-        must-links get the odd one), as in the experiments of the PCSKM paper.
-    kind : {"both", "must", "cannot"}
-        Which pairs.
+        Number of pairs to draw, uniformly and without repetition; None for all pairs.
+        With ``kind="both"``, half of them are must-links and half are cannot-links; an
+        odd pair is a must-link.
+    kind : {"both", "must", "cannot"}, default="both"
+        Kind of the pairs.
     random_state : int, Generator, RandomState or None
-        Determines the sample.
+        Seed of the sample.
 
     Returns
     -------
     must_link, cannot_link : int64 arrays of shape (m, 2)
-        Pairs (i, j) of row numbers, i < j; one array is empty unless
-        ``kind="both"``.  A sample comes in random order, so any leading part of it
-        is a sample as well; all pairs come in ascending order.
+        Pairs (i, j) of row numbers with i < j.  One array is empty unless
+        ``kind="both"``.  A sample is in random order, so its first pairs are a smaller
+        sample.  All pairs are in ascending order.
 
     Notes
     -----
-    Cost O(n log n + n_pairs log n_pairs): pairs are drawn by rank, the pool is
-    never listed.  To use *all* labels give ``y`` to ``fit`` instead, which needs no
-    pairs at all.
+    The cost is O(n log n + n_pairs log n_pairs).  Pairs are drawn by their number, so
+    the set of all pairs is never listed.  To use *all* labels, pass ``y`` to ``fit``,
+    which needs no pairs.
 
     Examples
     --------
@@ -252,7 +250,7 @@ def pairs_from_labels(
     ([[0, 1]], [[0, 2], [1, 2]])
     """
     if kind not in ("both", "must", "cannot"):
-        raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
+        raise ValueError(f"kind must be 'both', 'must' or 'cannot', got {kind!r}.")
     y = as_labels(y)
     pool = _PairPool.of(read_labels(y, np.inf).without_negative())
     sizes = {
@@ -262,8 +260,8 @@ def pairs_from_labels(
     if n_pairs is None:
         _check_listable(sum(sizes.values()))
         must, cannot = (
-            listed(np.arange(sizes[name], dtype=np.int64))
-            for name, listed in (("must", pool.must), ("cannot", pool.cannot))
+            pairs_of(np.arange(sizes[name], dtype=np.int64))
+            for name, pairs_of in (("must", pool.must), ("cannot", pool.cannot))
         )
         return must[np.lexsort(must.T[::-1])], cannot[np.lexsort(cannot.T[::-1])]
 
@@ -273,8 +271,9 @@ def pairs_from_labels(
     for name, count in wanted.items():
         if count > sizes[name]:
             raise ConstraintError(
-                f"n_pairs={n_pairs} with kind={kind!r} needs {count} {name}-links, but the labels "
-                f"imply {sizes[name]}. Ask for fewer pairs or give more labels."
+                f"n_pairs must be at most the number of implied pairs: n_pairs={n_pairs} with "
+                f"kind={kind!r} needs {count} {name}-links, got {sizes[name]}. Use fewer pairs or "
+                "more labels."
             )
     _check_listable(count_all)
     rng = (
@@ -288,29 +287,31 @@ def pairs_from_labels(
 
 
 def _count(n_pairs: int) -> int:
-    """Return ``n_pairs`` as an int, NumPy's integers included."""
+    """Return ``n_pairs`` as an int; NumPy integers are allowed."""
     is_count = isinstance(n_pairs, int | np.integer) and not isinstance(n_pairs, bool)
     if not is_count or n_pairs < 0:
-        raise ValueError(f"n_pairs={n_pairs!r}; expected an integer >= 0, or None for all pairs.")
+        raise ValueError(
+            f"n_pairs must be an integer >= 0, or None for all pairs, got {n_pairs!r}."
+        )
     return int(n_pairs)
 
 
 def _check_listable(count: int) -> None:
     if count > _MAX_LISTED:
         raise ConstraintError(
-            f"{count} pairs would be listed; expected at most {_MAX_LISTED}. Draw a sample with "
-            "n_pairs=..., or give y to fit, which uses all implied pairs without listing them."
+            f"At most {_MAX_LISTED} pairs can be listed, got {count}. Draw a sample with "
+            "n_pairs=..., or pass y to fit, which uses all implied pairs without listing them."
         )
 
 
 def _distinct_pairs(rng: np.random.Generator, pool: int, count: int) -> Ints:
-    """``count`` distinct numbers of [0, pool), uniform and in random order, O(count log count)."""
+    """Draw distinct numbers in [0, pool), uniformly, in random order; O(count log count)."""
     if 2 * count > pool:
         return rng.permutation(pool)[:count].astype(np.int64)
     drawn = np.empty(0, dtype=np.int64)
     while drawn.size < count:
-        # At most half of the pool is taken, so a few rounds suffice.  Keeping first occurrences
-        # in their order leaves the numbers uniform and in random order.
+        # At most half of the pool is drawn, so a few rounds suffice.  The first occurrences of the
+        # numbers are uniform and in random order.
         missing = count - drawn.size
         fresh = rng.integers(pool, size=missing + missing // 2 + 16, dtype=np.int64)
         drawn = np.concatenate([drawn, fresh])
@@ -321,16 +322,18 @@ def _distinct_pairs(rng: np.random.Generator, pool: int, count: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class _PairPool:
-    """All pairs of labeled rows, numbered without listing them.
+    """All pairs of labeled rows, with a number for each pair, but without a list.
 
-    Rows are sorted by class; class c holds the positions
-    ``starts[c]:starts[c + 1]`` of :attr:`rows`.
+    Rows are sorted by class.  Class c has the positions ``starts[c]:starts[c + 1]`` of
+    :attr:`rows`.
     """
 
     rows: Ints
     starts: Ints
-    must_ends: Ints  # (n_classes + 1,) must-links of the classes before c
-    cannot_ends: Ints  # (n_classes + 1,) cannot-links of the classes before c with later ones
+    must_ends: Ints  # (n_classes + 1,) number of must-links of the classes before c
+    cannot_ends: (
+        Ints  # (n_classes + 1,) number of cannot-links of the classes before c with later classes
+    )
 
     @classmethod
     def of(cls, labels: PartialLabels) -> _PairPool:
@@ -343,10 +346,10 @@ class _PairPool:
         )
 
     def must(self, rank: Ints) -> Ints:
-        """Must-links of the given numbers."""
+        """Return the must-links with the given numbers."""
         c = np.searchsorted(self.must_ends, rank, side="right") - 1
         within = rank - self.must_ends[c]
-        # Pair number b (b - 1) / 2 + a joins members a < b; the root may be one off by rounding.
+        # Pair b (b - 1) / 2 + a joins members a < b; rounding may change the root by one.
         b = ((1.0 + np.sqrt(1.0 + 8.0 * within)) / 2.0).astype(np.int64)
         b -= b * (b - 1) // 2 > within
         b += b * (b + 1) // 2 <= within
@@ -354,7 +357,7 @@ class _PairPool:
         return self._pairs(self.starts[c] + a, self.starts[c] + b)
 
     def cannot(self, rank: Ints) -> Ints:
-        """Cannot-links of the given numbers."""
+        """Return the cannot-links with the given numbers."""
         c = np.searchsorted(self.cannot_ends, rank, side="right") - 1
         within = rank - self.cannot_ends[c]
         later = self.rows.size - self.starts[c + 1]
@@ -380,7 +383,7 @@ _CONTRADICTING_DTYPE = [
 def pairs_by_row(left: Ints, right: Ints, must: Bools, n_rows: int) -> dict[str, Any]:
     """Return the fields of :class:`PairwiseConstraints` that list the pairs of each row."""
     ends = np.concatenate([left, right])
-    # Stable: the pairs of a row stay in the order given, so sums of costs are repeatable.
+    # Stable sorting keeps the order of the pairs of a row, so sums of costs are reproducible.
     order = np.argsort(ends, kind="stable")
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
     np.cumsum(np.bincount(ends, minlength=n_rows), out=indptr[1:])
@@ -395,21 +398,23 @@ def pairs_by_row(left: Ints, right: Ints, must: Bools, n_rows: int) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class PairwiseConstraints:
-    """Checked constraints, indexed by the rows they touch.
+    """Checked constraints, indexed by their rows.
 
-    Made by :meth:`from_fit_arguments`.  "Local" row numbers are positions in
-    :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
-    sets is kept in both; a pair of weight 0 is dropped.
+    Created by :meth:`from_fit_arguments`.  "Local" row numbers are positions in
+    :attr:`rows`.  Repeated pairs count repeatedly.  A pair in both sets stays in both sets.  A pair
+    of weight 0 is removed.
 
     `rows` (m,) are the global numbers of the rows in a pair or with a label, ascending.
-    `pair_left`, `pair_right` (n_pairs,) are local ends of the explicit pairs, must-links first, in
-    the order given; so are their kinds and weights. Doubled pairs are kept by rows: those of local
-    row i are the entries ``indptr[i]:indptr[i + 1]`` of `neighbors` (the other ends), `pair_index`
-    and `is_must_link`. `classes` (m,) are codes of labels, -1 without one, and `class_values` the
-    labels, ascending; pairs that they imply have the scalar weight given, else 1. `component` (m,)
-    is the must-link component, numbered by the smallest row: rows of one class are in one, through
-    their label, and a row without a must-link is in one of its own. Contradictions are cannot-links
-    inside a component, and further classes in one; `contradiction` is the first one in words.
+    `pair_left` and `pair_right` (n_pairs,) are local row numbers of the explicit pairs, must-links
+    first, in the given order, like their kinds and weights.  Each pair is also listed by row: the
+    pairs of local row i are the entries ``indptr[i]:indptr[i + 1]`` of `neighbors` (the other
+    rows), `pair_index` and `is_must_link`.
+
+    `classes` (m,) are label codes, -1 without a label, and `class_values` the labels, ascending.
+    Implied pairs have the scalar weight if a scalar was given, otherwise 1.  `component` (m,) is
+    the must-link component, numbered by its smallest row.  Rows of one class are in one component,
+    and a row without must-links has its own component.  Contradictions are cannot-links inside a
+    component, and additional classes in a component; `contradiction` describes the first one.
     """
 
     n_rows: int
@@ -440,12 +445,12 @@ class PairwiseConstraints:
         cannot_link_weight: float | ArrayLike | None = None,
         y: Any = None,
     ) -> PairwiseConstraints:
-        """Check and index the constraints given to ``fit``; contradictions are not refused here.
+        """Check and index the constraints of ``fit``; contradictions raise no error here.
 
-        Pairs (m, 2) are of global row numbers. A weight is that of all pairs of a kind, also of
-        those that labels imply, or one a pair.
+        Pairs (m, 2) contain global row numbers.  A scalar weight applies to all pairs of a kind,
+        including implied pairs; an array has one weight per pair.
 
-        Cost O(n_pairs log n_pairs + n_labeled log n_labeled).
+        The cost is O(n_pairs log n_pairs + n_labeled log n_labeled).
         """
         must = check_pairs(must_link, "must_link", n_rows)
         cannot = check_pairs(cannot_link, "cannot_link", n_rows)
@@ -455,40 +460,41 @@ class PairwiseConstraints:
                 check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
             ]
         )
-        given = NO_LABELS if y is None else read_labels(y, n_rows).without_negative()
-        # A weight of 0 switches a pair off: as if it had not been given.
-        kept = weights > 0
+        labels = NO_LABELS if y is None else read_labels(y, n_rows).without_negative()
+        # A weight of 0 disables a pair.
+        used = weights > 0
         kinds = np.arange(len(weights)) < len(must)
         return cls._indexed(
             int(n_rows),
-            np.concatenate([must, cannot])[kept],
-            kinds[kept],
-            weights[kept],
-            given.rows,
-            given.codes.astype(np.int64),
-            given.classes,
+            np.concatenate([must, cannot])[used],
+            kinds[used],
+            weights[used],
+            labels.rows,
+            labels.codes.astype(np.int64),
+            labels.classes,
             implied=[
-                # Where weights are those of explicit pairs, implied ones have none of their own.
+                # An array of weights belongs to the explicit pairs; implied pairs then have weight
+                # 1.
                 1.0 if weight is None or np.ndim(weight) else float(np.asarray(weight, float))
                 for weight in (must_link_weight, cannot_link_weight)
             ],
         )
 
     def warn_of_contradictions(self) -> None:
-        """Warn, naming the first chain, where constraints that may be violated contradict."""
+        """Warn with the first chain if constraints that may be violated contradict."""
         if self.n_contradictions:
             warn(
-                f"{self._contradictions()} At least one of them will be violated; remove the "
+                f"{self._contradictions()} At least one constraint will be violated; remove the "
                 "wrong ones.",
                 ConstraintWarning,
             )
 
     def refuse_contradictions(self) -> None:
-        """Raise, naming the first chain, where constraints that must hold contradict."""
+        """Raise ConstraintError with the first chain if constraints that must hold contradict."""
         if self.n_contradictions:
             raise ConstraintError(
-                f"{self._contradictions()} No clustering satisfies them; remove one of the pairs "
-                "or labels named, or use PCKMeans, which may violate constraints."
+                f"{self._contradictions()} No clustering satisfies them. Remove one of these pairs "
+                "or labels, or use PCKMeans, which may violate constraints."
             )
 
     def _contradictions(self) -> str:
@@ -510,7 +516,7 @@ class PairwiseConstraints:
         implied: Sequence[float],
     ) -> PairwiseConstraints:
         """Index checked constraints; ``values[codes]`` are the labels."""
-        # Distinct; the hash table of numpy.unique takes ten times as long for millions.
+        # Distinct rows; numpy.unique takes ten times as long for millions of rows.
         rows = np.sort(np.concatenate([pairs.ravel(), label_rows]))
         rows = rows[np.diff(rows, prepend=rows[:1] - 1) != 0]
         left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
@@ -538,19 +544,19 @@ class PairwiseConstraints:
         )
 
     def without(self, absent: Bools) -> PairwiseConstraints:
-        """Return the constraints of the other rows.
+        """Return the constraints without some rows.
 
-        `absent` (m,), bool: touched rows that are left out, with all their pairs and labels.
+        `absent` (m,) is True for constrained rows to remove, with all their pairs and labels.
         """
-        kept = ~(absent[self.pair_left] | absent[self.pair_right])
+        used = ~(absent[self.pair_left] | absent[self.pair_right])
         labeled = np.flatnonzero((self.classes >= 0) & ~absent)
         present, codes = np.unique(self.classes[labeled], return_inverse=True)
-        pairs = np.stack([self.pair_left[kept], self.pair_right[kept]], axis=1)
+        pairs = np.stack([self.pair_left[used], self.pair_right[used]], axis=1)
         return self._indexed(
             self.n_rows,
             self.rows[pairs],
-            self.pair_is_must_link[kept],
-            self.pair_weight[kept],
+            self.pair_is_must_link[used],
+            self.pair_weight[used],
             self.rows[labeled],
             codes,
             self.class_values[present],
@@ -559,7 +565,7 @@ class PairwiseConstraints:
 
     @property
     def n_pairs(self) -> int:
-        """Number of explicit pairs, repeats counted."""
+        """Number of explicit pairs, including repeated ones."""
         return int(self.pair_left.size)
 
     @property
@@ -569,19 +575,19 @@ class PairwiseConstraints:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups of rows that must-links join, single rows included."""
+        """Number of groups of must-linked rows, including single rows."""
         components = int(self.component.max(initial=-1)) + 1
         return self.n_rows - len(self.rows) + components
 
     def units(self) -> Ints:
         """Return a number for each pair (n_pairs,), equal for pairs that can imply each other.
 
-        Must-links of one component have one number, and so do all cannot-links between the same
+        All must-links of one component have one number, and so do all cannot-links between the same
         two components.  Numbers of must-links come first.
         """
         ends = np.stack([self.component[self.pair_left], self.component[self.pair_right]], axis=1)
         ends.sort(axis=1)
-        # A cannot-link inside a component goes with the must-links that it contradicts.
+        # A cannot-link inside a component has the number of the must-links that it contradicts.
         between = (ends[:, 0] != ends[:, 1]).astype(np.int64)
         keys = np.column_stack([between, ends])
         return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -589,7 +595,7 @@ class PairwiseConstraints:
     def folds(self, n_folds: int, seed: int) -> Ints:
         """Return the fold of each pair (n_pairs,); no pair follows from the pairs of other folds.
 
-        The :meth:`units` are dealt in random order, large ones first, must-links before
+        The :meth:`units` are assigned to folds in random order, large ones first, must-links before
         cannot-links, so that folds have about equal numbers of both kinds.
         """
         unit = self.units()
@@ -603,7 +609,7 @@ class PairwiseConstraints:
         return fold[unit]
 
     def digest(self) -> str:
-        """Hash of everything that bears on the result, the same on every machine."""
+        """Return a hash of everything that affects the result, equal on all machines."""
         hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")
         for array in (
             np.array([self.n_rows], dtype=np.int64),
@@ -616,7 +622,8 @@ class PairwiseConstraints:
             self.class_values,
             np.array([self.implied_must_link_weight, self.implied_cannot_link_weight]),
         ):
-            # The length comes first, or values could move from one array to the next unseen.
+            # Hash the length first, so that values cannot move from one array to the next
+            # unnoticed.
             hasher.update(f"{array.dtype.kind}{array.size};".encode())
             hasher.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
         return hasher.hexdigest()

@@ -1,4 +1,4 @@
-"""Progress of long computations: listeners of iterations, a bar by tqdm, and lines in logs."""
+"""Progress of long computations: listeners of iterations, a tqdm bar, and lines in logs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from daskclust.core.storage.redact import redact
 
 logger = logging.getLogger("daskclust")
 
-#: Seconds that a fit takes before anything is shown.
+#: Seconds before a fit shows its progress.
 _DELAY = 2.0
-#: Minimum seconds between two lines of a log about iterations, and about passes inside them.
-_QUIET, _SELDOM = 2.0, 30.0
+#: Minimum seconds between two log lines about iterations, and about passes inside iterations.
+_ITERATION_PAUSE, _PASS_PAUSE = 2.0, 30.0
 
 
 def _in_notebook() -> bool:
@@ -60,7 +60,7 @@ class Progress:
         """
         self._name, self._rows, self._options = name, rows, options
         self._record, self._speed = {}, ""
-        began = self._last = time.perf_counter()
+        start = self._last = time.perf_counter()
         if self._is_live:
             from tqdm.auto import tqdm
 
@@ -83,10 +83,10 @@ class Progress:
             if self._bar is not None:
                 self._bar.close()
                 self._bar = None
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         if seconds >= after:
-            said = f"{self._said()}, " if after else ""
-            self.say(f"{name}: {said}{seconds:.1f} s")
+            summary = f"{self._summary()}, " if after else ""
+            self.say(f"{name}: {summary}{seconds:.1f} s")
 
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Show a record of a fit's history."""
@@ -96,35 +96,39 @@ class Progress:
         self._record, self._speed = record, ""
         if self._rows is not None and record["seconds"] > 0 and passes > 0:
             self._speed = f"{self._rows * passes / record['seconds']:.3g} rows/s"
-        self._show_if(_QUIET, f"{self._name}: {self._said()}")
+        self._show_if(_ITERATION_PAUSE, f"{self._name}: {self._summary()}")
 
     def begin_pass(self, name: str, number: int) -> None:
         """Show the start of a pass; in logs less often if iterations are shown."""
-        said = self._said() if self._bar is not None else f"pass {number} ({name})"
-        self._show_if(_SELDOM if self._record else _QUIET, f"{self._name}: {said}")
+        summary = self._summary() if self._bar is not None else f"pass {number} ({name})"
+        self._show_if(_PASS_PAUSE if self._record else _ITERATION_PAUSE, f"{self._name}: {summary}")
 
     def _show_if(self, pause: float, text: str) -> None:
         """Update the bar, or write a line if the last one is at least `pause` seconds old."""
-        now = time.perf_counter()
+        time_now = time.perf_counter()
         if self._bar is not None:
             link = self._options.get("link")
-            if link is not None and now - self._last >= _DELAY and (found := link()) is not None:
+            if (
+                link is not None
+                and time_now - self._last >= _DELAY
+                and (address := link()) is not None
+            ):
                 # The address is known only after the data are opened.
                 del self._options["link"]
-                self.say(f"Dashboard: {found}")
+                self.say(f"Dashboard: {address}")
             self._bar.set_description_str(f"{redact(text)},", refresh=False)
             self._bar.update()
-        elif now - self._last >= pause:
-            self._last = now
+        elif time_now - self._last >= pause:
+            self._last = time_now
             self.show(text)
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         record, parts = self._record, []
         if record:
             total = self._options.get("total")
-            most = "" if total is None else f"/{total}"
+            total_text = "" if total is None else f"/{total}"
             parts += [f"round {record['round']}"] if "round" in record else []
-            parts += [f"iteration {record['iteration']}{most}"]
+            parts += [f"iteration {record['iteration']}{total_text}"]
             parts += [f"objective {record['objective']:.6g}"]
         count = self._options["passes"]() if "passes" in self._options else record.get("passes")
         return ", ".join(filter(None, [*parts, f"pass {count}" if count else "", self._speed]))
@@ -153,8 +157,8 @@ class Progress:
 
 Listener = Callable[[Mapping[str, Any]], None]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
-#: Held by the fit that is shown: of fits that share passes, only one is shown.
-_one = threading.Lock()
+#: Lock of the fit that is shown: of fits that share passes, only one is shown.
+_display_lock = threading.Lock()
 #: Display of the innermost running task.
 _current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=None)
 
@@ -176,9 +180,9 @@ def on_iteration(listener: Listener) -> Iterator[None]:
     The setting ``daskclust.progress: false`` of Dask's configuration switches it off.
 
     *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit, and so does any
-    exception that a listener raises.  The estimator is as it was before ``fit``.  A
-    ``checkpoint`` keeps the last iteration; the same fit continues from there.  A file
-    that was being written does not exist, or is as it was before.  On a cluster, waiting
+    exception that a listener raises.  The estimator is unchanged.  A
+    ``checkpoint`` contains the last iteration, and the same fit resumes from there.  A file
+    that was being written does not exist, or has its old content.  On a cluster, waiting
     tasks of the pass are canceled; workers are free when their running tasks have ended.
 
     Examples
@@ -199,7 +203,7 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 
 
 def announce(name: str, record: Mapping[str, Any]) -> None:
-    """Log a record of a fit's history, and hand it to the listeners."""
+    """Log a record of a fit's history, and pass it to the listeners."""
     logger.info(
         "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
         name,
@@ -214,7 +218,7 @@ def announce(name: str, record: Mapping[str, Any]) -> None:
 
 
 def begin_pass(name: str, record: Any) -> None:
-    """Count a pass over the data, and show that it begins."""
+    """Count a pass over the data, and show its start."""
     record.passes += 1
     progress = _current.get()
     if progress is not None:
@@ -223,7 +227,7 @@ def begin_pass(name: str, record: Any) -> None:
 
 @contextmanager
 def without_passes() -> Iterator[None]:
-    """Hide passes over rows that are only a part of the data."""
+    """Hide passes over a subset of the rows."""
     token = _current.set(None)
     try:
         yield
@@ -245,7 +249,7 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
         # The stream may be missing or closed.
         with contextlib.suppress(AttributeError, ValueError):
             is_shown = _in_notebook() or sys.stderr.isatty()
-    if not is_shown or not _one.acquire(blocking=False):
+    if not is_shown or not _display_lock.acquire(blocking=False):
         yield
         return
 
@@ -262,4 +266,4 @@ def showing_progress(estimator: Any, rows: Callable[[], Any]) -> Iterator[None]:
             yield
     finally:
         _listeners.reset(token)
-        _one.release()
+        _display_lock.release()

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep in the package they arise."""
+"""Warnings that refer to the user's line of code, not to a line of the package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-#: Frames between a user's line and ours: the package's, and scikit-learn's mixins and pipelines.
-#: It is found, not imported: workers have no use for it, and a third of their start would be it.
+#: Folders whose frames are skipped: this package, and the mixins and pipelines of scikit-learn.
+#: scikit-learn is located, not imported: workers do not need it, and the import is slow.
 _SKLEARN = find_spec("sklearn")
 _FOLDERS = [Path(__file__).parents[1]]
 if _SKLEARN is not None and _SKLEARN.origin is not None:
@@ -19,7 +19,7 @@ _INSIDE = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn as if from the user's line: the innermost frame outside the package.
+    """Warn with the user's line of code: the innermost frame outside the package.
 
     Python 3.12 has ``warnings.warn(..., skip_file_prefixes=...)`` for this.
     """
@@ -27,7 +27,7 @@ def warn(message: str, category: type[Warning]) -> None:
         try:
             filename = sys._getframe(level).f_code.co_filename
         except ValueError:
-            # Nothing but the package: run as a program.
+            # Only frames of the package: it runs as a program.
             break
         if not filename.startswith(_INSIDE):
             break

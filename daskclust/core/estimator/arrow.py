@@ -1,6 +1,6 @@
 """Rows from Arrow and from columns of lists: polars, pandas, pyarrow, DuckDB and Dask.
 
-Each conversion goes through Arrow, so that no Python object is made for each value.
+Each conversion uses Arrow, which creates no Python object per value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-#: Beginning of the names of data types whose values are lists.
+#: Start of the names of data types whose values are lists.
 _LISTS = ("list", "large_list", "fixed_size_list", "List", "Array")
 
 
@@ -38,43 +38,40 @@ def matrix_of_lists(column: Any, name: Any, size: int | None = None) -> NDArray[
     """
     import pyarrow
 
-    kind = f"The column {name!r} has"
+    kind = f"The column {name!r} must contain lists of numbers"
     arrow = column.to_arrow() if hasattr(column, "to_arrow") else column
     if not isinstance(arrow, pyarrow.Array | pyarrow.ChunkedArray):
         try:
             arrow = pyarrow.array(column)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
-            raise ValueError(f"{kind} values that are not lists of numbers: {error}.") from error
+            raise ValueError(f"{kind}, got other values: {error}.") from error
     if isinstance(arrow, pyarrow.ChunkedArray):
         arrow = arrow.combine_chunks()
     sizes = arrow.value_lengths().to_numpy(zero_copy_only=False)
     if size is None:
         size = int(sizes[0]) if len(sizes) and not np.isnan(sizes[0]) else 0
-    complete = sizes == size  # NaN if there is no list
+    complete = sizes == size  # NaN for a missing list
     if not complete.all():
         row = int(np.argmin(complete))
-        shown = "no list" if arrow[row].as_py() is None else f"a list of {sizes[row]}"
+        content = "no list" if arrow[row].as_py() is None else f"a list of {sizes[row]}"
         raise ValueError(
-            f"{kind} {shown} in row {row} of a part; expected lists of {size} numbers. Leave such "
-            "rows out. See the page how-to/embeddings."
+            f"{kind}, {size} per list, got {content} in row {row} of a part. Remove such "
+            "rows. See the page how-to/embeddings."
         )
     values = arrow.flatten()
     if values.null_count:
         raise ValueError(
-            f"{kind} lists with missing values; expected numbers. Leave such rows out. See the "
+            f"{kind}, got missing values in lists. Remove such rows. See the "
             "page how-to/embeddings."
         )
     matrix: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if len(matrix) and matrix.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{kind} lists of {values.type}; expected lists of numbers. See the page "
-            "how-to/embeddings."
-        )
+        raise ValueError(f"{kind}, got lists of {values.type}. See the page how-to/embeddings.")
     return matrix.reshape(len(arrow), size)
 
 
 def _only_column(X: Any) -> tuple[Any, Any] | None:
-    """Return the name and the column of a table of one column, or of a column; else None."""
+    """Return name and column of a table with one column, or of a column; otherwise None."""
     if hasattr(X, "column_names"):  # pyarrow.Table
         return (X.column_names[0], X.column(0)) if X.num_columns == 1 else None
     if hasattr(X, "columns"):
@@ -86,7 +83,7 @@ def _only_column(X: Any) -> tuple[Any, Any] | None:
     return (getattr(X, "name", None), X) if is_column else None
 
 
-def _holds_lists(column: Any) -> bool:
+def _has_lists(column: Any) -> bool:
     kind = getattr(column, "dtype", None)
     if kind is None:
         kind = getattr(column, "type", None)
@@ -100,13 +97,13 @@ def _holds_lists(column: Any) -> bool:
 
 
 def _lazy_lists(X: Any) -> Any:
-    """Return a column of lists of a Dask frame as a lazy array, and any other frame as it is."""
+    """Return a column of lists of a Dask frame as a lazy array; return other frames unchanged."""
     names = [X.name] if X.ndim == 1 else list(X.columns)
     column = X if X.ndim == 1 else X[names[0]]
     if len(names) != 1 or not (_is_list_type(column.dtype) or str(column.dtype) == "object"):
         return X
     head = column.head(1, npartitions=-1)
-    if not _holds_lists(head):
+    if not _has_lists(head):
         return X
     first = matrix_of_lists(head, names[0])
     read = partial(matrix_of_lists, name=names[0], size=first.shape[1])
@@ -124,7 +121,7 @@ def _frame_of(piece: Any, columns: list[str]) -> Any:
 
 
 def _frame_of_dataset(dataset: Any) -> Any:
-    """Return a lazy frame with one partition for each fragment, or row group of Parquet."""
+    """Return a lazy frame with one partition per fragment, or per row group of Parquet."""
     import pandas
     from dask.dataframe import from_map
 
@@ -133,7 +130,7 @@ def _frame_of_dataset(dataset: Any) -> Any:
         split = getattr(fragment, "split_by_row_group", None)
         pieces += [fragment] if split is None else split()
     if not pieces:
-        raise ValueError("X is a Dataset without fragments; expected at least one file.")
+        raise ValueError("X must be a Dataset with at least one file, got no fragments.")
     names = list(dataset.schema.names)
     meta = dataset.schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype)
     return from_map(partial(_frame_of, columns=names), pieces, meta=meta, label="read-dataset")
@@ -144,14 +141,14 @@ def _is_lazy_polars(X: Any) -> bool:
 
 
 def is_dataset(X: Any) -> bool:
-    """Return True for a pyarrow Dataset, or an object that has its fragments."""
+    """Return True for a pyarrow Dataset, or another object with its fragments."""
     return hasattr(X, "get_fragments") and hasattr(X, "schema")
 
 
 def as_lazy_frame(X: Any) -> Any:
     """Return a Dataset, a table of pandas or polars, or an Arrow stream as a Dask DataFrame.
 
-    Only a Dataset and Dask DataFrames are not read into memory.  None for any other object.
+    A Dataset and a Dask DataFrame are not read into memory.  Return None for other objects.
     """
     from dask.dataframe import from_pandas
 
@@ -159,7 +156,7 @@ def as_lazy_frame(X: Any) -> Any:
     is_column = hasattr(X, "to_numpy") and not has_columns
     if is_column or (hasattr(X, "to_dask_array") and X.ndim == 1):
         raise TypeError(
-            f"Expected a table, got one column ({type(X).__name__}). Make a table of it first, or "
+            f"Expected a table, got one column ({type(X).__name__}). Convert it to a table, or "
             "pass the column to the estimator."
         )
     if hasattr(X, "to_dask_array"):
@@ -184,9 +181,9 @@ def as_table(X: Any) -> Any:
 
     - A column of lists of numbers, alone or as the only column of a table, is an array (n, p); it
       is lazy for Dask.
-    - A pyarrow Dataset is a lazy frame with one partition for each fragment or row group.
+    - A pyarrow Dataset is a lazy frame with one partition per fragment or row group.
     - A polars LazyFrame, and any other object with ``__arrow_c_stream__``, is read into memory.
-    - Other objects are returned as they are.
+    - Other objects are returned unchanged.
     """
     if is_dataset(X):
         X = _frame_of_dataset(X)
@@ -201,6 +198,6 @@ def as_table(X: Any) -> Any:
     if hasattr(X, "to_dask_array"):
         return _lazy_lists(X)
     only = _only_column(X)
-    if only is None or not _holds_lists(only[1]):
+    if only is None or not _has_lists(only[1]):
         return X
     return matrix_of_lists(only[1], only[0])

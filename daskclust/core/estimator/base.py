@@ -1,4 +1,4 @@
-"""Common to all clusterers: opening data, the first pass, labels and distances of rows."""
+"""Base class of all clusterers: open data, run the first pass, label rows, measure distances."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def map_new_rows(
     missing: bool = False,
     n_columns: int | None = None,
 ) -> Any:
-    """Apply a function to new rows of a fitted model; results are of their dtype or another."""
+    """Apply a function to new rows of a fitted model; default dtype: the working precision."""
     X = check_rows(model, X, reset=False)
     working = working_dtype(X.dtype)
     of_rows = CheckedRows(function, working, missing, getattr(model, "feature_names_in_", None))
@@ -59,7 +59,7 @@ def map_new_rows(
 
 @dataclass(frozen=True)
 class CenterSpace:
-    """Where a model compares rows with its centers; no metric where rows stay as they are."""
+    """Centers of a model and the space of its distances; `metric` is None for unchanged rows."""
 
     centers: Floats
     metric: Metric | None
@@ -67,7 +67,7 @@ class CenterSpace:
 
 
 def center_space(model: Any) -> CenterSpace | None:
-    """Return where a fitted model compares rows with its centers; None if it does not."""
+    """Return the space in which a fitted model compares rows with centers, or None."""
     if not isinstance(model, BaseClusterer):
         return None
     metric = None if model._metric.is_identity else model._metric
@@ -75,15 +75,15 @@ def center_space(model: Any) -> CenterSpace | None:
 
 
 def label_function(model: Any, dtype: Any) -> RowFunction | None:
-    """Return the function by which a model labels rows, where ``predict`` does nothing else."""
+    """Return the function by which a model labels rows, or None if ``predict`` does more."""
     if getattr(type(model), "predict", None) is not BaseClusterer.predict:
         return None
-    found: RowFunction = model._row_function(working_dtype(dtype))
-    return found
+    function: RowFunction = model._row_function(working_dtype(dtype))
+    return function
 
 
 def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
-    """Warn where there are fewer distinct centers than clusters."""
+    """Warn if there are fewer distinct centers than clusters."""
     if n_distinct == n_clusters:
         return
     warn(
@@ -94,27 +94,29 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     )
 
 
-#: Number of coordinates that a warning names.
+#: Maximum number of coordinates that a warning names.
 _NAMED = 3
 
 
 def note_observed(model: Any, observed: Bools | None) -> None:
-    """Set which coordinates of the centers are observed (None: all), and warn about the others."""
+    """Store which center coordinates are observed (None: all), and warn about the others."""
     vars(model).pop("observed_coordinates_", None)
     if not is_partial(model):
         return
     shape = model.cluster_centers_.shape
     model.observed_coordinates_ = np.ones(shape, bool) if observed is None else observed
-    places = np.argwhere(~model.observed_coordinates_)
-    if not len(places):
+    unobserved = np.argwhere(~model.observed_coordinates_)
+    if not len(unobserved):
         return
     names = getattr(model, "feature_names_in_", range(shape[1]))
-    shown = ", ".join(f"cluster {c} and feature {names[j]}" for c, j in places[:_NAMED].tolist())
-    more = ", ..." if len(places) > _NAMED else ""
+    shown = ", ".join(
+        f"cluster {c} and feature {names[j]}" for c, j in unobserved[:_NAMED].tolist()
+    )
+    more = ", ..." if len(unobserved) > _NAMED else ""
     warn(
-        f"{len(places)} of {np.prod(shape)} coordinates of cluster_centers_ are not observed: no "
-        f"row of the cluster has a value of the feature ({shown}{more}). Such a coordinate keeps "
-        "the value that it had before, which says nothing about the cluster. "
+        f"{len(unobserved)} of {np.prod(shape)} coordinates of cluster_centers_ are not observed: "
+        f"no row of the cluster has a value of the feature ({shown}{more}). Such a coordinate "
+        "keeps its previous value, which contains no information about the cluster. "
         "observed_coordinates_ is False there.",
         MissingValuesWarning,
     )
@@ -128,7 +130,7 @@ class BaseClusterer(
     ClusterMixin,
     BaseEstimator,
 ):
-    """Base of the center-based clusterers: everything but the fit itself."""
+    """Base class of the center-based clusterers: everything except the fit."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "cluster_centers_": Array("k p"),
@@ -140,10 +142,10 @@ class BaseClusterer(
     }
 
     n_clusters: Any
-    # Set by fit; the space in which rows and centers are compared.
+    # Set by fit: the space in which rows and centers are compared.
     _metric: Metric
     _centers: Floats
-    #: Weights of the features in distances of rows, where they are not ones.
+    #: Weights of the features in distances, or None if all weights are 1.
     _prediction_weights: Floats | None = None
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -155,7 +157,7 @@ class BaseClusterer(
             Rows to cluster.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
+            Weights of the rows.  An integer weight equals repetition; weight 0 equals absence.
 
         Returns
         -------
@@ -164,7 +166,7 @@ class BaseClusterer(
         return fit(self, X, sample_weight)
 
     def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features: centers that are given."""
+        """Check parameters that depend on the number of features, such as an array `init`."""
         init = getattr(self, "init", "")
         if not (isinstance(init, str) or callable(init)):
             check_init_array(init, self.n_clusters, n_features)
@@ -174,7 +176,7 @@ class BaseClusterer(
 
     @property
     def _depends_on_units(self) -> bool:
-        """Whether a feature in another unit gives other clusters."""
+        """True if other units of a feature lead to other clusters."""
         return getattr(self, "metric", "euclidean") == "euclidean"
 
     def _read(self, data: Data) -> Any:
@@ -188,7 +190,7 @@ class BaseClusterer(
         )
 
     def predict(self, X: Any) -> Any:
-        """Nearest center of each row.
+        """Return the nearest center of each row.
 
         Parameters
         ----------
@@ -197,13 +199,13 @@ class BaseClusterer(
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for a Dask array: values of X are checked
-            when it is computed.
+            For a Dask array the result is lazy and has the chunks of X.  The values of X are
+            checked when the result is computed.
 
         Raises
         ------
         ValueError
-            For infinity, for NaN unless ``missing="partial"``, and another number of
+            If X contains infinity, or NaN unless ``missing="partial"``, or has another number of
             features.
         """
         return self._mapped(X, "predict", dtype=np.int32)
@@ -216,9 +218,10 @@ class BaseClusterer(
         return map_rows(X, function, dtype=dtype or function.dtype, n_columns=n_columns, name=name)
 
     def transform(self, X: Any) -> Any:
-        """Distance of each row to each center, in the metric of the fit.
+        """Return the distance of each row to each center, in the metric of the fit.
 
-        Over what the row observes, where values may be missing; NaN for a row without any.
+        If values may be missing, the distance uses the observed values; a row without values has
+        NaN.
 
         Parameters
         ----------
@@ -227,13 +230,13 @@ class BaseClusterer(
         Returns
         -------
         distances : ndarray or dask.array.Array of shape (n_samples, n_clusters)
-            float32 for float32 input and for what it holds exactly (float16 and integers of
-            one or two bytes), else float64.  Lazy, and chunked like X, for a Dask array.
+            float32 for float32, float16 and integers of one or two bytes, else float64.  For a Dask
+            array the result is lazy and has the chunks of X.
 
         Raises
         ------
         ValueError
-            See ``predict``; and for lazy input after ``set_output(transform="pandas")``.
+            Like ``predict``, and for lazy input after ``set_output(transform="pandas")``.
         """
         check_output(self, X)
         return self._mapped(X, "transform", distances=True)
@@ -245,7 +248,7 @@ class BaseClusterer(
         ----------
         X : array-like or dask.array.Array of shape (n_samples, n_features)
         y : optional
-            Labels, if ``fit`` of the estimator takes some.
+            Labels, if ``fit`` of the estimator uses labels.
         **params
             Other arguments of ``fit``, such as ``sample_weight``.
 
@@ -258,10 +261,10 @@ class BaseClusterer(
         return super().fit_transform(X, y, **params)
 
     def score_samples(self, X: Any) -> Any:
-        """Minus the distance of each row to its nearest center, in the metric of the fit.
+        """Return the negative distance of each row to its nearest center, in the metric of the fit.
 
-        The higher, the more normal; 0 on a center.  Distances are not divided by the spread of
-        the cluster, which models do not keep: rows of wide clusters score lower.
+        Higher scores are more normal; a row on a center has score 0.  Distances are not divided by
+        the spread of the cluster, so rows of wide clusters score lower.
 
         Parameters
         ----------
@@ -270,8 +273,8 @@ class BaseClusterer(
         Returns
         -------
         scores : ndarray or dask.array.Array of shape (n_samples,)
-            float32 for float32 input, else float64.  Lazy, and chunked like X, for a Dask
-            array.  NaN for a row without any value.
+            float32 for float32 input, else float64.  For a Dask array the result is lazy and has
+            the chunks of X.  A row without values has NaN.
 
         Raises
         ------
@@ -281,7 +284,7 @@ class BaseClusterer(
         return self._mapped(X, "score_samples", nearest_only=True)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the sum of squared distances of rows to the centers of :meth:`predict`.
+        """Return the negative sum of squared distances of rows to the centers of :meth:`predict`.
 
         Parameters
         ----------
@@ -313,7 +316,7 @@ class BaseClusterer(
         )
         stats: ClusterStatistics = rows.reduce(ASSIGN, state)
         if not np.isfinite(stats.inertia.sum()):
-            # Only now is a second look worth its pass: to say where the fault lies.
+            # An additional pass, only after a failure, finds the invalid row.
             survey = PARTIAL_SURVEY if is_partial(self) else SURVEY
             names = getattr(self, "feature_names_in_", None)
             check_values(rows.reduce(survey, SurveyRequest(X.shape[1])), names)

@@ -44,11 +44,11 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """The result of one iteration, whose `state` the next starts from.
+    """The result of one iteration, with the `state` from which the next one continues.
 
-    `objective` is that of the assignment just made, before centers moved. `moved` is the number of
-    rows that changed their cluster, if known; `extra` are more entries of the record. What is
-    `provisional` is made otherwise where ``max_iter`` allows more: a longer fit repeats it.
+    `objective` belongs to the assignment before the centers moved.  `moved` is the number of rows
+    that changed their cluster, if known.  `extra` are more entries of the record.  A `provisional`
+    step depends on ``max_iter``, so it is not saved, and a longer fit repeats it.
     """
 
     state: S
@@ -61,29 +61,29 @@ class Step(Generic[S]):
 
 
 class Problem(Protocol):
-    """The iterated problem: everything about a fit that does not change."""
+    """An iterative problem: everything about a fit that does not change."""
 
     @property
     def kind(self) -> type: ...
 
     @property
     def rows(self) -> Rows:
-        """The rows that are compared, in the space in which they are."""
+        """The rows, in the space in which they are compared."""
 
     @property
     def max_iter(self) -> int: ...
 
     def begin(self) -> Any:
-        """Find the start; not called where a checkpoint is continued."""
+        """Find the initial state; not called if a checkpoint is resumed."""
 
     def step(self, state: Any) -> Step[Any]: ...
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Lengths of named axes of a stored state, besides n and p."""
+        """Lengths of named axes of a stored state, in addition to n and p."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what a checkpoint belongs to, besides the data and the parameters."""
+        """Return what identifies a checkpoint, in addition to the data and the parameters."""
 
 
 def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -> Fitted[Any]:
@@ -94,7 +94,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
     iteration.  An error that ends a fit names the checkpoint.
     """
     rows = problem.rows
-    # Without a checkpoint of its own, a loop may be a stage of another fit's initialization.
+    # Without a checkpoint, a loop may be a stage of another fit's initialization.
     keeper = loop_stage(name) if checkpoint is None else checkpoint
     history: list[dict[str, Any]] = []
     finished = False
@@ -105,7 +105,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             stored = keeper.load(problem.kind, known)
         if stored is not None:
             state, history, finished = stored.state, stored.history, stored.finished
-            # The passes of this process so far only looked at the data again.
+            # The passes of this process so far only surveyed the data again.
             rows.passes = max(rows.passes, stored.passes)
         else:
             with nullcontext() if checkpoint is None else checkpoint.saving_stages(rows):
@@ -134,14 +134,14 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
     except BaseException as error:
         if checkpoint is None or not checkpoint.written:
             raise
-        kept = (
-            f"The fit is kept in {str(checkpoint.path)!r}: the same fit with the same data and "
-            "checkpoint goes on from there."
+        resume_hint = (
+            f"The state of the fit is in {str(checkpoint.path)!r}: fit again with the same data "
+            "and checkpoint to resume it."
         )
         if isinstance(error, ClusterError | ReadError):
-            # Nobody's fault, and the way to go on: part of the message.
-            raise type(error)(f"{error} {kept}") from error
-        error.add_note(kept)
+            # The user cannot prevent these errors, so the remedy is part of the message.
+            raise type(error)(f"{error} {resume_hint}") from error
+        error.add_note(resume_hint)
         raise
     if checkpoint is not None:
         checkpoint.close()
@@ -153,9 +153,10 @@ E = TypeVar("E", bound="Fittable")
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The request of the first pass over the data: a seed for each restart, and `n_picks` for each.
+    """Request of the first pass over the data: seeds of the restarts, with `n_picks` rows each.
 
-    Classes of `labels` are summed. `transform` takes blocks into the space of all passes.
+    The rows of each class of `labels` are summed.  `transform` maps blocks to the space of all
+    passes.
     """
 
     seeds: tuple[int, ...] = ()
@@ -168,7 +169,7 @@ class FirstPass:
 
 @dataclass(frozen=True)
 class OpenData:
-    """Data after their first pass: lazy results refer to X, `rows` are in the space of the pass."""
+    """Data after the first pass: lazy results refer to X, `rows` are in the space of the passes."""
 
     X: Any
     rows: Rows
@@ -179,7 +180,7 @@ class OpenData:
 
 
 class DataAlone:
-    """Part of a problem whose checkpoint belongs to the data and the parameters alone."""
+    """Part of a problem whose checkpoint is identified by the data and the parameters."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -190,10 +191,10 @@ class DataAlone:
 
 
 class Fittable(Protocol):
-    """The hooks of an estimator, in the order of their calls."""
+    """The hooks of an estimator, in the order in which they are called."""
 
     checkpoint: Any
-    #: Parameters that may differ where a checkpoint is continued.
+    #: Parameters that may change when a checkpoint is resumed.
     _resumes_with: ClassVar[tuple[str, ...]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
@@ -203,26 +204,26 @@ class Fittable(Protocol):
     def _check_features(self, n_features: int) -> None: ...
 
     def _read(self, data: Data, *args: Any, **given: Any) -> Any:
-        """Read the further arguments of ``fit``, and check all that needs no pass."""
+        """Read the other arguments of ``fit``, and check everything that needs no pass."""
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass: ...
 
     def _problem(self, data: OpenData, read: Any) -> Problem:
-        """Return what is iterated; may make passes."""
+        """Return the iterative problem; may run passes."""
 
     def _finish(
         self, data: OpenData, problem: Any, state: Any, history: list[dict[str, Any]]
     ) -> None:
-        """Set the attributes, and warn of what is amiss."""
+        """Set the fitted attributes, and emit warnings."""
 
 
 class FitPredict:
-    """``fit_predict`` of all clusterers; scikit-learn's takes no labels."""
+    """``fit_predict`` of all clusterers; the method of scikit-learn accepts no labels."""
 
     fit: Callable[..., Any]
 
     def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features: none."""
+        """Check parameters that depend on the number of features; the default checks nothing."""
 
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``labels_``.
@@ -230,7 +231,7 @@ class FitPredict:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-        y : optional
+        Labels, if ``fit`` of the estimator uses labels.
             Labels, if ``fit`` of the estimator takes some.
         **params
             Other arguments of ``fit``, such as ``sample_weight``.
@@ -245,12 +246,12 @@ class FitPredict:
 def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     """Fit an estimator to data, or to :class:`Data`, which are checked already.
 
-    It is unchanged where anything is raised.
+    If an error is raised, the estimator is unchanged.
     """
-    # Not a deep copy; the estimator takes its attributes when all went well.
+    # A shallow copy; the estimator takes the attributes of the draft after success.
     draft = object.__new__(type(estimator))
-    fitted, now = vars(draft), vars(estimator)
-    fitted.update({name: value for name, value in now.items() if name not in OF_CLASSES})
+    fitted, current = vars(draft), vars(estimator)
+    fitted.update({name: value for name, value in current.items() if name not in OF_CLASSES})
     draft._check_parameters()
     if isinstance(X, Data):
         data = X
@@ -278,9 +279,11 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
                 "of 1 is required."
             )
         read = draft._read(data, **given)
-        opened = _look(draft, data, read, hashed=draft.checkpoint is not None)
+        opened = _run_first_pass(draft, data, read, hashed=draft.checkpoint is not None)
         forget_range(draft)
-        if opened.rows is data.rows:  # else the first pass measures rows of unit length, say
+        if (
+            opened.rows is data.rows
+        ):  # otherwise the first pass measured transformed rows, for example of unit length
             remember_range(draft, opened.survey, opened.rows.n_rows)
             if data.has_units and getattr(draft, "_depends_on_units", False):
                 warn_of_dominance(opened.survey, data.names, is_scene=data.cube is not None)
@@ -294,15 +297,15 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
         names, colors = label_map.meanings, label_map.colors
         if (names or colors) and clusters_are_classes(draft):
             name_classes(draft, names, colors)
-    for name in now.keys() - fitted.keys():
-        del now[name]
-    now.update(fitted)
+    for name in current.keys() - fitted.keys():
+        del current[name]
+    current.update(fitted)
     return estimator
 
 
 def settled(estimator: Any, data: Data) -> Any:
-    """Return the state of a fit to rows in memory, without progress, history and checkpoint."""
-    problem = estimator._problem(_look(estimator, data, None, hashed=False), None)
+    """Return the state of a fit to rows in memory, without progress, history or checkpoint."""
+    problem = estimator._problem(_run_first_pass(estimator, data, None, hashed=False), None)
     state = problem.begin()
     for _ in range(problem.max_iter):
         step = problem.step(state)
@@ -312,8 +315,8 @@ def settled(estimator: Any, data: Data) -> Any:
     return state
 
 
-def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenData:
-    """Make the first pass, as ``missing`` wants it."""
+def _run_first_pass(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenData:
+    """Run the first pass with the requested ``missing`` policy."""
     first = estimator._first_pass(data, read)
     if is_partial(estimator):
         first = replace(first, reduction=PARTIAL_SURVEY)
@@ -324,8 +327,8 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
         check_values(survey, data.names)
         if survey.weight <= 0:
             raise ValueError(
-                "All sample weights are zero; at least one must be positive. Under "
-                'metric="cosine" a row of zeros has weight 0: it has no direction.'
+                "At least one sample weight must be positive, got only zeros. With "
+                'metric="cosine" a row of zeros has weight 0, because it has no direction.'
             )
     first.check(survey, names=data.names)
     return OpenData(data.X, rows, survey, first.seeds, data.weight, data.cube)
@@ -334,7 +337,7 @@ def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenDa
 def open_checkpoint(
     estimator: Fittable, data: OpenData, identity: Callable[[], Mapping[str, Any]]
 ) -> Checkpoint:
-    """Open the checkpoint; one that is open belongs to a fit of which this one is a part."""
+    """Open the checkpoint; a checkpoint that is open already belongs to an enclosing fit."""
     if isinstance(estimator.checkpoint, Checkpoint):
         return estimator.checkpoint
     params = estimator.get_params(deep=False)
@@ -348,7 +351,7 @@ def open_checkpoint(
 
 
 def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | None = None) -> Any:
-    """Return ``labels_``, lazy where X is, those of `known` rows as they are."""
+    """Return ``labels_``, lazy if X is; the labels of `known` rows are kept."""
     return map_rows(
         data.X,
         function,
@@ -359,12 +362,12 @@ def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | 
     )
 
 
-#: Costs that differ by less, relatively, are those of the same solution.
+#: Maximum relative difference between the costs of equal solutions.
 _TOLERANCE = 1e-9
 
 
 def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
-    """One seed for each restart, from whatever scikit-learn takes as ``random_state``."""
+    """Return one seed per restart, from any ``random_state`` that scikit-learn accepts."""
     if isinstance(random_state, np.random.Generator):
         root = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
@@ -375,29 +378,30 @@ def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
         root = int(random_state)
         if root < 0:
             raise ValueError(
-                f"random_state={random_state} is negative; give a non-negative integer."
+                f"random_state must be a non-negative integer, a NumPy Generator or RandomState, "
+                f"or None, got {random_state}."
             )
     else:
         raise ValueError(
-            f"random_state={random_state!r} is no seed; give a non-negative integer, a NumPy "
-            "Generator or RandomState, or None."
+            "random_state must be a non-negative integer, a NumPy Generator or RandomState, or "
+            f"None, got {random_state!r}."
         )
     words = np.random.SeedSequence(root).generate_state(count, np.uint64)
     return tuple(int(word >> np.uint64(1)) for word in words)
 
 
 def best_restart(costs: Sequence[float] | Floats, *, at_least: float = 0.0) -> int:
-    """Return the first restart whose cost is the least, up to rounding.
+    """Return the first restart with the lowest cost, up to rounding.
 
-    Restarts often end in the same clusters, numbered differently; the last bits of
-    their sums depend on the chunks and must not choose between them.  Rounding is relative to
-    `at_least`: 1 for logarithms, which may be near 0.
+    Restarts often end in the same clusters with different numbers.  The last bits of their sums
+    depend on the chunks and must not decide.  Rounding is relative to the cost, and to
+    `at_least`: use 1 for logarithms, which may be near 0.
     """
     costs = np.asarray(costs)
-    least = costs.min()
-    if np.isnan(least):
+    lowest = costs.min()
+    if np.isnan(lowest):
         raise ValueError(
-            f"The costs of the restarts are {costs.tolist()}; expected numbers. Values overflowed: "
-            "scale the data. If the fit went on from a checkpoint, that was changed: delete it."
+            f"The costs of the restarts must be numbers, got {costs.tolist()}. Values overflowed: "
+            "scale the data. If the fit resumed a checkpoint, the file was changed: delete it."
         )
-    return int(np.flatnonzero(costs <= least + _TOLERANCE * max(at_least, abs(least)))[0])
+    return int(np.flatnonzero(costs <= lowest + _TOLERANCE * max(at_least, abs(lowest)))[0])

@@ -1,7 +1,7 @@
-"""What workers do with blocks of rows: values checked, labels, distances.
+"""Functions that workers apply to blocks of rows: check values, find labels and distances.
 
-Workers load this module with the labels of a fit, and none that imports scikit-learn, which takes
-as long as a third of all else that they load.
+Workers import this module to compute the labels of a fit.  It imports no module that needs
+scikit-learn, because that import takes a third of the time of all others together.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from daskclust.core.kernels.moments import first_nonfinite
 from daskclust.core.kernels.nearest.assign import nearest
 
 
-def column_name(at: int, names: Any) -> str:
-    """Return a column of X as messages have it: its number, and its name if it has one.
+def column_name(column: int, names: Any) -> str:
+    """Return the number of a column, and its name if it has one, for messages.
 
     >>> column_name(1, None), column_name(1, ["age", "income"])
     ('1', "1 ('income')")
     """
-    return str(at) if names is None else f"{at} ({str(names[at])!r})"
+    return str(column) if names is None else f"{column} ({str(names[column])!r})"
 
 
 def nonfinite_message(is_nan: bool, row: int, column: str) -> str:
-    """Say where the first value is that complete rows do not have, and what to do."""
+    """Return the message for the first invalid value of complete rows, with the remedy."""
     what = "NaN" if is_nan else "infinity"
     remedy = (
         '; if NaN means missing, fit with missing="partial" (KMeans, SemiSupervisedKMeans, '
@@ -48,42 +48,42 @@ def nonfinite_message(is_nan: bool, row: int, column: str) -> str:
 
 
 def infinite_message(row: int, column: str) -> str:
-    """Say where the first infinity is, where values may be missing."""
+    """Return the message for the first infinity if values may be missing."""
     return (
-        f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
-        "infinity does not. Replace it by NaN if the value is not known."
+        f"Input X contains infinity: the first at row {row}, column {column}. NaN marks a missing "
+        "value, infinity does not. Replace infinity by NaN if the value is missing."
     )
 
 
 def check_block(x: Array, start: int, *, missing: bool, names: Any = None) -> None:
-    """Raise for the first infinity of a block, and the first NaN unless values may be missing."""
+    """Raise ValueError for the first infinity of a block, or NaN unless values may be missing."""
     row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:
         return
-    place = column_name(column, names)
+    name = column_name(column, names)
     if missing:
-        raise ValueError(infinite_message(start + row, place))
-    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, place))
+        raise ValueError(infinite_message(start + row, name))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, name))
 
 
 def check_squares(squared: Floats, start: int) -> None:
-    """Raise for the first row of a block whose squared distances overflow."""
+    """Raise ValueError for the first row of a block whose squared distances overflow."""
     if not np.isfinite(squared).all():
         row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
         raise ValueError(
             f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
-            "values that stand for missing data, else rescale the features."
+            "values that stand for missing data, or rescale the features."
         )
 
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """A function of rows, taken in a dtype, that checks their values first; travels to workers."""
+    """A picklable function of rows in a given dtype that checks their values first."""
 
     function: Callable[[NDArray[Any]], NDArray[Any]]
     dtype: Any
     missing: bool = False
-    #: Of the columns, for messages.
+    #: Names of the columns, for messages.
     names: Any = None
 
     @property
@@ -92,7 +92,7 @@ class CheckedRows:
         return int(getattr(self.function, "nbytes", 0))
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return one result a row."""
+        """Return one result per row."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=self.missing, names=self.names)
         return self.function(x)
@@ -100,7 +100,7 @@ class CheckedRows:
 
 @dataclass(frozen=True)
 class RowFunction:
-    """Handles a block's rows in ``predict`` and ``transform``; travels to workers."""
+    """A picklable function for the rows of a block in ``predict`` and ``transform``."""
 
     centers: Floats
     metric: Metric
@@ -109,7 +109,7 @@ class RowFunction:
     distances: bool = False
     missing: bool = False
     nearest_only: bool = False
-    #: Of the columns, for messages.
+    #: Names of the columns, for messages.
     names: Any = None
 
     def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
@@ -117,7 +117,7 @@ class RowFunction:
         return replace(self, centers=centers, feature_weights=feature_weights)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Labels of the rows, or their distances to all centers, or minus the least."""
+        """Return labels of rows, distances to all centers, or the negative smallest distance."""
         if not self.distances:
             labels, squared = self.labeled(x, start)
             if self.nearest_only:
@@ -128,12 +128,12 @@ class RowFunction:
         for k in range(len(self.centers)):
             labels, squared = self._nearest(x, z, self.centers[k : k + 1], start)
             out[:, k] = np.sqrt(squared)
-            # A row that observes nothing is at no distance from anything.
+            # A row without observed values has no distance.
             out[labels < 0, k] = np.nan
         return out
 
     def labeled(self, x: NDArray[Any], start: int) -> tuple[NDArray[np.int32], Floats]:
-        """Labels of the rows, and squared distances to the centers in the space of the metric."""
+        """Return labels, and squared distances to the centers in the space of the metric."""
         x, z = self._in_space(x, start)
         labels, squared = self._nearest(x, z, self.centers, start)
         return self.metric.break_ties(z, labels), squared
@@ -147,12 +147,12 @@ class RowFunction:
     def _nearest(
         self, x: NDArray[Any], z: NDArray[Any], centers: Floats, start: int
     ) -> tuple[NDArray[np.int32], Floats]:
-        """Nearest center of rows x, which lie at z, and finite squared distances."""
+        """Return the nearest centers of rows x (z in the space), and finite squared distances."""
         weights, missing = self.feature_weights, self.missing
         labels, squared = nearest(z, centers, feature_weights=weights, missing=missing)
         if not np.isfinite(squared).all():
-            # A value that is not finite, or missing where none may be, makes such a distance,
-            # whatever its weight: else no value is looked at a second time.
+            # Invalid values make such a distance, even with weight 0. Only then are the values
+            # checked.
             check_block(x, start, missing=missing, names=self.names)
             check_squares(squared, start)
         return labels, squared

@@ -1,4 +1,4 @@
-"""Metrics as changes of space: in each of these spaces k-means is Euclidean."""
+"""Metrics as transforms of rows: in each transformed space, k-means is Euclidean."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from daskclust.core.kernels.compensated import sum_terms
 from daskclust.core.persistence.schema import Array, Fields
 from daskclust.core.reduction import Field, Partial, Reduction, RowBlock
 
-#: Directions whose variance is below this share of the largest carry no information.
+#: Fraction of the largest variance below which a direction contains no information.
 _NEGLIGIBLE = 1e-12
 
 
 class Metric:
-    """A metric that is Euclidean in another space; callable on blocks, and picklable."""
+    """A metric that is Euclidean in another space; can be called on blocks and pickled."""
 
-    #: Whether blocks are left as they are.
+    #: True if blocks are not changed.
     is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         return x
 
     def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels of rows of this space, where rounding would decide between equal distances."""
+        """Correct labels that rounding would decide between equal distances; x is in this space."""
         return labels  # the search gives ties to the lowest cluster
 
     def project(self, centers: Floats) -> Floats:
-        """Means of rows, moved to where centers may lie."""
+        """Project means of rows to valid centers."""
         return centers
 
     def restore(self, centers: Floats) -> Floats:
@@ -53,14 +53,14 @@ class UnitSphere(Metric):
     """
 
     def absent(self, z: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether rows of this space have no direction; as rows of weight 0 they draw no center."""
-        found: NDArray[np.bool_] = z[:, 0] == 0
-        if found.any():
-            found[found] = ~z[found].any(axis=1)
-        return found
+        """Return a mask of rows without direction; they get weight 0, so none becomes a center."""
+        is_zero: NDArray[np.bool_] = z[:, 0] == 0
+        if is_zero.any():
+            is_zero[is_zero] = ~z[is_zero].any(axis=1)
+        return is_zero
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        # Two steps, so that neither tiny nor huge rows under- or overflow.
+        # Two steps, so that neither tiny nor huge rows underflow or overflow.
         with np.errstate(invalid="ignore", over="ignore"):
             peak = np.abs(x).max(axis=1, keepdims=True, initial=0)
             usable = np.isfinite(peak) & (peak > 0)
@@ -69,7 +69,7 @@ class UnitSphere(Metric):
             return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
 
     def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-        """Give rows without a direction label 0: centers are of length 1 but for rounding."""
+        """Give rows without direction label 0: rounding of the center lengths would choose."""
         return np.where(x.any(axis=1), labels, labels.dtype.type(0))
 
     def project(self, centers: Floats) -> Floats:
@@ -81,7 +81,7 @@ class UnitSphere(Metric):
 class Whitened(Metric):
     """Mahalanobis distance: ``z = (x - mean) forward``, ``x = mean + z backward``.
 
-    `forward` (p, q); q < p where the covariance is singular.
+    `forward` has shape (p, q), with q < p if the covariance is singular.
     """
 
     mean: Floats
@@ -101,7 +101,7 @@ class Whitened(Metric):
         return self.forward.shape[1]
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        # Several tasks may run in this process: one BLAS thread each.
+        # Several tasks may run in this process, so each uses one BLAS thread.
         with one_blas_thread():
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
@@ -122,7 +122,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class MeanState:
-    """A point about which to take second moments."""
+    """The point about which second moments are computed."""
 
     mean: Floats
 
@@ -146,5 +146,5 @@ def _finalize(partial: Partial, state: MeanState) -> Floats:
     return partial["scatter"][0] / partial["weight"][0]
 
 
-#: Pooled covariance about a mean that is known already.
+#: Pooled covariance about a known mean.
 COVARIANCE = Reduction("covariance", _fields, _block, _finalize)

@@ -1,4 +1,4 @@
-"""What a user gives to an estimator, checked with one wording for all."""
+"""Check the arguments of estimators, with the same error text for all."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ _Drawn = Literal["k-means||", "k-means++", "random", "maximin", "dkm++", "robin"
 _Paired = Literal["auto", "ss-k-means||", "ss-k-means++", "neighborhoods"]
 _View = Literal["raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"]
 
-#: First centers of estimators that know nothing but rows.
+#: Initial centers of estimators without constraints.
 Init = _Drawn | ArrayLike | Callable[..., Any]
-#: Of estimators that know pairs of rows.
+#: Initial centers of estimators with pairwise constraints.
 InitWithPairs = _Paired | _Drawn | ArrayLike | Callable[..., Any]
 #: Cost of a violated pair; a number is the factor of ``"scaled"``.
 PairPenalty = Literal["scaled", "distance", "constant"] | float
-#: Of estimators that know some labels.
+#: Initial centers of estimators with partial labels.
 InitWithLabels = (
     Literal["auto", "ss-k-means||", "ss-k-means++", "seeded-random"]
     | ArrayLike
     | Callable[..., Any]
 )
-#: Whether NaN is an error or a value that is not known.
+#: Policy for NaN: an error, or a missing value.
 Missing = Literal["error", "partial"]
-#: Spaces in which prototypes are compared.
+#: Scaled copies of the features in which prototypes are compared.
 Views = Literal["auto"] | _View | tuple[_View, ...]
 
 
-#: Starts that look at rows as they are.
-_COMPLETE_STARTS = ("dkm++", "robin")
+#: Initializations that need complete rows.
+_COMPLETE_INITS = ("dkm++", "robin")
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
     if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}={value!r}; expected a whole number of {minimum} or more.")
+        raise TypeError(f"{name} must be an integer >= {minimum}, got {value!r}.")
     check_scalar(value, name, numbers.Integral, min_val=minimum)
 
 
@@ -76,7 +76,7 @@ def check_real(
     value: Any, name: str, minimum: float, *, boundaries: str = "left", maximum: float | None = None
 ) -> None:
     if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}={value!r}; expected a number.")
+        raise TypeError(f"{name} must be a number, got {value!r}.")
     check_scalar(
         value,
         name,
@@ -86,7 +86,7 @@ def check_real(
         include_boundaries="both" if maximum is not None else boundaries,
     )
     if not np.isfinite(value):
-        raise ValueError(f"{name} == {value}, must be finite.")
+        raise ValueError(f"{name} must be finite, got {value}.")
 
 
 def is_partial(estimator: Any) -> bool:
@@ -94,25 +94,25 @@ def is_partial(estimator: Any) -> bool:
 
 
 def check_missing(estimator: Any) -> None:
-    """Check ``missing``, if there is one, and starts and metrics that need complete rows."""
+    """Check ``missing``, if it exists, and initializations and metrics that need complete rows."""
     if not hasattr(estimator, "missing"):
         return
     check_choice(estimator.missing, "missing", ("error", "partial"))
     if is_partial(estimator) and getattr(estimator, "metric", "euclidean") != "euclidean":
         raise ValueError(
-            f"metric={estimator.metric!r} needs complete rows and cannot go with missing="
-            '"partial"; use metric="euclidean", on rows that are scaled as they should be.'
+            f"metric={estimator.metric!r} needs complete rows and does not support "
+            'missing="partial". Scale the rows and use metric="euclidean".'
         )
     init = getattr(estimator, "init", None)
-    if is_partial(estimator) and isinstance(init, str) and init in _COMPLETE_STARTS:
+    if is_partial(estimator) and isinstance(init, str) and init in _COMPLETE_INITS:
         raise ValueError(
-            f'init={init!r} compares densities of complete rows and cannot go with missing="'
-            'partial"; use "k-means||", "k-means++", "random", "maximin" or an array.'
+            f'init={init!r} needs complete rows and does not support missing="partial". Use '
+            '"k-means||", "k-means++", "random", "maximin" or an array.'
         )
 
 
 def data_centers(model: Any) -> Any:
-    """Return the centers of a model in the space of its rows, not of an embedding, or None."""
+    """Return the centers of a model in the space of its rows, or None (also for embeddings)."""
     if hasattr(model, "embedding_dim"):
         return None
     return getattr(model, "cluster_centers_", getattr(model, "means_", None))
@@ -122,34 +122,37 @@ def check_same_features(what: str, mine: Any, theirs: Any) -> None:
     if mine is None or theirs is None or list(mine) == list(theirs):
         return
     if len(mine) == len(theirs):
-        at = next(i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1])
+        position = next(
+            i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]
+        )
         raise ValueError(
-            f"{what} other features, or in another order: number {at} is {mine[at]!r} in one and "
-            f"{theirs[at]!r} in the other. Fit with the same columns."
+            f"{what} different features, or the same ones in another order: number {position} is "
+            f"{mine[position]!r} in one and {theirs[position]!r} in the other. Fit with the same "
+            "columns."
         )
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
-    """Return checked starting centers as float64; a fitted model stands for its centers."""
+    """Return checked initial centers as float64; a fitted model is replaced by its centers."""
     if hasattr(init, "get_params"):
         kind = type(init).__name__
         init = data_centers(init)
         if init is None:
             raise ValueError(
-                f"init is a {kind} without centers among the data; expected a fitted model that "
-                "has cluster_centers_ (clones of models are not fitted), or an array."
+                "init must be an array, or a fitted model with cluster_centers_, got a "
+                f"{kind} without centers. Clones of models are not fitted."
             )
     centers = np.array(without_mask(fetched(init, "init"), "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
         raise ValueError(
-            f"The starting centers have shape {centers.shape}; with n_clusters={n_clusters} and "
-            f"{n_features} features they must have shape ({n_clusters}, {n_features})."
+            f"The initial centers must have shape ({n_clusters}, {n_features}) for "
+            f"n_clusters={n_clusters} and {n_features} features, got {centers.shape}."
         )
     if not np.isfinite(centers).all():
         row, column = np.argwhere(~np.isfinite(centers))[0]
         raise ValueError(
-            f"The starting centers contain {centers[row, column]} (center {row}, feature "
-            f"{column}); they must be finite."
+            f"The initial centers must be finite, got {centers[row, column]} (center {row}, "
+            f"feature {column})."
         )
     return centers
 
@@ -157,51 +160,51 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
 def given_centers(
     init: Any, X: Any, n_clusters: int, n_features: int, seeds: tuple[int, ...]
 ) -> Floats:
-    """Return starting centers (r, k, p): a callable is called for each seed."""
-    found = [init]
+    """Return initial centers (r, k, p); a callable is called once for each seed."""
+    inits = [init]
     if callable(init):
-        found = [init(X, n_clusters, np.random.RandomState(seed % 2**32)) for seed in seeds]
-    return np.stack([check_init_array(centers, n_clusters, n_features) for centers in found])
+        inits = [init(X, n_clusters, np.random.RandomState(seed % 2**32)) for seed in seeds]
+    return np.stack([check_init_array(centers, n_clusters, n_features) for centers in inits])
 
 
 @runtime_checkable
 class Scene(Protocol):
     """An image whose valid pixels are the rows of a fit, such as :class:`daskclust.Cube`.
 
-    Its `shape`, `samples` (n, p), `n_valid`, and `sample_scaling`, a dataclass, are left out here
-    because looking for them would read the image.
+    The attributes `shape`, `samples` (n, p), `n_valid` and `sample_scaling` (a dataclass) are not
+    listed here, because checking for them would read the image.
     """
 
     def described(self) -> dict[str, Any]:
-        """Return what is saved with a model."""
+        """Return the description that is saved with a model."""
 
     def scaled_as(self, scaling: Any) -> Any: ...
 
     def open_map(self, name: str, image: Any) -> Any:
-        """Open a label map that lies where the image does."""
+        """Open a label map on the grid of the image."""
 
     def rows_of(self, label_map: Any) -> Any: ...
 
     def sample_pixels(self, count: int, seed: int) -> Any:
-        """Draw rows, and pairs of adjacent ones; one pass."""
+        """Draw rows, and pairs of adjacent rows; one pass."""
 
     def places_of_rows(self, rows: Any) -> Any:
         """Return numbers of rows that do not depend on the chunks."""
 
     def count_neighbors(self, connectivity: Any, weight: Any = None) -> Any:
-        """Count near nodes, and nodes of adjacent pixels; one pass."""
+        """Count neighbors of nodes, and nodes of adjacent pixels; one pass."""
 
 
 def fetched(values: Any, name: str) -> Any:
-    """Return values, of a lazy array with reads that are checked."""
+    """Compute a lazy array with verified reads; return other values unchanged."""
     values = unwrap(values)
     return compute(name, read_again(values))[0] if is_dask(values) else values
 
 
 def unmasked(y: Any) -> Any:
-    """Return labels as they are, with no label where they are masked, or missing in a table."""
+    """Return labels without a mask: masked and missing ones become values that mean no label."""
     if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
-        # A nullable column, which NumPy would turn into floats with NaN.
+        # A nullable column, which NumPy would convert to floats with NaN.
         values = np.array(y, dtype=object)
         values[np.asarray(y.isna())] = None
         return values
@@ -211,13 +214,13 @@ def unmasked(y: Any) -> Any:
         return np.ma.filled(y.astype(np.float64 if y.dtype.kind == "f" else np.int64), -1)
     if y.dtype.kind in "USO":
         return np.ma.filled(y.astype(object), "-1")
-    return np.ma.getdata(y)  # refused for its type
+    return np.ma.getdata(y)  # raises an error for its type later
 
 
 def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return partial labels as they are, and of a label map ``(rows, labels)`` and itself, opened.
+    """Return partial labels, and None or the label map; a map becomes ``(rows, labels)``.
 
-    A label map is what :meth:`daskclust.Cube.rows_of` takes: (y, x), or a path or group of one.
+    A label map is an array (y, x), or the path or group of one: see :meth:`daskclust.Cube.rows_of`.
     """
     if y is None or isinstance(y, tuple | list | numbers.Number) or not isinstance(X, Scene):
         return y, None
@@ -231,9 +234,9 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
 
 
 def pairs_for(X: Any, pairs: Any, name: str) -> Any:
-    """Return pairs of row numbers; text, dates and the like are looked up in the index of X.
+    """Return pairs of row numbers; strings, dates and other labels are looked up in X's index.
 
-    Integers are row numbers, whatever the index is.
+    Integers are row numbers for any index.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or pairs is None or not isinstance(X, pandas.DataFrame):
@@ -245,15 +248,15 @@ def pairs_for(X: Any, pairs: Any, name: str) -> Any:
     if not X.index.is_unique:
         label = X.index[X.index.duplicated()][0]
         raise ConstraintError(
-            f"{name} gives index labels, and the index of X repeats the label {label!r}; expected "
-            "a unique index. Pass row numbers."
+            f"{name} contains index labels, so the index of X must be unique, but it repeats "
+            f"{label!r}. Use row numbers."
         )
     rows = X.index.get_indexer(pandas.Index(values.ravel())).reshape(values.shape)
     if (rows < 0).any():
         missing = values[rows < 0].tolist()
         raise ConstraintError(
-            f"{name} contains {missing[0]!r}, which is not in the index of X; expected index "
-            "labels of X or row numbers."
+            f"{name} must contain index labels of X or row numbers, got {missing[0]!r}, which is "
+            "not in the index."
         )
     return rows
 
@@ -262,15 +265,15 @@ def as_labels(y: Any) -> Any:
     """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,)."""
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         if np.ma.is_masked(y[0]):
-            at = int(np.argmax(np.ma.getmaskarray(y[0])))
+            first = int(np.argmax(np.ma.getmaskarray(y[0])))
             raise ConstraintError(
-                f"The rows of y = (rows, labels) are masked, the first at position {at}; expected "
-                "a row number for each label. Leave out what is masked from both."
+                "The rows of y = (rows, labels) must not be masked, got a mask at position "
+                f"{first}. Remove masked entries from both arrays."
             )
         rows, labels = (fetched(part, "y") for part in y)
         return np.asarray(rows), np.asarray(unmasked(labels))
     if hasattr(y, "to_dask_array"):
-        # Of nullable and text columns Dask would make objects too, but warn.
+        # Dask would also convert nullable and text columns to objects, but with a warning.
         y = y.astype(object)
     y = unwrap(y)
     if getattr(y, "ndim", 1) == 2 and hasattr(y, "iloc") and y.shape[1] == 1:
@@ -281,36 +284,36 @@ def as_labels(y: Any) -> Any:
         y = y[:, 0]
     if y.ndim != 1:
         raise ConstraintError(
-            f"y has shape {y.shape}; expected one label a row, -1 where there is none, or "
-            "y=(rows, labels)."
+            "y must have one label per row, -1 for unlabeled rows, or be (rows, labels), got "
+            f"shape {y.shape}."
         )
     return y
 
 
 def _check_dask(X: Any) -> Any:
     if X.ndim > 2:
-        # To reshape an image of (band, y, x) would mix bands and pixels.
+        # Reshaping an image of (band, y, x) would mix bands and pixels.
         raise ValueError(
-            f"Expected a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
-            f"{X.shape}. For an image use daskclust.open_cube(X, dims=...).samples, which knows "
-            "the order of its axes; for other data bring the features to the last axis, then "
+            f"X must be a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
+            f"{X.shape}. For an image use daskclust.open_cube(X, dims=...).samples, which handles "
+            "the order of the axes. For other data, move the features to the last axis, then use "
             "X.reshape(-1, X.shape[-1])."
         )
     if X.ndim != 2:
         raise ValueError(
-            f"Expected a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
+            f"X must be a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
             f"{X.shape}. Use X[:, None] for a single feature."
         )
     if X.dtype.kind not in "fiub":
         raise ValueError(
-            f"X has dtype {X.dtype}; daskclust needs real numbers. Use X.astype('float32') if "
+            f"X must contain real numbers, got dtype {X.dtype}. Use X.astype('float32') if "
             "its values are numbers."
         )
     n, p = X.shape
     if np.isnan(p):
         raise ValueError(
-            "X is a Dask array of an unknown number of columns; expected a known one. Use "
-            "X.compute_chunk_sizes(), or give blocks of a known shape to map_blocks (chunks=)."
+            "X must have a known number of columns, got a Dask array with an unknown number. Use "
+            "X.compute_chunk_sizes(), or pass the shape of the blocks to map_blocks (chunks=)."
         )
     for size, unit in ((n, "sample(s)"), (p, "feature(s)")):
         if size == 0:
@@ -320,10 +323,10 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
-#: Types of values that stay as they are; of others float64 is made.
+#: Types that are kept; other types are converted to float64.
 _KEPT = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16]
 
-#: An estimator's record of its cube: its description, and its scaling, by attribute.
+#: Attributes of an estimator that describe its cube: the description, and the scaling.
 _SCENE = "_cube_data"
 _SCALING = {
     "_cube_scale": "kind",
@@ -331,15 +334,15 @@ _SCALING = {
     "_cube_std": "std",
     "_cube_matrix": "matrix",
 }
-#: All that an estimator remembers of X besides the number of features.
+#: Attributes of an estimator that describe X, other than ``n_features_in_``.
 ORIGIN = ("feature_names_in_", _SCENE, *_SCALING)
 
 
 def cube_of_fit(estimator: Any, cube: Any) -> Any:
-    """Return a cube of the same bands and units, scaled as that of the fit."""
+    """Return a cube with the same bands and units, scaled like the cube of the fit."""
     if not hasattr(estimator, "_cube_scale"):
         return cube
-    # Bands without any data are left out when pixels are counted.
+    # Counting the pixels removes bands without data.
     scaling = cube.sample_scaling
     check_same_data(estimator, cube)
     known = {of: getattr(estimator, name, None) for name, of in _SCALING.items()}
@@ -349,11 +352,11 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """Return X, or the `samples` of a cube, as a NumPy or Dask array, checked by its metadata.
 
-    Values are left to the first pass.  Sets (`reset`) or compares ``n_features_in_`` and
-    ``feature_names_in_``.
+    Values are checked by the first pass.  ``n_features_in_`` and ``feature_names_in_`` are set if
+    `reset`, and compared otherwise.
     """
     if reset:
-        # What is known of the scene of the last fit.
+        # Remove the description of the cube of the last fit.
         for name in (_SCENE, *_SCALING):
             vars(estimator).pop(name, None)
         if isinstance(X, Scene):
@@ -379,14 +382,14 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     if hasattr(table, "to_numpy") and not (hasattr(table, "columns") or hasattr(table, "iloc")):
         data = table.to_numpy()  # a column of vectors, such as a polars Series of arrays
     if np.ma.is_masked(data):
-        # NumPy would go on with what is below the mask.
+        # NumPy would ignore the mask and use the hidden values.
         if get_tags(estimator).input_tags.allow_nan and data.dtype.kind in "fiub":
             dtype = data.dtype if data.dtype.kind == "f" else np.float64
             return check_rows(estimator, np.ma.filled(data.astype(dtype), np.nan), reset=reset)
         row = int(np.flatnonzero(np.ma.getmaskarray(data).reshape(len(data), -1).any(axis=1))[0])
         raise ValueError(
-            f"X is a masked array with masked values, the first in row {row}; daskclust needs all "
-            "values. Leave such rows out, or use an estimator that models missing values."
+            f"X must not contain masked values, got one in row {row}. Remove such rows, or use an "
+            "estimator that supports missing values."
         )
     if is_dask(data):
         data = _check_dask(data)
@@ -399,9 +402,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         validate_data(estimator, named, reset=reset, skip_check_array=True)
         return data
     if getattr(getattr(data, "dtype", None), "kind", "f") in "mMUS":
-        # scikit-learn would take nanoseconds for numbers, and read text.
+        # scikit-learn would convert dates to nanoseconds, and parse text.
         raise ValueError(
-            f"X has dtype {data.dtype}; daskclust needs real numbers. Use X.astype('float32') if "
+            f"X must contain real numbers, got dtype {data.dtype}. Use X.astype('float32') if "
             "its values are numbers."
         )
     try:
@@ -420,23 +423,24 @@ def _constant(x: NDArray[Any], value: float) -> Floats:
 
 
 def check_output(estimator: Any, X: Any) -> None:
-    """Refuse tables as results of lazy input: they would bring all rows to the client."""
+    """Raise ValueError if lazy input would return a table: all rows would go to the client."""
     graph = getattr(X, "__dask_graph__", None)
     if not isinstance(X, Scene) and (graph is None or graph() is None):
         return
-    # Where scikit-learn keeps what `set_output` of an estimator was given; else it is for all.
+    # scikit-learn stores the argument of an estimator's `set_output` here; the default is global.
     own = vars(estimator).get("_sklearn_output_config", {})
     kind = own.get("transform", get_config()["transform_output"])
     if kind != "default":
         raise ValueError(
-            f"set_output(transform={kind!r}) would bring a table of all rows to the client; X is "
-            'lazy. Use set_output(transform="default"), which returns a lazy array, and '
+            f"set_output(transform={kind!r}) is not supported for lazy X, because it would load a "
+            'table of all rows. Use set_output(transform="default"), which returns a lazy array, '
+            "and "
             "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
         )
 
 
 def check_weight(sample_weight: Any, X: Any) -> Any:
-    """Return weights fit for X: None, a NumPy or a Dask array; values are checked by a pass."""
+    """Return weights for X: None, a NumPy or a Dask array; a pass checks the values."""
     if sample_weight is None:
         return None
     n = X.shape[0]
@@ -452,35 +456,35 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
             _constant, value, dtype=np.dtype(np.float64), meta=np.empty(0), token="daskclust-weight"
         )
     if hasattr(sample_weight, "to_dask_array") and not np.isnan(n):
-        # Where rows have numbers, those of a Dask Series are counted, to be cut like X.
+        # The chunks of a Dask Series are counted if those of X are known, to match them.
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
     if not is_dask(X):
-        # As values, whose mask is seen here, and not by a conversion that drops it.
+        # Fetch the values: a mask is found below, while a conversion would drop it.
         weight = fetched(weight, "sample_weight")
     if np.ma.is_masked(weight):
         raise ValueError(
-            "sample_weight is a masked array with masked values, the first in row "
-            f"{int(np.argmax(np.ma.getmaskarray(weight)))}; expected a weight for each row. A "
-            "weight of 0 leaves a row out: sample_weight.filled(0)."
+            "sample_weight must have a weight for each row, got a masked value in row "
+            f"{int(np.argmax(np.ma.getmaskarray(weight)))}. Weight 0 excludes a row: use "
+            "sample_weight.filled(0)."
         )
     if not is_dask(weight):
         weight = np.asarray(weight)
     if weight.dtype.kind not in "fiubO":
-        raise ValueError(f"sample_weight has dtype {weight.dtype}; expected numbers.")
+        raise ValueError(f"sample_weight must contain numbers, got dtype {weight.dtype}.")
     if not is_dask(weight) and weight.dtype.kind == "O":
         try:
             weight = weight.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"sample_weight holds a value that is no number ({error}); expected numbers."
+                f"sample_weight must contain numbers, got an invalid value ({error})."
             ) from error
     known = not (np.isnan(n) or np.isnan(weight.shape[:1]).any())
     if weight.ndim != 1 or (known and weight.shape[0] != n):
         raise ValueError(
-            f"sample_weight has shape {weight.shape}; X has {n} rows. Give one weight a row, as a "
-            "1D array."
+            f"sample_weight must have one weight per row of X ({n} rows), got shape "
+            f"{weight.shape}. Use a 1D array."
         )
     if is_dask(X):
         return weight
@@ -489,10 +493,10 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 
 @dataclass
 class Data:
-    """Checked data, opened once, and what an estimator records of X (`origin`, by attribute).
+    """Checked data, opened once, and the attributes of an estimator that describe X (`origin`).
 
-    `cube` is the scene whose samples are X, if there is one. Features that an estimator has made
-    have no units that a user could change.
+    `cube` is the scene whose samples are X, if X is a scene.  `has_units` is False for features
+    that an estimator has computed, because a user cannot change their units.
     """
 
     X: Any
@@ -504,7 +508,7 @@ class Data:
 
     @property
     def rows(self) -> Rows:
-        """The data, bound when first asked for; chunks of unknown length are counted by a pass."""
+        """The opened data; the first access opens them, and may run a pass to count rows."""
         if self.opened is None:
             self.opened = open_rows(self.X, self.weight)
         return self.opened
@@ -514,25 +518,25 @@ class Data:
 
     @property
     def names(self) -> Any:
-        """Names of the features, where X has names; else None."""
+        """Names of the features, or None."""
         return self.origin.get("feature_names_in_")
 
     @property
     def n_rows(self) -> float:
-        """Number of rows; NaN where that takes a pass which is not made yet."""
+        """Number of rows; NaN if counting them takes a pass that has not run."""
         return self.X.shape[0] if self.opened is None else self.opened.n_rows
 
 
-def check_enough_rows(data: Data, count: int, of: str = "clusters") -> None:
-    """Raise where there are fewer rows than clusters; not where rows are not counted yet."""
+def check_enough_rows(data: Data, count: int, unit: str = "clusters") -> None:
+    """Raise ValueError if there are fewer rows than clusters, unless rows are not counted yet."""
     if data.n_rows < count:
         raise ValueError(
-            f"n_samples={data.n_rows} should be >= n_{of}={count}. Ask for fewer {of}."
+            f"n_{unit}={count} must be at most n_samples={data.n_rows}. Use fewer {unit}."
         )
 
 
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
-    """Check what is known without a look at the values; tell the estimator of the features."""
+    """Check the metadata of X and set the attributes of the estimator that describe X."""
     estimator = BaseEstimator() if estimator is None else estimator
     cube = X if isinstance(X, Scene) else None
     X = check_rows(estimator, X, reset=True)
@@ -541,77 +545,78 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
     return Data(X, check_weight(sample_weight, X), origin, cube=cube)
 
 
-#: Steps between numbers near the mean, as a share of the spread, that are too coarse.
+#: Maximum distance of neighboring floats near the mean, as a fraction of the spread.
 _COARSE = 1e-3
 
 
 def check_values(survey: Survey, names: Any = None) -> None:
-    """Raise for the first value that must not be there, for too large ones, and unusable weights.
+    """Raise ValueError for invalid or too large values, and for unusable weights.
 
-    NaN means missing in a :class:`PartialSurvey`. `names` are those of the columns, if any.
+    In a :class:`PartialSurvey`, NaN is a missing value.  `names` are the column names, if any.
     """
     if survey.first_bad is not None:
-        row, place = survey.first_bad[0], column_name(survey.first_bad[1], names)
+        row, name = survey.first_bad[0], column_name(survey.first_bad[1], names)
         if isinstance(survey, PartialSurvey):
-            raise ValueError(infinite_message(row, place))
-        raise ValueError(nonfinite_message(survey.bad_is_nan, row, place))
+            raise ValueError(infinite_message(row, name))
+        raise ValueError(nonfinite_message(survey.bad_is_nan, row, name))
     # Squares must not overflow.
     size = np.maximum(np.abs(survey.low), np.abs(survey.high))
-    # Without any value the range is (inf, -inf).
+    # Without values the range is (inf, -inf).
     size[survey.low > survey.high] = 0.0
-    # A row of weight 0 is measured, too: it gets a label, and 0 times infinity is NaN.
+    # Rows of weight 0 are checked too: they get labels, and 0 times infinity is NaN.
     size = np.maximum(size, survey.idle)
     if (size > LARGEST_VALUE).any():
         column = int(np.argmax(size))
         raise ValueError(
-            f"Column {column_name(column, names)} of X has values up to {size[column]:.3g} in "
-            f"size; squared distances overflow beyond {LARGEST_VALUE:g}. Mask such "
-            "values if they stand for missing data, else rescale the column."
+            f"Column {column_name(column, names)} of X has absolute values up to "
+            f"{size[column]:.3g}; squared distances overflow above {LARGEST_VALUE:g}. Mask such "
+            "values if they stand for missing data, or rescale the column."
         )
     largest = float(size.max(initial=0.0))
-    # The logarithm, since the product itself would overflow.
+    # The logarithm, because the product would overflow.
     if largest and survey.weight > 0 and np.log(survey.weight) + 2 * np.log(largest) > LOG_LARGEST:
         raise ValueError(
-            f"Weights of {survey.weight:.3g} in all, values up to {largest:.3g} in size: sums of "
-            "squared distances overflow. Divide the weights by their mean, or rescale X."
+            f"Sums of squared distances overflow: the weights sum to {survey.weight:.3g}, and X "
+            f"has absolute values up to {largest:.3g}. Divide the weights by their mean, or "
+            "rescale X."
         )
     if survey.bad_weight_row is not None:
         raise ValueError(
-            f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative, or too "
-            "small or large to be summed; weights must be finite and non-negative: 0, or from "
-            f"{LIGHTEST:g} to {HEAVIEST:g}. Divide them by their mean."
+            f"sample_weight must be finite and 0, or from {LIGHTEST:g} to {HEAVIEST:g}, but the "
+            f"weight of row {survey.bad_weight_row} is NaN, infinite, negative, or too "
+            "small or large to be summed. Divide the weights by their mean."
         )
 
 
 def check_survey(
     survey: Survey,
-    said: str | None = "they are left out, and their label is -1",
+    said: str | None = "they are ignored, and their label is -1",
     names: Any = None,
 ) -> None:
-    """Raise for what no fit can use, columns without any value included.
+    """Raise ValueError for data that no fit can use, such as columns without values.
 
-    Warn of rows without any value, of which something is `said`.
+    Warn about rows without values; `said` is what happens to them, or None for no warning.
     """
     check_values(survey, names)
     if survey.weight <= 0:
-        raise ValueError("All sample weights are zero; at least one must be positive.")
+        raise ValueError("At least one sample weight must be positive, got only zeros.")
     if isinstance(survey, PartialSurvey):
         if survey.informed <= 0:
-            raise ValueError("X has no value at all: every entry is NaN.")
+            raise ValueError("X must contain values, but every entry is NaN.")
         empty = np.flatnonzero(survey.observed <= 0)
         if len(empty):
-            columns = [column_name(at, names) for at in empty.tolist()]
+            columns = [column_name(j, names) for j in empty.tolist()]
             raise ValueError(
-                f"Column {columns[0]} of X has no value at all: every entry is NaN. Drop the "
-                f"columns {', '.join(columns)}."
+                f"Each column of X must contain values, but column {columns[0]} contains only NaN. "
+                f"Drop the columns {', '.join(columns)}."
             )
         if survey.n_unobserved and said is not None:
             warn(
-                f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
-                f"{survey.first_unobserved}: {said}.",
+                f"{survey.n_unobserved} row(s) of X have no values (the first is row "
+                f"{survey.first_unobserved}): {said}.",
                 MissingValuesWarning,
             )
-    # Means are rounded to steps, which may no longer be small beside the spread.
+    # Means are rounded to multiples of a step, which may be too coarse relative to the spread.
     mean, spread = survey.mean, float(np.sqrt(survey.variance.sum()))
     if not (np.isfinite(mean).all() and np.isfinite(spread) and spread > 0):
         return
@@ -619,22 +624,22 @@ def check_survey(
     column = int(np.argmax(steps))
     if steps[column] > _COARSE * spread:
         warn(
-            f"Column {column_name(column, names)} of X lies about {mean[column]:.3g}, where "
-            f"numbers of float64 are {steps[column]:.3g} apart; rows spread by {spread:.3g} "
-            "in all. Centers are rounded to such steps, and inertia and labels with them. Use X - "
-            "X.mean(axis=0), or leave out constant columns.",
+            f"Column {column_name(column, names)} of X has mean {mean[column]:.3g}, where "
+            f"neighboring float64 numbers differ by {steps[column]:.3g}, and rows spread by "
+            f"{spread:.3g} in all. Centers are rounded to such steps, and so are inertia and "
+            "labels. Use X - X.mean(axis=0), or drop constant columns.",
             PrecisionWarning,
         )
 
 
-#: Share of the variance of all features from which one of them decides distances alone.
+#: Minimum fraction of the total variance from which one feature alone decides the clusters.
 _DOMINANT = 0.99
 
 
 def dominant_feature(variances: Floats, varies: Bools) -> tuple[int, float] | None:
-    """Return the feature with nearly all of the variance, and its share; None if there is none.
+    """Return the feature with nearly all of the variance and its fraction, or None.
 
-    `varies` tells which features have more than one value: the others are not outweighed.
+    `varies` is True for features with more than one value.
 
     >>> dominant_feature(np.array([1.0, 999.0]), np.array([True, True]))
     (1, 0.999)
@@ -644,32 +649,32 @@ def dominant_feature(variances: Floats, varies: Bools) -> tuple[int, float] | No
     total = float(variances.sum())
     if np.count_nonzero(varies) < 2 or not 0 < total < np.inf:
         return None
-    at = int(np.argmax(variances))
-    share = float(variances[at] / total)
-    return (at, share) if share >= _DOMINANT else None
+    feature = int(np.argmax(variances))
+    share = float(variances[feature] / total)
+    return (feature, share) if share >= _DOMINANT else None
 
 
 def warn_of_dominance(survey: Survey, names: Any, *, is_scene: bool) -> None:
-    """Warn where distances depend on one feature alone, which other units would change."""
-    found = dominant_feature(survey.variance, survey.low < survey.high)
-    if found is None:
+    """Warn if distances depend on one feature only, so that other units change the clusters."""
+    dominant = dominant_feature(survey.variance, survey.low < survey.high)
+    if dominant is None:
         return
-    at, share = found
-    what, page, remedy = (
+    feature, share = dominant
+    kind, page, remedy = (
         ("Band", "how-to/scenes", 'open_cube(..., scale="standard"), --scale standard')
         if is_scene
         else ("Column", "how-to/tables", "sklearn.preprocessing.StandardScaler")
     )
     warn(
-        f"{what} {column_name(at, names)} of X has {as_percent(share)} of the variance, so that it "
-        f"decides the clusters almost alone. Scale the {what.lower()}s first ({remedy}), unless "
-        f"all are in one unit. See the page {page}.",
+        f"{kind} {column_name(feature, names)} of X has {as_percent(share)} of the variance, so it "
+        f"decides the clusters almost alone. Scale the {kind.lower()}s first ({remedy}), unless "
+        f"all of them have the same unit. See the page {page}.",
         DaskclustWarning,
     )
 
 
 def as_percent(share: float) -> str:
-    """Return a large share in percent, never rounded up to all.
+    """Format a large fraction as a percentage that is never rounded up to 100 %.
 
     >>> as_percent(0.99), as_percent(0.99996)
     ('99.0 %', 'over 99.9 %')
@@ -677,34 +682,35 @@ def as_percent(share: float) -> str:
     return "over 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
-#: What an estimator remembers of the range of its data.
+#: Attributes of an estimator with the range of its data.
 _LOW, _HIGH, _ROWS = "_fit_low", "_fit_high", "_fit_rows"
 
 
 def remember_range(estimator: Any, survey: Survey, n_rows: int) -> None:
-    """Let an estimator remember the least and the largest value of each feature."""
+    """Store the minimum and the maximum of each feature in an estimator."""
     setattr(estimator, _LOW, np.asarray(survey.low, dtype=np.float64))
     setattr(estimator, _HIGH, np.asarray(survey.high, dtype=np.float64))
     setattr(estimator, _ROWS, int(n_rows))
 
 
 def forget_range(estimator: Any) -> None:
-    """Let an estimator forget the range of its data."""
+    """Remove the stored range of the data from an estimator."""
     for name in (_LOW, _HIGH, _ROWS):
         vars(estimator).pop(name, None)
 
 
 def rows_outside(estimator: Any, x: Array) -> tuple[float, int] | None:
-    """Return which share of rows lies outside the range of the fit, and the feature that most do.
+    """Return the fraction of rows outside the range of the fit, and the feature with most of them.
 
-    None where it is no more than half, beyond what rows of the same distribution do by chance: a
-    value exceeds the range of n others with probability 2 / (n + 1). Missing values do not.
+    Return None if at most half of the rows are outside, in addition to rows that are outside by
+    chance: a value exceeds the range of n others with probability 2 / (n + 1).  Missing values
+    are not outside.
     """
     if not hasattr(estimator, _ROWS) or not len(x):
         return None
     outside = (x < getattr(estimator, _LOW)) | (x > getattr(estimator, _HIGH))
     by_feature = outside.mean(axis=0)
     chance = 2.0 / (getattr(estimator, _ROWS) + 1)
-    share, at = float(outside.any(axis=1).mean()), int(np.argmax(by_feature))
-    many = by_feature[at] > 0.5 + chance or share > 0.5 + chance * x.shape[1]
-    return (share, at) if many else None
+    share, feature = float(outside.any(axis=1).mean()), int(np.argmax(by_feature))
+    many = by_feature[feature] > 0.5 + chance or share > 0.5 + chance * x.shape[1]
+    return (share, feature) if many else None

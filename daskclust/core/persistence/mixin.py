@@ -1,4 +1,4 @@
-"""Estimators that can be saved, loaded and pickled, and know their cube and names of classes."""
+"""Mixin of estimators for saving, loading and pickling, with their cube and class names."""
 
 from __future__ import annotations
 
@@ -20,45 +20,48 @@ from daskclust.core.persistence.schema import (
 )
 from daskclust.exceptions import ModelFormatError
 
-#: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
+#: Attributes of a model: the description of its cube, class names and colors, merged classes.
 _SCENE, NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
-#: Those that say something of the classes of one fit, or one cut: another one has none of them.
+#: Attributes that describe the classes of one fit, or one cut, and are removed by another.
 OF_CLASSES = (NAMES, _MERGED)
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
 
 
 @dataclasses.dataclass(frozen=True)
 class Described(Entry):
-    """JSON values by name, of which all names are known."""
+    """JSON values by name, with a fixed set of names."""
 
     names: tuple[str, ...]
     optional: bool = dataclasses.field(default=True, kw_only=True)
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check the names, and values that are given for each band."""
+        """Check the names, and the values that each band must have."""
         value = from_json(meta)
         if not isinstance(value, dict) or value.keys() != set(self.names):
-            raise ModelFormatError(f"{name} does not say {', '.join(self.names)}.")
+            raise ModelFormatError(f"{name} must have the keys {', '.join(self.names)}.")
         for key, item in value.items():
             kind = {"bands": int, "wavelengths": int | float, "band_names": str}.get(key)
             if kind is None or (item is None and key != "bands"):
                 continue
-            whole = isinstance(item, list) and all(isinstance(part, kind) for part in item)
-            if not whole or len(item) != sizes.get("p", len(item)):
-                raise ModelFormatError(f"{name} holds {key} that are not those of its features.")
+            valid = isinstance(item, list) and all(isinstance(part, kind) for part in item)
+            if not valid or len(item) != sizes.get("p", len(item)):
+                raise ModelFormatError(
+                    f"{name} must have {key} that match the features of the model."
+                )
         if "bands" in value:
             stored = value["stored_bands"]
-            of_stored = type(stored) is int and all(0 <= at < stored for at in value["bands"])
+            of_stored = type(stored) is int and all(0 <= band < stored for band in value["bands"])
             if not of_stored or len(set(value["bands"])) < len(value["bands"]):
                 raise ModelFormatError(
-                    f"{name} holds bands that are not those of {stored!r} stored ones, each once."
+                    f"{name} must have distinct bands below the number of stored bands, got "
+                    f"{stored!r} of them."
                 )
         if {"names", "into"} & value.keys() and not all(
             isinstance(part, dict) and all(map(_is_entry, part.items())) for part in value.values()
         ):
-            raise ModelFormatError(f"{name} holds no texts by code.")
+            raise ModelFormatError(f"{name} must map codes to strings.")
         if not all(text.lstrip("-").isdecimal() for text in value.get("into", {}).values()):
-            raise ModelFormatError(f"{name} holds no codes by code.")
+            raise ModelFormatError(f"{name} must map codes to codes.")
         return value
 
 
@@ -75,12 +78,12 @@ ENTRIES: Mapping[str, Entry] = {
 
 
 def scene_of(model: Any) -> dict[str, Any] | None:
-    """Return what the cube that a model was fitted to said of itself, if there was one."""
+    """Return the description of the cube that a model was fitted to, or None."""
     return getattr(model, _SCENE, None)
 
 
 def clusters_are_classes(model: Any) -> bool:
-    """Whether what a fitted model predicts are the classes of labels, or clusters of them."""
+    """Return True if a fitted model predicts classes of labels, or clusters assigned to them."""
     classes = getattr(model, "classes_", None)
     return classes is not None and (is_classifier(model) or hasattr(model, "cluster_classes_"))
 
@@ -88,141 +91,148 @@ def clusters_are_classes(model: Any) -> bool:
 def name_classes(
     model: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None = None
 ) -> None:
-    """Let a fitted model remember names and colors of its classes, or clusters, by code."""
+    """Store names and colors of classes or clusters, by code, in a fitted model."""
     vars(model).pop(NAMES, None)
-    said = [
-        {str(int(code)): str(text) for code, text in (given or {}).items()}
-        for given in (names, colors)
+    tables = [
+        {str(int(code)): str(text) for code, text in (mapping or {}).items()}
+        for mapping in (names, colors)
     ]
-    if any(said):
-        setattr(model, NAMES, dict(zip(("names", "colors"), said, strict=True)))
+    if any(tables):
+        setattr(model, NAMES, dict(zip(("names", "colors"), tables, strict=True)))
 
 
 def class_names_of(model: Any) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names and the colors that :func:`name_classes` gave to a model, by code."""
-    said = getattr(model, NAMES, None) or {"names": {}, "colors": {}}
-    names, colors = ({int(k): v for k, v in said[key].items()} for key in ("names", "colors"))
+    """Return the names and the colors that :func:`name_classes` stored in a model, by code."""
+    tables = getattr(model, NAMES, None) or {"names": {}, "colors": {}}
+    names, colors = ({int(k): v for k, v in tables[key].items()} for key in ("names", "colors"))
     return names, colors
 
 
 def merge_classes(model: Any, into: Mapping[int, int]) -> None:
-    """Let a fitted model remember which of its classes, by code, are others; {} forgets all."""
+    """Store in a fitted model which class codes are replaced by others; {} removes all."""
     vars(model).pop(_MERGED, None)
     if into:
-        said = {str(int(code)): str(int(other)) for code, other in into.items()}
-        setattr(model, _MERGED, {"into": said})
+        codes = {str(int(code)): str(int(target)) for code, target in into.items()}
+        setattr(model, _MERGED, {"into": codes})
 
 
 def merged_classes_of(model: Any) -> dict[int, int]:
-    """Return what :func:`merge_classes` said of a model: another code by code."""
-    said = getattr(model, _MERGED, None) or {"into": {}}
-    return {int(code): int(other) for code, other in said["into"].items()}
+    """Return the replaced class codes that :func:`merge_classes` stored, with their new codes."""
+    stored = getattr(model, _MERGED, None) or {"into": {}}
+    return {int(code): int(target) for code, target in stored["into"].items()}
 
 
 def bands_for(model: Any, cube: Any) -> list[int] | None:
-    """Return the bands of a cube that a model takes; None where it was not fitted to a cube."""
+    """Return the bands of a cube that a model uses, or None if it was not fitted to a cube."""
     data = scene_of(model)
     if data is None:
         return None
-    mine: list[int] = data["bands"]
+    model_bands: list[int] = data["bands"]
     stored = cube.stored.shape[2]
     if stored == data["stored_bands"]:
-        return mine
-    if len(cube.bands) == len(mine):
-        # A part of the scene's bands, as the file has them or as the options say.
-        found: list[int] = cube.bands.tolist()
-        return found
+        return model_bands
+    if len(cube.bands) == len(model_bands):
+        # A subset of the scene's bands, selected by the file or by options.
+        cube_bands: list[int] = cube.bands.tolist()
+        return cube_bands
     raise ValueError(
-        f"The cube has {stored} bands, the model was fitted to {len(mine)} of "
-        f"{data['stored_bands']}; expected a scene with the same bands. Leave others out with "
+        f"The cube must have the bands of the model, got {stored} bands; the model was fitted to "
+        f"{len(model_bands)} of {data['stored_bands']}. Exclude other bands with "
         "bad_bands (--bad-bands)."
     )
 
 
 def check_same_data(model: Any, cube: Any) -> None:
-    """Refuse a cube whose samples are in other units than a model's, or of other bands."""
+    """Raise ValueError if the samples of a cube have other units or bands than those of a model."""
     theirs = scene_of(model)
     if theirs is None:
         return
     mine = cube.described()
-    for one, other, who, whom in ((mine, theirs, "cube", "model"), (theirs, mine, "model", "cube")):
-        if one["values"] and not other["values"] and np.dtype(other["dtype"]).kind in "iu":
+    for scaled, unscaled, who, whom in (
+        (mine, theirs, "cube", "model"),
+        (theirs, mine, "model", "cube"),
+    ):
+        if scaled["values"] and not unscaled["values"] and np.dtype(unscaled["dtype"]).kind in "iu":
             raise ValueError(
-                f"The values of the {who} are scaled ({_shown(one)}), those of the {whom} are "
-                f"{other['dtype']} numbers as stored; expected data of one unit. Give the "
-                "file that lacks them the attributes scale_factor and add_offset, or fit again."
+                "The data of the cube and the model must have the same unit, but the values of "
+                f"the {who} are scaled ({_shown(scaled)}) and those of the {whom} are stored "
+                f"{unscaled['dtype']} numbers. Add the attributes scale_factor and add_offset to "
+                "the other file, or fit again."
             )
     if None not in (mine["units"], theirs["units"]) and mine["units"] != theirs["units"]:
         raise ValueError(
-            f"The cube is in {mine['units']!r}, the model was fitted to data in "
-            f"{theirs['units']!r}; expected the same unit. Convert the cube, or fit again."
+            f"The data of the cube and the model must have the same unit, got {mine['units']!r} "
+            f"and {theirs['units']!r}. Convert the cube, or fit again."
         )
     if len(mine["bands"]) != len(theirs["bands"]):
         raise ValueError(
-            f"The cube has {len(mine['bands'])} bands, the model was fitted to "
-            f"{len(theirs['bands'])}; expected the same bands: a scene of the same sensor, or "
+            f"The cube must have the {len(theirs['bands'])} bands of the model, got "
+            f"{len(mine['bands'])}. Use a scene of the same sensor, or exclude bands with "
             "bad_bands (--bad-bands)."
         )
     _check_same_bands(mine, theirs)
 
 
 def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Compare bands by wavelength, by name, or by number: the first that both state."""
+    """Compare bands by wavelength, name or number: by the first of these that both have."""
     remedy = (
-        "expected a scene with the same bands in the same order. Bring its bands to that order, "
-        "for example with xarray's isel, or leave others out with bad_bands (--bad-bands)."
+        "the cube must have the same bands in the same order. Reorder its bands, "
+        "for example with xarray's isel, or exclude others with bad_bands (--bad-bands)."
     )
     if None not in (mine["wavelengths"], theirs["wavelengths"]) and len(mine["bands"]) > 1:
-        here, there = np.array(mine["wavelengths"]), np.array(theirs["wavelengths"])
-        # Half of the step to the nearer neighbor: beyond it, another band is meant.
-        steps = np.abs(np.diff(there))
-        room = np.minimum(np.append(steps, np.inf), np.insert(steps, 0, np.inf)) / 2
-        wrong = np.flatnonzero(np.abs(here - there) > np.maximum(room, 1.0))
+        wavelengths, model_wavelengths = (
+            np.array(mine["wavelengths"]),
+            np.array(theirs["wavelengths"]),
+        )
+        # Tolerance: half of the step to the nearer neighbor. Beyond it, another band is meant.
+        steps = np.abs(np.diff(model_wavelengths))
+        tolerance = np.minimum(np.append(steps, np.inf), np.insert(steps, 0, np.inf)) / 2
+        wrong = np.flatnonzero(np.abs(wavelengths - model_wavelengths) > np.maximum(tolerance, 1.0))
         if len(wrong):
-            at = int(wrong[0])
+            band = int(wrong[0])
             raise ValueError(
-                f"Band {mine['bands'][at]} of the cube lies at {here[at]:g} nm, that of the model "
-                f"at {there[at]:g} nm; {remedy}"
+                f"Band {mine['bands'][band]} of the cube has {wavelengths[band]:g} nm, and the "
+                f"band of the model has {model_wavelengths[band]:g} nm; {remedy}"
             )
         return
     names, known = mine["band_names"], theirs["band_names"]
     if None not in (names, known) and len(set(known)) == len(known):
-        places = {name: at for at, name in enumerate(known)}
-        for at, name in enumerate(names):
-            if places.get(name, at) != at:
+        positions = {name: band for band, name in enumerate(known)}
+        for band, name in enumerate(names):
+            if positions.get(name, band) != band:
                 raise ValueError(
-                    f"Band {name!r} is number {at} of the cube's, and number {places[name]} of "
-                    f"the model's; {remedy}"
+                    f"Band {name!r} is number {band} in the cube, and number {positions[name]} in "
+                    f"the model; {remedy}"
                 )
-        if not places.keys().isdisjoint(names):
+        if not positions.keys().isdisjoint(names):
             return
     if mine["stored_bands"] == theirs["stored_bands"] and mine["bands"] != theirs["bands"]:
-        at = next(i for i, b in enumerate(mine["bands"]) if b != theirs["bands"][i])
+        band = next(i for i, b in enumerate(mine["bands"]) if b != theirs["bands"][i])
         raise ValueError(
-            f"Feature {at} is band {mine['bands'][at]} of the cube, and was band "
-            f"{theirs['bands'][at]} of {theirs['stored_bands']} in the fit; {remedy}"
+            f"Feature {band} is band {mine['bands'][band]} of the cube, and was band "
+            f"{theirs['bands'][band]} of {theirs['stored_bands']} in the fit; {remedy}"
         )
 
 
 def _shown(data: dict[str, Any]) -> str:
     return ", ".join(
-        f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
+        f"{key} {'per band' if isinstance(value, list) else f'{value:g}'}"
         for key, value in data["values"].items()
     )
 
 
-def check_count(model: Any, parameter: str, found: int, what: str = "clusters") -> None:
-    """Raise ValueError where a parameter is not the number that a fit has found."""
-    wanted = getattr(model, parameter)
-    if wanted != found:
+def check_count(model: Any, parameter: str, fitted: int, what: str = "clusters") -> None:
+    """Raise ValueError if a parameter differs from the number of the fit."""
+    value = getattr(model, parameter)
+    if value != fitted:
         raise ValueError(
-            f"{parameter} is {wanted}, but the fit has {found} {what}; a parameter that is set "
-            "after a fit needs another fit"
+            f"{parameter} must be {fitted}, the number of {what} of the fit, got {value}; "
+            "changing the parameter needs another fit"
         )
 
 
-class _OfRows:
-    """Stands for a result of rows that a model is without, and says why; of a class, its name."""
+class _MissingAttribute:
+    """Descriptor of an attribute that is not saved; raises AttributeError with the reason."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -234,40 +244,42 @@ class _OfRows:
             raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
         predicts = self.name == "labels_" and hasattr(model, "predict")
         remedy = "Call predict(X)" if predicts else "Fit again"
-        streams = ", and partial_fit makes none" if hasattr(model, "partial_fit") else ""
+        partial_fit_note = (
+            ", and partial_fit does not set them" if hasattr(model, "partial_fit") else ""
+        )
         raise AttributeError(
             f"This {owner.__name__} has no {self.name}. Results as long as the data are not "
-            f"saved, lazy ones neither pickled nor copied{streams}. "
+            f"saved, and lazy ones are not pickled or copied{partial_fit_note}. "
             f"{remedy}, or compute them where the model was fitted."
         )
 
 
 class Saveable:
-    """Mixin of every estimator, to save, load, pickle and continue it."""
+    """Mixin of all estimators, to save, load, pickle and resume them."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_features_in_": Number(int, low=1, dim="p"),
         "feature_names_in_": Names("p", optional=True),
-        # How the samples of a cube are scaled that is handed to `predict`.
+        # Scaling of the samples of a cube in `predict`.
         "_cube_scale": Choice(("none", "standard", "unit", "whitened"), optional=True),
         "_cube_mean": Array("p", optional=True),
         "_cube_std": Array("p", optional=True),
         "_cube_matrix": Array("p p", optional=True),
-        # Least and largest value of each feature in the data of the fit, and their rows.
+        # Minimum and maximum of each feature in the data of the fit, and its number of rows.
         "_fit_low": Array("p", optional=True),
         "_fit_high": Array("p", optional=True),
         "_fit_rows": Number(int, low=1, optional=True),
         **ENTRIES,
     }
-    #: Attributes as long as the data.
+    #: Names of attributes that are as long as the data.
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_",)
-    #: Parameters that may differ where a checkpoint is continued.
+    #: Parameters that may change when a checkpoint is resumed.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in cls._of_rows:
-            setattr(cls, name, _OfRows(name))
+            setattr(cls, name, _MissingAttribute(name))
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Save the fitted model as a Zarr group.
@@ -277,7 +289,7 @@ class Saveable:
         path : str, path or zarr store
             Folder to write, usually ``*.zarr``; or a URL that fsspec supports.
         overwrite : bool, default=False
-            Replace a saved model.  Anything else is never replaced.
+            Replace a saved model.  Other files are never replaced.
 
         Raises
         ------
@@ -308,16 +320,16 @@ class Saveable:
         >>> bool((daskclust.load(path).predict(X) == model.predict(X)).all())
         True
         """
-        # Not at the top: Zarr takes as long to import as all the rest.
+        # Imported here, because importing Zarr takes as long as all other imports.
         from daskclust.core.persistence.models import save
 
         save(self, path, overwrite=overwrite)
 
     def _check_sizes(self) -> None:
-        """Raise ValueError where parameters and state of a model contradict each other."""
+        """Raise ValueError if parameters and state of a model contradict each other."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without lazy results, which would drag the data along."""
+        """Pickle the model without lazy results, whose graphs contain the data."""
         state: Any = super().__getstate__()
         return {
             name: value for name, value in state.items() if not hasattr(value, "__dask_graph__")

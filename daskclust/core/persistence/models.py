@@ -1,7 +1,7 @@
-"""Fitted models on disk: a Zarr group with a checksum, and no code in it.
+"""Fitted models on disk: a Zarr group with a checksum and without code.
 
-A file is data of others: every array is checked against its stored size before it is read, and
-against the others in shape, type and range afterwards.
+Model files are untrusted input.  The stored size of each array is checked before it is read, and
+its shape, type and range afterwards.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from daskclust.core.storage.stores import INCOMPLETE, local_path
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 
-#: Number of the format; a reader refuses all others.  2: American names of entries.
+#: Version of the format; readers refuse other versions.  2: American names of entries.
 FORMAT = 2
 _MARK = "daskclust_model"
 _KEYS = {"format", "estimator", "version", "params", "omitted", "state", "digest"}
 _KINDS = "fib"
-#: Parameters that say where to write; a file must not choose that.
+#: Parameters that contain paths to write to; a file must not set these.
 _NEVER_SAVED = ("checkpoint",)
-#: Files of a model: a few an array.
+#: Maximum number of files of a model; an array takes a few.
 _MAX_FILES = 1000
-#: Bytes of metadata that are parsed: of the group with the header, and of an array.
+#: Maximum bytes of metadata: of the group, including the header, and of an array.
 _MAX_HEADER, _MAX_METADATA = 2**25, 2**16
 _METADATA = "zarr.json"
-#: Times that a folder is read which is replaced meanwhile, and seconds in which it may be absent.
+#: Attempts to read a folder that is being replaced, and seconds between attempts.
 _TRIES, _PAUSE = 10, 0.05
 _PARAMS = "params."
 
@@ -73,7 +73,7 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
         if name in _NEVER_SAVED:
             continue
         if name == "init" and hasattr(value, "get_params"):
-            # A model that a fit began with stands for its centers.
+            # A model as `init` is replaced by its centers.
             value = np.asarray(getattr(value, "cluster_centers_", getattr(value, "means_", None)))
         if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
             arrays[_PARAMS + name] = value
@@ -91,7 +91,7 @@ def _state_of(model: Any) -> tuple[dict[str, Any], Arrays]:
     for name, entry in saved_entries(type(model)).items():
         if not hasattr(model, name):
             if not entry.optional:
-                raise AttributeError(f"{type(model).__name__} declares {name}, but has none.")
+                raise AttributeError(f"{type(model).__name__} must have {name}, which it declares.")
             continue
         state[name], more = entry.store(name, getattr(model, name))
         arrays.update(more)
@@ -106,9 +106,9 @@ def _as_stored(arrays: Arrays) -> Arrays:
 
 
 def fingerprint(model: Any) -> str:
-    """Return 16 digits that are the same for a fitted model and what is loaded of it alone."""
+    """Return 16 digits that identify a fitted model; a loaded copy has the same digits."""
     state, arrays = _state_of(model)
-    # Two fits that found the same took different times.
+    # Equal fits differ in their run times.
     state.pop("history_", None)
     return _digest(state, _as_stored(arrays))[:16]
 
@@ -116,13 +116,13 @@ def fingerprint(model: Any) -> str:
 def save(
     model: Any, path: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
 ) -> None:
-    """Save a fitted model; further attributes of the group, such as the job, are no part of it."""
+    """Save a fitted model, with `attributes` of the group that are not part of the model."""
     check_is_fitted(model)
     from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
     state, more = _state_of(model)
-    # What could not be loaded again is not written.
+    # Check that the model can be loaded again.
     model._check_sizes()
     arrays = _as_stored({**arrays, **more})
     meta: dict[str, Any] = {
@@ -139,12 +139,13 @@ def save(
             stored = group.create_array(
                 name,
                 shape=array.shape,
-                # One file an array, as long as the array: sizes can be checked before reading.
+                # One file per array, of the size of the array: the size can be checked before
+                # reading.
                 chunks=tuple(max(1, size) for size in array.shape),
                 dtype=array.dtype,
                 compressors=None,
                 filters=None,
-                # Written even where all values are the fill value.
+                # Write chunks even if all values are the fill value.
                 config={"write_empty_chunks": True},
             )
             stored[...] = array
@@ -152,14 +153,14 @@ def save(
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 of everything that is saved."""
-    rest = {key: value for key, value in meta.items() if key != "digest"}
-    found = hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
+    """Return the SHA-256 digest of everything that is saved."""
+    content = {key: value for key, value in meta.items() if key != "digest"}
+    sha = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
 
 
 # Reading
@@ -172,21 +173,21 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     ----------
     path : str, path or zarr store
     max_bytes : int, default=2**30
-        Larger models are refused before they are read.
+        Maximum size; larger models raise an error before they are read.
 
     Returns
     -------
     estimator
         The fitted estimator, without ``labels_``.  Its predictions are bit-identical to
-        those of the saved one.
+        those of the saved estimator.
 
     Raises
     ------
     FileNotFoundError
         `path` does not exist.
     ModelFormatError
-        The file is not a model of this version of daskclust, or it was changed or damaged:
-        unknown class or parameters, wrong shapes, types or values, links, another checksum.
+        The file is not a model of this version of daskclust, or it is damaged: for example an
+        unknown class or parameter, an invalid shape, type or value, a link, or a wrong checksum.
 
     Warns
     -----
@@ -204,7 +205,7 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     >>> daskclust.load("no-such-model.zarr")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: There is no saved model at 'no-such-model.zarr'; ...
+    FileNotFoundError: 'no-such-model.zarr' does not exist; ...
     """
     failed: Exception
     for _ in range(_TRIES):
@@ -215,31 +216,31 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
             return _build(meta, arrays)
         except (ModelFormatError, OSError) as error:
             failed = error
-        if before is None:  # for a moment while a folder is replaced
+        if before is None:  # the folder may be absent for a moment while it is replaced
             time.sleep(_PAUSE)
         if _folder_of(path) == before:
             break
     else:
         failed = ModelFormatError(
-            f"it was replaced {_TRIES} times while it was read: it is being written by another "
-            "process; wait for that."
+            f"it was replaced {_TRIES} times while it was read, so another process is writing it. "
+            "Wait for that process."
         )
     if not isinstance(failed, ModelFormatError):
         raise failed
     raise ModelFormatError(
-        f"{redact(path)!r} is no usable daskclust model: {redact(failed)} Save the model again, "
-        "or give the path of another."
+        f"{redact(path)!r} is not a valid daskclust model: {redact(failed)} Save the model again, "
+        "or use another path."
     ) from failed
 
 
 def _folder_of(path: Any) -> tuple[int, int] | None:
-    """Tell a local folder from another that takes its place; None where there is none."""
+    """Return inode and time of a local folder, which change if it is replaced, or None."""
     folder = local_path(path)
     try:
-        found = None if folder is None else folder.stat()
+        status = None if folder is None else folder.stat()
     except OSError:
         return None
-    return None if found is None else (found.st_ino, found.st_mtime_ns)
+    return None if status is None else (status.st_ino, status.st_mtime_ns)
 
 
 def _open(path: Any, max_bytes: int) -> zarr.Group:
@@ -247,7 +248,7 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
     if folder is not None:
         if not folder.exists():
             raise FileNotFoundError(
-                f"There is no saved model at {redact(path)!r}; give the path that save was given."
+                f"{redact(path)!r} does not exist; use the path of a saved model."
             )
         _check_sizes(_sizes_in_folder(folder), max_bytes)
     store: Any
@@ -255,24 +256,24 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
     try:
         if folder is None:
             _check_sizes(_sizes_in_store(store, inner), max_bytes)
-        # Consolidated metadata may be wrong about the arrays.
+        # Consolidated metadata may contradict the arrays.
         return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
     except FileNotFoundError as error:
-        raise ModelFormatError("there is no Zarr group.") from error
+        raise ModelFormatError("it is not a Zarr group.") from error
     except (OSError, ImportError, ModelFormatError):
         raise
-    except Exception as error:  # whatever a reader of broken metadata may come upon
+    except Exception as error:  # broken metadata can raise any error
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
 
 
 def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
-    """Refuse more files or bytes than a model has: large metadata take long to parse."""
+    """Raise ModelFormatError if a model is too large: parsing large metadata takes long."""
     if len(sizes) > _MAX_FILES:
         raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
     if sum(sizes.values()) > max_bytes:
         raise ModelFormatError(
-            f"it has {sum(sizes.values())} bytes, more than max_bytes={max_bytes}; if you expect "
-            "that, pass a larger max_bytes."
+            f"it has {sum(sizes.values())} bytes, more than max_bytes={max_bytes}. Pass a larger "
+            "max_bytes if this is correct."
         )
     for name, size in sizes.items():
         limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
@@ -282,7 +283,7 @@ def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
 
 def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:
     if isinstance(store, zarr.storage.ZipStore):
-        # Its sizes are what the archive declares; reading stops there.
+        # The archive declares its sizes; reading stops at them.
         with zipfile.ZipFile(store.path) as archive:
             sizes = {item.filename: item.file_size for item in archive.infolist()}
     else:
@@ -291,19 +292,19 @@ def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:
 
 
 async def _listed(store: Store, inner: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     async for name in store.list_prefix(inner):
-        found[name] = await store.getsize(name)
-        if len(found) > _MAX_FILES:
+        sizes[name] = await store.getsize(name)
+        if len(sizes) > _MAX_FILES:
             break
-    return found
+    return sizes
 
 
 def _sizes_in_folder(folder: Path) -> dict[str, int]:
-    """Return the sizes of files, and 0 for folders; refuse anything else."""
+    """Return the sizes of files, and 0 for folders; raise ModelFormatError for other objects."""
     if not folder.is_dir():
-        raise ModelFormatError("it is a file; a model is a folder.")
-    found: dict[str, int] = {}
+        raise ModelFormatError("it must be a folder, got a file.")
+    sizes: dict[str, int] = {}
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
             item = Path(root) / name
@@ -311,14 +312,14 @@ def _sizes_in_folder(folder: Path) -> dict[str, int]:
             is_file = stat.S_ISREG(info.st_mode)
             if not (is_file or stat.S_ISDIR(info.st_mode)):
                 raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
-            found[str(item.relative_to(folder))] = info.st_size if is_file else 0
-            if len(found) > _MAX_FILES:
-                return found
-    return found
+            sizes[str(item.relative_to(folder))] = info.st_size if is_file else 0
+            if len(sizes) > _MAX_FILES:
+                return sizes
+    return sizes
 
 
 def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
-    """Return what the file says, each array checked for its size before it is read."""
+    """Return header and arrays of a file; the size of each array is checked before it is read."""
     arrays: Arrays = {}
     try:
         meta = group.attrs.asdict().get(_MARK)
@@ -331,7 +332,7 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     if incomplete:
         raise ModelFormatError("it is incomplete: its writer is still running or was stopped.")
     if not isinstance(meta, dict):
-        raise ModelFormatError("it is a Zarr group, but holds no model.")
+        raise ModelFormatError("it is a Zarr group without a model.")
     version = meta.get("format")
     if isinstance(version, int) and version > FORMAT:
         raise ModelFormatError(
@@ -339,15 +340,15 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
         )
     if isinstance(version, int) and version < FORMAT:
         raise ModelFormatError(
-            f"its format {version} is that of an earlier version of daskclust; this one reads "
-            f"{FORMAT} only. Fit the model again."
+            f"its format {version} belongs to an earlier version of daskclust; this version reads "
+            f"only {FORMAT}. Fit the model again."
         )
     if version != FORMAT or meta.keys() != _KEYS:
         raise ModelFormatError(f"its header has format {version!r} and keys {sorted(meta)}.")
     total = 0
     for name, member in members.items():
         if not isinstance(member, zarr.Array):
-            raise ModelFormatError(f"{name!r} is no array.")
+            raise ModelFormatError(f"{name!r} must be an array.")
         total += _stored_bytes(name, member)
         if total > max_bytes:
             raise ModelFormatError(f"its arrays have more than max_bytes={max_bytes} bytes.")
@@ -358,42 +359,42 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     try:
         digest = _digest(meta, arrays)
     except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"its header is no JSON ({_brief(error)}).") from error
+        raise ModelFormatError(f"its header is not valid JSON ({_brief(error)}).") from error
     if digest != meta["digest"]:
-        raise ModelFormatError("its checksum is another: it was changed or is damaged.")
+        raise ModelFormatError("its checksum is wrong: it was changed or is damaged.")
     return meta, arrays
 
 
 def _stored_bytes(name: str, array: zarr.Array) -> int:
-    """Return the size of an array after checking that so much is really stored."""
+    """Return the size of an array after checking that all its bytes are stored."""
     if array.dtype.kind not in _KINDS or array.ndim > 4:
         raise ModelFormatError(f"{name!r} has dtype {array.dtype} and {array.ndim} dimensions.")
-    # Python integers: a declared size may be anything.
+    # Python integers, because a declared size may be arbitrarily large.
     size = math.prod(map(int, array.shape), start=array.dtype.itemsize)
     plain = not array.compressors and not array.filters and array.shards is None
-    whole = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
-    if not (plain and whole):
-        raise ModelFormatError(f"{name!r} is not stored as daskclust stores arrays.")
+    one_chunk = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
+    if not (plain and one_chunk):
+        raise ModelFormatError(f"{name!r} has another layout than arrays written by daskclust.")
     try:
         stored = array.nbytes_stored()
     except Exception as error:
         raise ModelFormatError(f"{name!r} cannot be read ({_brief(error)}).") from error
     if size > stored:
-        raise ModelFormatError(f"{name!r} declares {size} bytes but holds {stored}.")
+        raise ModelFormatError(f"{name!r} declares {size} bytes but has {stored}.")
     return size
 
 
 def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
-    """Make the estimator, from nothing but checked values."""
+    """Create the estimator from checked values only."""
     classes = registry()
     name = meta["estimator"]
     if not isinstance(name, str) or name not in classes:
         raise ModelFormatError(
-            f"its class {name!r} is unknown; this version knows {', '.join(sorted(classes))}."
+            f"its class {name!r} is unknown; this version supports {', '.join(sorted(classes))}."
         )
     params, state, omitted = meta["params"], meta["state"], meta["omitted"]
     if not all(isinstance(part, dict) for part in (params, state, omitted)):
-        raise ModelFormatError("its header is no header of a model.")
+        raise ModelFormatError("its header is not the header of a model.")
     model = _with_params(classes[name], params, omitted, arrays)
     entries = saved_entries(classes[name])
     missing = [key for key, entry in entries.items() if not entry.optional and key not in state]
@@ -407,7 +408,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
                 value = entry.restore(key, state[key], arrays, sizes)
             except ModelFormatError:
                 raise
-            except Exception as error:  # what no entry has foreseen
+            except Exception as error:  # errors that an entry does not catch
                 raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
             setattr(model, key, value)
     try:
@@ -416,11 +417,11 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
     except Exception as error:  # parameters from a file may be of any type
         raise ModelFormatError(f"it contradicts itself: {_brief(error).rstrip('.')}.") from error
     if arrays:
-        raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
+        raise ModelFormatError(f"it has unknown arrays {sorted(arrays)}.")
     if omitted:
         warn(
             f"Parameters {sorted(omitted)} of the loaded {name} cannot be saved "
-            f"({', '.join(map(str, omitted.values()))}) and have their defaults again.",
+            f"({', '.join(map(str, omitted.values()))}) and have their default values.",
             DaskclustWarning,
         )
     return model
@@ -429,19 +430,19 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
 def _with_params(
     kind: type, params: Mapping[str, Any], omitted: Mapping[str, Any], arrays: Arrays
 ) -> Any:
-    # JSON has no tuples; parameters of several values are such.
+    # JSON has no tuples; parameters with several values are tuples.
     read = {key: from_json(value) for key, value in params.items()}
-    given = {key: tuple(v) if isinstance(v, list) else v for key, v in read.items()}
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in read.items()}
     for key in [key for key in arrays if key.startswith(_PARAMS)]:
-        given[key.removeprefix(_PARAMS)] = arrays.pop(key)
+        values[key.removeprefix(_PARAMS)] = arrays.pop(key)
     expected = kind().get_params(deep=False).keys() - set(_NEVER_SAVED)
-    found = given.keys() | omitted.keys()
-    if found != expected:
+    names = values.keys() | omitted.keys()
+    if names != expected:
         raise ModelFormatError(
-            f"its parameters lack {sorted(expected - found)} and have unknown "
-            f"{sorted(found - expected)}."
+            f"its parameters lack {sorted(expected - names)} and have unknown "
+            f"{sorted(names - expected)}."
         )
-    model = kind(**given)
+    model = kind(**values)
     try:
         model._check_parameters()
     except Exception as error:

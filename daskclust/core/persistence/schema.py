@@ -1,12 +1,11 @@
-"""The saved state of fitted models: each class declares its own in the terms of this module.
+"""Declare the saved state of fitted models, one entry per attribute.
 
 An estimator names the attributes that make up its state::
 
     _saved_state = {"cluster_centers_": Array("k p"), "inertia_": Number(low=0)}
 
-Those of its base classes are added.  Letters are sizes that must agree all over the
-model; ``p`` is ``n_features_in_``.  Reading and writing files is
-:mod:`daskclust.core.persistence.models`'s part.
+The entries of base classes are added.  Letters are sizes that must agree in the whole model; ``p``
+is ``n_features_in_``.  The module :mod:`daskclust.core.persistence.models` reads and writes files.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from daskclust.core.array_types import named_axes
 from daskclust.exceptions import ModelFormatError
 
 Arrays = dict[str, NDArray[Any]]
-#: Standard JSON has no infinity and no NaN.
+#: Key of floats that standard JSON cannot represent: infinity and NaN.
 _FLOAT = "$float"
-#: Larger magnitudes have squares that overflow, or nearly so: no fit ends with them.
+#: Maximum magnitude of a value. Squares of larger values overflow, so no fit produces them.
 _LARGEST = 1e150
-#: Bytes of an array of text.
+#: Maximum number of bytes of an array of strings.
 _MOST_TEXT = 2**26
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as standard JSON that :func:`from_json` gives back exactly."""
+    """Return a value as standard JSON, which :func:`from_json` restores exactly."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -48,11 +47,11 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Undo :func:`to_json` (tuples stay lists)."""
+    """Undo :func:`to_json`, except that tuples become lists."""
     if isinstance(value, dict):
         if value.keys() == {_FLOAT}:
             if value[_FLOAT] not in ("inf", "-inf", "nan"):
-                raise ModelFormatError(f"{value!r} is no number.")
+                raise ModelFormatError(f"{value!r} must be inf, -inf or nan.")
             return float(value[_FLOAT])
         return {key: from_json(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -66,13 +65,13 @@ def _check(condition: bool, name: str, problem: str) -> None:
 
 
 def _check_text(value: Any, name: str) -> None:
-    whole = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    _check(whole, name, "is no list of text")
+    is_text = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    _check(is_text, name, "must be a list of strings")
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry(ABC):
-    """One attribute of a fitted model: how it is stored, and what is accepted back."""
+    """One attribute of a fitted model: how it is stored, and which stored values are valid."""
 
     optional: bool = dataclasses.field(default=False, kw_only=True)
 
@@ -82,14 +81,15 @@ class Entry(ABC):
 
     @abstractmethod
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check what was read and return the attribute; takes its arrays from `arrays`."""
+        """Check the stored values and return the attribute; removes its arrays from `arrays`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Array(Entry):
-    """An array of numbers: float64 ("f"), int64 ("i") or bool ("b"), of :func:`named_axes`.
+    """An array of float64 ("f"), int64 ("i") or bool ("b"), with axes as in :func:`named_axes`.
 
-    Values lie in [low, high], and sum up to the size `total`, or are less than the size `below`.
+    Values are in [low, high].  If set, they sum up to the size `total`, or are below the size
+    `below`.
     """
 
     axes: str
@@ -105,7 +105,7 @@ class Array(Entry):
         return np.dtype({"f": np.float64, "i": np.int64, "b": np.bool_}[self.kind])
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the array; its own dtype (float32, say) is kept."""
+        """Store the array; a dtype such as float32 is kept."""
         array = np.asarray(value)
         if array.dtype.kind != self.kind:
             array = array.astype(self._dtype)
@@ -115,32 +115,36 @@ class Array(Entry):
         _check(meta is None and name in arrays, name, "is missing")
         array = arrays.pop(name)
         _check(array.dtype.kind == self.kind, name, f"has dtype {array.dtype}")
-        found = named_axes(self.axes, array.shape, sizes)
-        if found is None:
+        lengths = named_axes(self.axes, array.shape, sizes)
+        if lengths is None:
             forms = [form.split() for form in self.axes.split("|")]
             expected = " or ".join(f"({', '.join(form)})" for form in forms)
             known = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
             raise ModelFormatError(
-                f"{name} has shape {array.shape}; expected {expected} with {known}."
+                f"{name} must have shape {expected} with {known}, got {array.shape}."
             )
-        _check(all(array.shape), name, f"has shape {array.shape}, so no values")
-        sizes.update(found)
+        _check(all(array.shape), name, f"must have values, got shape {array.shape}")
+        sizes.update(lengths)
         if self.kind == "f" and self.finite:
-            _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
+            _check(bool(np.isfinite(array).all()), name, "must not contain NaN or infinity")
         if self.low is not None and array.size:
-            _check(not (array < self.low).any(), name, f"holds values below {self.low}")
+            _check(not (array < self.low).any(), name, f"must not have values below {self.low}")
         if self.finite and self.kind != "b":
-            beyond = np.abs(array) > np.float64(self.high)  # which float32 may not hold
+            beyond = np.abs(array) > np.float64(self.high)  # float32 may not represent `high`
             _check(not beyond.any(), name, f"holds values beyond {self.high}")
         if self.total is not None:
-            wanted = sizes[self.total]
-            # Python integers: those of NumPy wrap around.
+            expected_total = sizes[self.total]
+            # Python integers, because NumPy integers overflow.
             total = sum(int(value) for value in array)
-            _check(total == wanted, name, f"sums to {total}; expected {self.total} = {wanted}")
+            _check(
+                total == expected_total,
+                name,
+                f"must sum to {self.total} = {expected_total}, got {total}",
+            )
         if self.below is not None and array.size:
-            most = int(array.max())
+            maximum = int(array.max())
             size = sizes[self.below]
-            _check(most < size, name, f"holds {most}; expected less than {self.below} = {size}")
+            _check(maximum < size, name, f"must be below {self.below} = {size}, got {maximum}")
         return array
 
 
@@ -150,20 +154,20 @@ class Covariances(Array):
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         array = super().restore(name, meta, arrays, sizes)
         if array.ndim == 2:
-            _check(bool((array > 0.0).all()), name, "holds variances that are not positive")
+            _check(bool((array > 0.0).all()), name, "must have positive variances")
             return array
         try:
             factors = np.linalg.cholesky(array)
         except np.linalg.LinAlgError as error:
-            raise ModelFormatError(f"{name} is not positive definite.") from error
+            raise ModelFormatError(f"{name} must be positive definite.") from error
         diagonal = np.diagonal(factors, axis1=1, axis2=2)
-        _check(bool((diagonal > 0.0).all()), name, "is not positive definite")
+        _check(bool((diagonal > 0.0).all()), name, "must be positive definite")
         return array
 
 
 @dataclasses.dataclass(frozen=True)
 class Number(Entry):
-    """A float, or an int or bool by `kind`; with `dim` it is the size of that name."""
+    """A float, int or bool (`kind`); with `dim` it defines the size of that name."""
 
     kind: type = float
     low: float | None = None
@@ -175,29 +179,29 @@ class Number(Entry):
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         value = from_json(meta)
-        _check(type(value) is self.kind, name, f"is {meta!r}; expected a {self.kind.__name__}")
+        _check(type(value) is self.kind, name, f"must be {self.kind.__name__}, got {meta!r}")
         if self.kind is float and self.finite:
-            _check(math.isfinite(value), name, f"is {value}")
+            _check(math.isfinite(value), name, f"must be finite, got {value}")
         if self.low is not None:
-            _check(not value < self.low, name, f"is {value}; expected at least {self.low}")
+            _check(not value < self.low, name, f"must be at least {self.low}, got {value}")
         if self.dim is not None:
             expected = sizes.setdefault(self.dim, value)
-            _check(value == expected, name, f"is {value}; expected {self.dim} = {expected}")
+            _check(value == expected, name, f"must be {self.dim} = {expected}, got {value}")
         return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Entry):
-    """JSON values: lists, dictionaries, text, numbers; with `records` a list of dictionaries."""
+    """JSON values: lists, dictionaries, strings, numbers; with `records` a list of dictionaries."""
 
     kind: type = list
     records: bool = False
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         value = from_json(meta)
-        _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
+        _check(isinstance(value, self.kind), name, f"must be a {self.kind.__name__}")
         if self.records:
-            _check(all(isinstance(item, dict) for item in value), name, "is no list of records")
+            _check(all(isinstance(item, dict) for item in value), name, "must be a list of records")
         return value
 
 
@@ -206,13 +210,13 @@ class Choice(Entry):
     words: tuple[str, ...]
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
+        _check(meta in self.words, name, f"must be one of {self.words}, got {meta!r}")
         return meta
 
 
 @dataclasses.dataclass(frozen=True)
 class Names(Entry):
-    """An array of text, one for each of a dimension."""
+    """An array of strings, one per item of a dimension."""
 
     dim: str
 
@@ -222,34 +226,38 @@ class Names(Entry):
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         _check_text(meta, name)
         expected = sizes.setdefault(self.dim, len(meta))
-        _check(len(meta) == expected, name, f"has {len(meta)} items; expected {expected}")
+        _check(len(meta) == expected, name, f"must have {expected} items, got {len(meta)}")
         return np.array(meta, dtype=object)
 
 
 @dataclasses.dataclass(frozen=True)
 class Classes(Entry):
-    """Names of classes, all integers or all text."""
+    """Class names: all integers or all strings."""
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return np.asarray(value).tolist(), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        _check(isinstance(meta, list), name, "is no list")
+        _check(isinstance(meta, list), name, "must be a list")
         kind = int if not meta or type(meta[0]) is int else str
-        _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
-        _check(len(set(meta)) == len(meta), name, "has repeated names")
-        _check(len(meta) <= sizes.get("k", len(meta)), name, "has more names than clusters")
+        _check(all(type(item) is kind for item in meta), name, f"must be a list of {kind.__name__}")
+        _check(len(set(meta)) == len(meta), name, "must not repeat names")
+        _check(
+            len(meta) <= sizes.get("k", len(meta)), name, "must not have more names than clusters"
+        )
         if kind is int:
             return np.array(meta, dtype=np.int64)
-        # An array of text takes as much for each as for the longest.
-        wanted = 4 * len(meta) * max(map(len, meta))
-        _check(wanted <= _MOST_TEXT, name, f"would take {wanted} bytes")
+        # In an array of strings, each one takes as many bytes as the longest.
+        n_bytes = 4 * len(meta) * max(map(len, meta))
+        _check(
+            n_bytes <= _MOST_TEXT, name, f"must take at most {_MOST_TEXT} bytes, needs {n_bytes}"
+        )
         return np.array(meta, dtype=str)
 
 
 @dataclasses.dataclass(frozen=True)
 class Records(Entry):
-    """A record array of numbers and short text, stored by column."""
+    """A record array of numbers and short strings, stored by column."""
 
     dtype: tuple[tuple[str, str], ...]
 
@@ -258,27 +266,27 @@ class Records(Entry):
         return text, {f"{name}.{n}": np.asarray(value[n]) for n, _ in self.dtype if n not in text}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        _check(isinstance(meta, dict), name, "has no columns")
+        _check(isinstance(meta, dict), name, "must have columns")
         columns = {}
         for column, kind in self.dtype:
             if "U" in kind:
-                found = meta.get(column)
-                _check_text(found, f"{name}.{column}")
+                data = meta.get(column)
+                _check_text(data, f"{name}.{column}")
                 longest = int(kind.partition("U")[2])
                 _check(
-                    all(len(item) <= longest for item in found),
+                    all(len(item) <= longest for item in data),
                     f"{name}.{column}",
-                    f"holds text of more than {longest} characters",
+                    f"must have strings of at most {longest} characters",
                 )
-                columns[column] = np.array(found, dtype=kind)
+                columns[column] = np.array(data, dtype=kind)
             else:
-                found = arrays.pop(f"{name}.{column}", None)
+                data = arrays.pop(f"{name}.{column}", None)
                 _check(
-                    found is not None and found.dtype == kind and found.ndim == 1,
+                    data is not None and data.dtype == kind and data.ndim == 1,
                     f"{name}.{column}",
-                    f"is no column of {kind}",
+                    f"must be a column of {kind}",
                 )
-                columns[column] = found
+                columns[column] = data
         lengths = {len(column) for column in columns.values()}
         _check(len(lengths) == 1, name, f"has columns of lengths {sorted(lengths)}")
         return np.rec.fromarrays(list(columns.values()), dtype=list(self.dtype))
@@ -286,7 +294,7 @@ class Records(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """The form of a dataclass: an entry for each field, and two sizes that are the same."""
+    """Entries for the fields of a dataclass, and two sizes that must be equal."""
 
     entries: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
     same: tuple[str, str] | None = None
@@ -294,7 +302,7 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf(Entry):
-    """A dataclass out of several."""
+    """One of several dataclasses."""
 
     kinds: Mapping[type, Fields]
 
@@ -310,18 +318,20 @@ class OneOf(Entry):
         by_name = {kind.__name__: kind for kind in self.kinds}
         kind = by_name.get(str(meta.get("kind"))) if isinstance(meta, dict) else None
         if kind is None:
-            raise ModelFormatError(f"{name} is {meta!r}; expected one of {sorted(by_name)}.")
+            raise ModelFormatError(f"{name} must be one of {sorted(by_name)}, got {meta!r}.")
         entries, fields = self.kinds[kind].entries, meta.get("fields")
         _check(
             isinstance(fields, dict) and fields.keys() == entries.keys(),
             name,
-            f"lacks fields of {kind.__name__}",
+            f"must have the fields of {kind.__name__}",
         )
         pair = self.kinds[kind].same
         if pair is not None:
-            one, other = pair
-            same = sizes[one] == sizes.setdefault(other, sizes[one])
-            _check(same, name, f"is {kind.__name__}, with {one} = {sizes[one]} but {other} differs")
+            first, second = pair
+            same = sizes[first] == sizes.setdefault(second, sizes[first])
+            _check(
+                same, name, f"must have {first} = {second} for {kind.__name__}, got {sizes[first]}"
+            )
         return kind(
             **{
                 field: entry.restore(f"{name}.{field}", fields[field], arrays, sizes)
@@ -344,7 +354,7 @@ CONTRADICTING_PAIRS = Records(
 
 
 def saved_entries(estimator: type) -> dict[str, Entry]:
-    """Collect ``_saved_state`` of a class and its bases; None takes an entry of a base away."""
+    """Collect ``_saved_state`` of a class and its bases; None removes the entry of a base."""
     entries: dict[str, Entry | None] = {}
     for base in reversed(estimator.__mro__):
         entries.update(base.__dict__.get("_saved_state", {}))

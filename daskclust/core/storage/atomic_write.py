@@ -1,4 +1,4 @@
-"""Files and folders that appear under their name only when they are whole: one rename for all."""
+"""Write files and folders under a hidden name, and rename them when they are complete."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ import psutil
 
 from daskclust.core.storage.redact import redact
 
-#: Errors of a disk that takes no more.
+#: Errors of a disk that is full or read-only.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-#: The form that :class:`pathlib.Path` gives a URL.
+#: Start of a URL after :class:`pathlib.Path` has shortened ``//``.
 _WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-_REMOVAL_TRIES, _REMOVAL_PAUSE, _LAST_LOOKS = 20, 0.05, 3  # pause in seconds
-#: Seconds by which the clocks of a process and of a file may differ.
+#: Attempts to remove a file, seconds between them, and checks after the last removal.
+_REMOVAL_TRIES, _REMOVAL_PAUSE, _LAST_CHECKS = 20, 0.05, 3
+#: Maximum difference in seconds between the clocks of a process and of a file.
 _CLOCKS = 2.0
-#: Seconds after which a process of another host that wrote nothing counts as gone.
+#: Seconds without writing after which a process of another host counts as dead.
 _SILENT = 60.0
 
 
 @cache
 def host() -> str:
-    """Name where numbers of processes mean something: containers may share a host name."""
+    """Return a name for the scope of process numbers: containers may share a host name."""
     name = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -47,13 +48,13 @@ def host() -> str:
 
 
 def hidden_sibling(path: Path, ending: str) -> Path:
-    """Return a new hidden name beside `path`, which names this process for :func:`remove_stale`."""
+    """Return a new hidden path next to `path`, with this process in its name."""
     owner = f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".{path.name}.{owner}.{ending}")
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Rename a whole file or folder to `path`, in place of another; folders take two steps."""
+    """Rename a complete file or folder to `path`, replacing an old one (a folder in two steps)."""
     if not partial.is_dir() or not path.exists():
         partial.replace(path)
         return
@@ -70,40 +71,40 @@ def put_in_place(partial: Path, path: Path) -> None:
 def discard(partial: Path, *, failed: bool = False) -> None:
     """Remove an unfinished file or folder, if it is still there.
 
-    After a failure, running tasks may still make files, and thereby the folder, anew.  A few tries
-    and looks catch the usual case; what a later one leaves has a hidden name and no metadata.
+    After a failure, running tasks may still write files and create the folder again.  A few retries
+    usually remove these files.  Files that appear later have a hidden name and no metadata.
     """
-    looks = _LAST_LOOKS if failed and partial.is_dir() else 0
+    n_checks = _LAST_CHECKS if failed and partial.is_dir() else 0
     for _ in range(_REMOVAL_TRIES):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
-            # A task may have made the folder only now.
+            # A task may have just created the folder.
             with contextlib.suppress(IsADirectoryError):
                 partial.unlink(missing_ok=True)
         if not partial.exists():
-            if not looks:
+            if not n_checks:
                 return
-            looks -= 1
+            n_checks -= 1
         time.sleep(_REMOVAL_PAUSE)
 
 
 def remove_stale(path: Path) -> None:
-    """Remove what killed processes left unfinished beside `path`.
+    """Remove unfinished files next to `path` that killed processes have left.
 
-    Touches hidden names of this very target: of processes of this host that are gone, and those of
-    other hosts which are older than the target by more than a minute.
+    Only hidden names for this path are removed: those of dead processes of this host, and those of
+    other hosts that are older than `path` by more than a minute.
     """
     ours = re.compile(
         rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)"
-        r"(?:\.aux\.xml|\.gpkg(?:-\w+)?)?"  # what GDAL keeps beside a GeoTIFF, and SQLite
+        r"(?:\.aux\.xml|\.gpkg(?:-\w+)?)?"  # files of GDAL next to a GeoTIFF, and of SQLite
     )
     try:
         with os.scandir(path.parent) as entries:
-            found = [(Path(entry.path), ours.fullmatch(entry.name)) for entry in entries]
+            candidates = [(Path(entry.path), ours.fullmatch(entry.name)) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
-    for item, match in found:
+    for item, match in candidates:
         if match is None or not _is_abandoned(item, match[1], int(match[2]), path):
             continue
         if item.is_dir() and not item.is_symlink():
@@ -117,16 +118,16 @@ def _is_abandoned(item: Path, owner: str, pid: int, path: Path) -> bool:
         changed = item.stat().st_mtime
         if owner == host():
             return is_gone(pid, changed)
-        # A folder's own time does not tell what is written deep in it.
+        # The time of a folder does not change when files deep inside it are written.
         newest = max([changed, *(inner.lstat().st_mtime for inner in item.rglob("*"))])
         return newest + _SILENT < path.stat().st_mtime
     except OSError:
-        # Its owner was quicker, or it is not ours to remove.
+        # Its owner has removed it, or this process may not.
         return False
 
 
 def is_gone(pid: int, changed: float) -> bool:
-    """Whether the process has ended; another may have its number by now."""
+    """Return True if the process has ended; a newer process may have the same number."""
     try:
         return psutil.Process(pid).create_time() > changed + _CLOCKS
     except psutil.NoSuchProcess:
@@ -137,7 +138,7 @@ def is_gone(pid: int, changed: float) -> bool:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors of a disk that takes no more say what was written; the system does not."""
+    """Add the path to errors of a full or read-only disk, which do not contain it."""
     try:
         yield
     except OSError as error:
@@ -148,9 +149,9 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
-    """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
+    """Yield a hidden path next to `path`; rename it at the end, or remove it after a failure.
 
-    A crash leaves the old file or the new one. `check` may refuse the rename.
+    After a crash, the old or the new file exists.  `check` may prevent the rename by an error.
     """
     _make_parent(path)
     partial = hidden_sibling(path, "partial")
@@ -167,78 +168,78 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
         discard(partial, failed=True)
         if isinstance(error, Exception) and not path.parent.is_dir():
             raise FileNotFoundError(
-                f"{str(path)!r} was not written: its folder was removed meanwhile. Do the same "
-                "again, and leave the folder alone."
+                f"{str(path)!r} was not written, because its folder was removed during writing. "
+                "Write it again, and keep the folder."
             ) from error
         raise
 
 
 def _make_parent(path: Path) -> None:
-    """Make the folder of a path; not of a URL, which would be one here."""
+    """Create the parent folder of a path; raise ValueError for a URL."""
     if _WAS_URL.match(str(path)):
-        raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")
+        raise ValueError(f"{redact(path)!r} must be a path on this machine, not a URL.")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def reserved(paths: Iterable[Path], *, again: bool = False) -> Iterator[None]:
-    """Keep places for this process, by locks of hidden files beside them; FileExistsError: taken.
+    """Lock paths for this process by hidden lock files; raise FileExistsError if one is locked.
 
-    With `again`, what this process keeps already is no error, and stays the first's. On file
-    systems without locks, and on Windows, nothing is kept.
+    With `again`, paths that this process has already locked are skipped.  On Windows, and on file
+    systems without locks, no path is locked.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for path in sorted(set(paths)):
             _make_parent(path)
-            place = path.parent.resolve() / f".{path.name}.lock"
-            if not (again and place in _locks):
-                held.enter_context(_locked(path, place))
+            lock_path = path.parent.resolve() / f".{path.name}.lock"
+            if not (again and lock_path in _locks):
+                stack.enter_context(_locked(path, lock_path))
         yield
 
 
-#: Files that this process has locked.
+#: Lock files of this process.
 _locks: list[Path] = []
 
 
 @contextmanager
-def _locked(path: Path, place: Path) -> Iterator[None]:
-    file = _lock(path, place)
+def _locked(path: Path, lock_path: Path) -> Iterator[None]:
+    file = _lock(path, lock_path)
     if file is None:
         yield
         return
-    _locks.append(place)
+    _locks.append(lock_path)
     try:
         yield
     finally:
-        # While it is locked: nobody else can hold a file that is gone.
-        _locks.remove(place)
-        place.unlink(missing_ok=True)
+        # Removed while it is locked, so that no other process can lock a removed file.
+        _locks.remove(lock_path)
+        lock_path.unlink(missing_ok=True)
         file.close()
 
 
-def _lock(path: Path, place: Path) -> Any:
+def _lock(path: Path, lock_path: Path) -> Any:
     try:
         import fcntl
     except ImportError:
         return None
     while True:
-        file = place.open("a+")
+        file = lock_path.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            who = file.read().strip() or "another process"
+            owner = file.read().strip() or "another process"
             file.close()
             raise FileExistsError(
-                f"{str(path)!r} is being written by {who}: wait for it, or give another name."
+                f"{str(path)!r} is being written by {owner}. Wait for it, or use another name."
             ) from None
         except OSError:
-            # A file system that knows no locks.
+            # A file system without locks.
             return file
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), place.stat()):
+            if os.path.samestat(os.fstat(file.fileno()), lock_path.stat()):
                 break
-        # Who had it has just ended, and removed it.
+        # The previous owner has just finished and removed the file.
         file.close()
     file.truncate(0)
     since = datetime.now(UTC).isoformat(timespec="seconds")

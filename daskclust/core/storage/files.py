@@ -1,4 +1,4 @@
-"""Small files, on this machine or at a URL: written whole or not at all."""
+"""Read and write small files, on this machine or at a URL; writes are atomic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def unanswered(error: BaseException) -> bool:
-    """Whether a request had no answer in time: fsspec calls that a file that is not there."""
-    below: BaseException | None = error
+    """Return True if a request timed out: fsspec then raises FileNotFoundError."""
+    cause: BaseException | None = error
     for _ in range(8):
-        if below is None or isinstance(below, TimeoutError):
+        if cause is None or isinstance(cause, TimeoutError):
             break
-        below = below.__cause__ or below.__context__
-    return isinstance(below, TimeoutError)
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(cause, TimeoutError)
 
 
 def _at_url(place: str) -> tuple[Any, str]:
@@ -45,7 +45,7 @@ def _again(
 
 
 def read_start(place: Any, size: int) -> bytes | None:
-    """Return the first bytes of a local file or URL; None where there is none.
+    """Return the first bytes of a local file or URL, or None if it does not exist.
 
     >>> read_start("memory://nobody/was/here", 10) is None
     True
@@ -67,7 +67,7 @@ def read_start(place: Any, size: int) -> bytes | None:
 
 
 def read_range(place: Any, start: int, size: int) -> bytes:
-    """Return bytes from the middle of a local file or URL; fewer where it ends before.
+    """Return bytes from the middle of a local file or URL; fewer at the end of the file.
 
     >>> write_whole("memory://middle.txt", b"abcde", check=lambda: None)
     >>> read_range("memory://middle.txt", 1, 3)
@@ -78,16 +78,16 @@ def read_range(place: Any, start: int, size: int) -> bytes:
         with path.open("rb", buffering=0) as file:
             file.seek(start)
             content = bytearray(size)
-            view, done = memoryview(content), 0
-            while count := file.readinto(view[done:]):
-                done += count
-        return bytes(content) if done == size else bytes(view[:done])
+            view, n_read = memoryview(content), 0
+            while count := file.readinto(view[n_read:]):
+                n_read += count
+        return bytes(content) if n_read == size else bytes(view[:n_read])
     file_system, inner = _at_url(place)
     return bytes(_again(place, lambda: file_system.cat_file(inner, start, start + size)))
 
 
 def is_folder_at_url(place: Any) -> bool:
-    """Whether there are objects below a URL, such as a store; False for local paths."""
+    """Return True if a URL is a folder, such as a store; False for local paths."""
     if local_path(place) is not None:
         return False
     file_system, inner = _at_url(place)
@@ -95,29 +95,29 @@ def is_folder_at_url(place: Any) -> bool:
 
 
 def matching(place: str) -> list[str]:
-    """Return the files that a URL with ``*`` means; of any other place itself alone.
+    """Return the files that match a URL with ``*``, or the place itself without ``*``.
 
-    fsspec takes a folder that it could not list for one without files.  Here that is an error.
+    If fsspec cannot list a folder, it returns no files.  Here that is an error.
     """
     if "*" not in place or "::" in place or "://" not in place:
         return [place]
     file_system, inner = _at_url(place)
     if not walks(file_system):
-        # Object stores have one listing for all, which fails or does not.
+        # Object stores list all files in one request, which succeeds or fails.
         return [place]
-    found = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
-    if not found:
+    files = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
+    if not files:
         raise FileNotFoundError(
-            f"There is no file {redact(place)!r}; give the path of an existing one."
+            f"No file matches {redact(place)!r}; use the path of an existing file."
         )
     if place.endswith(inner):
-        # The part before the path stays: hosts and users are not in fsspec's names.
-        return [place.removesuffix(inner) + name for name in found]
-    return [str(file_system.unstrip_protocol(name)) for name in found]
+        # Keep the start of the URL: fsspec's names lack hosts and users.
+        return [place.removesuffix(inner) + name for name in files]
+    return [str(file_system.unstrip_protocol(name)) for name in files]
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
-    """Write a local file or an object that appears when it is whole, unless `check` refuses it.
+    """Write a local file or an object atomically, unless `check` raises an error.
 
     >>> write_whole("memory://somewhere/a.txt", b"abc", check=lambda: None)
     >>> read_start("memory://somewhere/a.txt", 2)
@@ -138,5 +138,5 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
 def remove(place: str, *, folder: bool = False) -> None:
     file_system, inner = _at_url(place)
     with suppress(FileNotFoundError):
-        gone = partial(file_system.rm, recursive=True) if folder else file_system.rm_file
-        _again(place, lambda: gone(inner), unwritten, "removed")
+        remove_path = partial(file_system.rm, recursive=True) if folder else file_system.rm_file
+        _again(place, lambda: remove_path(inner), unwritten, "removed")

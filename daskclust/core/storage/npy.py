@@ -1,4 +1,4 @@
-"""Arrays in ``.npy`` files: mapped by the tasks that read them, labels written by tasks."""
+"""Arrays in ``.npy`` files: tasks map the files to read them, and write labels to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START = b"\x93NUMPY"
 
 
 class NpyFile:
-    """An array in a file: what travels to workers is its path, not its values."""
+    """An array in a file; workers receive its path, not its values."""
 
     def __init__(self, path: Path) -> None:
         values = _mapped(path)
@@ -28,7 +28,7 @@ class NpyFile:
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         self._files.check()
-        # By rows: files may be laid out by columns.
+        # Copy to row order, because files may be in column order.
         return np.array(_mapped(Path(self.path))[key], order="C")
 
 
@@ -37,9 +37,10 @@ def _mapped(path: Path) -> NDArray[Any]:
         mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
-    except Exception as error:  # NumPy's header is Python, and so are the errors about it
+    except Exception as error:  # NumPy evaluates the header as Python, so any error can occur
         raise ValueError(
-            f"{str(path)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
+            f"{str(path)!r} cannot be read as a numeric array: {error}. Check that the file is "
+            "complete."
         ) from error
     return mapped
 
@@ -51,35 +52,35 @@ class NewNpy:
 
     def __setitem__(self, key: Any, values: Any) -> None:
         if not self.path.is_file():
-            raise unseen(repr(str(self.path)), who="which the client made")
+            raise unseen(repr(str(self.path)), who="which the client created")
         mapped = np.lib.format.open_memmap(self.path, mode="r+")
         mapped[key] = values
         mapped.flush()
 
 
 class NpyOutput(Output):
-    """Labels in a ``.npy`` file, which does not say who wrote it: only integers are replaced."""
+    """Labels in a ``.npy`` file, which has no mark of daskclust; only integers are replaced."""
 
     def check_place(self) -> None:
         super().check_place()
         if self.path is None:
             raise ValueError(
-                f"{redact(self.place)!r} is a URL; expected a local .npy file, or a Zarr store "
-                "(.zarr)."
+                f"{redact(self.place)!r} must be a local .npy file or a Zarr store (.zarr), not a "
+                "URL."
             )
 
     def written(self) -> Written | None:
         if self.path is None:
             return None
         try:
-            found = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except Exception:  # whatever it is, it holds no labels
+            labels = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except Exception:  # any other file does not contain labels
             return None
-        return Written(self.kind) if found.ndim == 1 and found.dtype.kind == "i" else None
+        return Written(self.kind) if labels.ndim == 1 and labels.dtype.kind == "i" else None
 
 
 def is_npy(name: str) -> bool:
-    """Whether a file on this machine is one, by its first bytes; what is not there, by its name."""
+    """Return True for a ``.npy`` file, by its first bytes, or by its name if it does not exist."""
     if os.path.isfile(name):
         with open(name, "rb") as file:
             return file.read(len(_START)) == _START

@@ -1,4 +1,4 @@
-"""Outputs: refused before anything is computed, whole or absent, marked as ours."""
+"""Outputs: check targets early, write atomically, and mark files created by daskclust."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from daskclust.core.storage.stores import (
 )
 from daskclust.exceptions import StoreError
 
-#: Attribute of an output that holds the job that has written it.
+#: Attribute of an output with a description of the job that wrote it.
 JOB = "daskclust_job"
 
 
 def json_text(value: Any, **how: Any) -> str:
-    """Return JSON that every reader takes: no NaN, and infinities in words, as in Zarr.
+    """Return JSON that all readers accept: NaN as null, and infinities as strings, as in Zarr.
 
     >>> json_text({"nodata": [float("nan"), 1.5, float("-inf")]})
     '{"nodata": [null, 1.5, "-Infinity"]}'
@@ -43,7 +43,7 @@ def json_text(value: Any, **how: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return attributes, or other values, as :func:`json_text` writes them."""
+    """Return attributes, or other values, in the form that :func:`json_text` writes."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -54,7 +54,7 @@ def finite(value: Any) -> Any:
 
 
 class Written(NamedTuple):
-    """The record that an output holds of itself; `members` are names in it, empty for a file."""
+    """Description that is stored in an output; `members` are names in it, empty for a file."""
 
     kind: str
     attributes: Mapping[str, Any] = {}
@@ -62,33 +62,33 @@ class Written(NamedTuple):
 
     @property
     def job(self) -> dict[str, Any]:
-        found = self.attributes.get(JOB)
-        return found if isinstance(found, dict) else {}
+        job = self.attributes.get(JOB)
+        return job if isinstance(job, dict) else {}
 
 
 class Output:
-    """A place that is written whole or not at all; outputs of others are never replaced.
+    """An output that is written atomically; outputs of other programs are never replaced.
 
-    With `overwrite`, an output of daskclust of the same kind, such as ``"label map"``, is.
+    With `overwrite`, an output of daskclust of the same kind, such as ``"label map"``, is replaced.
     """
 
-    #: Whether a folder without anything in it may be replaced.
+    #: True if an empty folder may be replaced.
     takes_empty = False
 
     def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
         self.place, self.kind, self.overwrite = place, kind, overwrite
-        #: On this machine; None elsewhere.
+        #: Local path, or None for other places.
         self.path: Path | None = local_path(place)
 
     def check_place(self) -> None:
-        """Raise where such an output cannot be written to this place, whatever lies there."""
+        """Raise an error if this kind of output can never be written to this place."""
         check_protocol(self.place)
 
     def exists(self) -> bool:
         return self.path is not None and self.path.exists()
 
     def written(self) -> Written | None:
-        """Return what the output there says of itself; None for anything else."""
+        """Return the description of the existing output, or None if daskclust did not write it."""
         raise NotImplementedError
 
     def names(self) -> set[str]:
@@ -97,23 +97,23 @@ class Output:
         return {item.name for item in self.path.iterdir()}
 
     def is_of(self, job: str) -> bool:
-        """Whether what lies there was written by the job of some mark."""
-        found = self.written()
-        return found is not None and found.job.get("mark") == job
+        """Return True if the existing output was written by the job with this mark."""
+        existing = self.written()
+        return existing is not None and existing.job.get("mark") == job
 
     def problem(self) -> str | None:
-        """Say why what lies there must not be replaced; None where it may."""
+        """Return the reason why the existing output must not be replaced, or None."""
         names = self.names()
         if not names and self.takes_empty and self.path is not None and self.path.is_dir():
             return None
-        found = self.written()
-        if found is None:
-            held = f" (it holds {min(names)!r})" if names else ""
-            return f"was not written by daskclust{held}"
-        if found.kind != self.kind:
-            return f"is a {found.kind}"
-        added = sorted(names.difference(found.members))
-        return f"also holds {added[0]!r}, which daskclust did not write" if added else None
+        existing = self.written()
+        if existing is None:
+            content = f" (it contains {min(names)!r})" if names else ""
+            return f"was not written by daskclust{content}"
+        if existing.kind != self.kind:
+            return f"is a {existing.kind}"
+        added = sorted(names.difference(existing.members))
+        return f"also contains {added[0]!r}, which daskclust did not write" if added else None
 
     def check(self) -> None:
         self.check_place()
@@ -127,48 +127,47 @@ class Output:
         problem = self.problem()
         if problem is not None:
             raise FileExistsError(
-                f"{redact(self.place)!r} {problem}; overwrite replaces a {self.kind} written by "
-                "daskclust only. Choose another name, or remove it yourself."
+                f"{redact(self.place)!r} {problem}; overwrite replaces only a {self.kind} written "
+                "by daskclust. Use another name, or remove it yourself."
             )
 
     def check_now(self) -> None:
-        """Check before anything is written, and before it gets its name."""
+        """Check before writing, and again before the rename."""
         self.check()
 
     @contextmanager
     def new(self) -> Iterator[Path]:
-        """Yield a :func:`new_place`; a folder must be made by the caller."""
+        """Yield a :func:`new_place`; the caller must create a folder."""
         self.check_now()
         assert self.path is not None
-        # Two writers would leave parts of both: a map has its classes beside it.
+        # Two writers would mix their files, since a map has its class names in a second file.
         with reserved([self.path], again=True):
-            # Checked again: writing may have taken hours.
+            # Checked again, because writing may take hours.
             with new_place(self.path, check=self.check_now) as partial:
                 yield partial
             remove_stale(self.path)
 
 
 def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
-    """Keep local places for this process: the second of two commands would learn it at its end."""
+    """Lock local paths for this process, so that a second command fails at its start."""
     paths = (local_path(place) for place in places if place is not None)
     return reserved([path for path in paths if path is not None])
 
 
 def exists_already(place: Any) -> FileExistsError:
     return FileExistsError(
-        f"{redact(place)!r} exists already; choose another name or pass overwrite=True "
-        "(--overwrite)."
+        f"{redact(place)!r} exists already. Use another name, or overwrite=True (--overwrite)."
     )
 
 
-#: Attribute of every group that daskclust writes: its kind and the names inside.
+#: Attribute of every group that daskclust writes, with its kind and the names of its members.
 _WRITTEN = "daskclust_written"
-#: Endings of files that are not Zarr stores.
+#: Suffixes of files that are not Zarr stores.
 _FOREIGN = frozenset(
     ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
     ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()
 )
-#: Files of a group itself, in versions 3 and 2.
+#: Metadata files of a group, in versions 3 and 2.
 _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -181,11 +180,11 @@ class Group(Output):
             isinstance(place, zarr.storage.LocalStore)
             and type(place) is not zarr.storage.LocalStore
         ):
-            # A subclass may do more than write files: it stays what it is.
+            # A subclass may do more than write files, so it is used as a store, not as a path.
             self.path = None
 
     def check_place(self) -> None:
-        """Refuse ``.zip`` files, which several tasks cannot write at once, and names of files."""
+        """Raise ValueError for ``.zip`` files (no parallel writes) and names of other formats."""
         super().check_place()
         path, shown = self.path, redact(self.place)
         if path is None:
@@ -193,12 +192,13 @@ class Group(Output):
         if path.suffix.lower() in _FOREIGN and not path.exists():
             tif = " or a GeoTIFF (.tif)" if "map" in self.kind else ""
             raise ValueError(
-                f"{shown!r} ends like a file of another format; a {self.kind} is written as a "
-                f"Zarr store, which is a folder (for example .zarr){tif}. Choose another name."
+                f"{shown!r} must not have the suffix of another file format: a {self.kind} is "
+                f"written as a Zarr store, which is a folder (for example .zarr){tif}. Use another "
+                "name."
             )
         if path.suffix.lower() == ".zip":
             raise ValueError(
-                f"{shown!r}: a zip store cannot be written by several tasks at once. "
+                f"{shown!r} must be a folder, because tasks cannot write a zip store in parallel. "
                 "Write a folder (for example .zarr) and zip it afterwards."
             )
 
@@ -218,12 +218,12 @@ class Group(Output):
         return set(sync(_names(*resolve(self.place))))
 
     def _attributes(self) -> dict[str, Any]:
-        """Return the attributes of the group that lies there; none of anything else."""
+        """Return the attributes of the existing group, or {} if it is not a group."""
         try:
             store, inner = resolve(self.place) if self.path is None else (str(self.path), "")
             group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
             return group.attrs.asdict()
-        except Exception:  # whatever it is, it is not ours
+        except Exception:  # a readable group is missing
             return {}
 
     def written(self) -> Written | None:
@@ -240,7 +240,7 @@ async def _names(store: Store, inner: str) -> list[str]:
 
 
 def resolve(target: Any) -> tuple[Store, str]:
-    """Return the store, and the path inside it, that a target which is no folder means."""
+    """Return the store of a target that is not a local path, and the path inside it."""
     if isinstance(target, Store):
         return target, ""
     if isinstance(target, zarr.storage.StorePath):
@@ -250,9 +250,7 @@ def resolve(target: Any) -> tuple[Store, str]:
     if isinstance(target, str):
         with opening_errors(target):
             return at_url(target), ""
-    raise TypeError(
-        f"store is a {type(target).__name__}; a new group needs a path, a URL or a zarr store."
-    )
+    raise TypeError(f"store must be a path, a URL or a zarr store, got {type(target).__name__}.")
 
 
 @contextmanager
@@ -266,11 +264,11 @@ def new_group(
 ) -> Iterator[zarr.Group]:
     """Create a Zarr group that is complete or absent.
 
-    A local group is a :func:`new_place`. Other stores cannot rename. There an attribute marks the
-    group as incomplete until the end, and :func:`~daskclust.core.storage.stores.open_store` refuses
-    such a group. After an exception the group is removed. After a crash the next writer replaces
-    the group without `overwrite`. Two writers of one group at the same time are not supported:
-    their chunks may mix. A store that supports only Zarr version 3 gets version 3, without
+    A local group is a :func:`new_place`.  Other stores cannot rename.  There an attribute marks the
+    group as incomplete until the end, and :func:`~daskclust.core.storage.stores.open_store` rejects
+    such a group.  After an exception the group is removed.  After a crash the next writer replaces
+    the group without `overwrite`.  Two writers of one group at the same time are not supported:
+    their chunks may mix.  A store that supports only Zarr version 3 gets version 3, without
     consolidated metadata.
     """
     output = Group(target, kind, overwrite=overwrite)
@@ -331,7 +329,7 @@ def _remove_all(store: Store, inner: str) -> None:
 
 def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
     with warnings.catch_warnings():
-        # Version 3 of Zarr leaves it to implementations; those who do not know it ignore it.
+        # Consolidated metadata are optional in Zarr version 3; other readers ignore them.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         zarr.consolidate_metadata(store, path=inner, zarr_format=zarr_format)
 
@@ -343,15 +341,15 @@ def _sign(group: zarr.Group, kind: str) -> None:
 
 
 def check_written(array: zarr.Array) -> None:
-    """Raise where chunks that tasks wrote, empty ones included, are not in the store; lists it."""
+    """Raise StoreError if chunks that tasks wrote are missing; lists the store."""
     forget_listings(array.store)
     written = array.nchunks_initialized
     if written == array.nchunks:
         return
     raise StoreError(
-        f"{array.nchunks - written} of {array.nchunks} blocks written by workers are not in "
+        f"{array.nchunks - written} of {array.nchunks} blocks written by workers are missing in "
         f"{redact(array.store)!r}{_examples(array)}. Every worker must reach the same store "
-        "under the same path; a store in memory reaches threads of this process only. The "
+        "under the same path; a store in memory reaches only threads of this process. The "
         "unfinished output was removed."
     )
 
@@ -360,6 +358,6 @@ def _examples(array: zarr.Array) -> str:
     stored = stored_chunks(array)
     if stored is None or stored.all():
         return ""
-    places = zip(*np.unravel_index(np.flatnonzero(~stored)[:3], array.cdata_shape), strict=True)
-    names = (array.metadata.encode_chunk_key(tuple(map(int, place))) for place in places)
+    indices = zip(*np.unravel_index(np.flatnonzero(~stored)[:3], array.cdata_shape), strict=True)
+    names = (array.metadata.encode_chunk_key(tuple(map(int, index))) for index in indices)
     return f" (such as {', '.join(names)})"

@@ -1,4 +1,4 @@
-"""Texts without credentials: what may be printed, logged or stored of a URL."""
+"""Remove credentials from texts that are printed, logged or stored."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Every repetition that is followed by more is bounded, or cannot begin inside itself: texts of
-# any length are searched in a time proportional to it.
+# Repetitions in these patterns are bounded or cannot start inside themselves, so the search time
+# grows linearly with the length of the text.
 _HIDDEN = "***"
-#: ``scheme://`` up to a blank, a quote or a bracket that ends the URL in a sentence.
+#: ``scheme://`` up to a space, a quote or a bracket that ends the URL in a sentence.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]{0,40}://)([^\s'\"<>]*)")
-#: Values in a query or fragment: any may be a signature, also one without a name.
+#: Values in a query or fragment: any of them may be a signature, also one without a name.
 _VALUES = re.compile(r"([?&#;][^=?&#;\s'\"]*=)[^&#;\s'\"<>)]*")
 _BARE = re.compile(r"([?#])(?!\*\*\*)[\w%+/.~\-]{12,}={0,2}(?=[#\s'\"<>),]|$)")
-#: Options and headers that are written out, and queries whose URL was cut off: ``secret=...``,
-#: ``'token': b'...'``, ``auth=('name', '...')``, ``Authorization: Bearer ...``.  What begins with
-#: a brace is looked into instead.
+#: Options and headers, and queries without the start of their URL: ``secret=...``, ``'token':
+#: b'...'``, ``auth=('name', '...')``, ``Authorization: Bearer ...``.  A value that starts with a
+#: brace is not replaced; its content is searched.
 _NAME = (
     r"(?is)((?:secret(?!ar)|passw(?:or)?d|passphrase|\bpwd|signature|token(?!i[sz]|s\b)|credential"
     r"|authorization|\bauth\b|(?:api|access|account|private|shared)[_\-]?key)"
@@ -29,7 +29,7 @@ _NAMED = re.compile(
     r"(?:(?:bearer|basic|digest|negotiate|token)\s{1,60})?[^\s'\"&,;})({\[]+"
 )
 _QUERY = re.compile(r"(?i)([?&](?:sig|key|auth|sv|se|sp)=)(?!\*\*\*)[^\s'\"&]+")
-#: User information of a URL whose scheme was cut off: ``user:secret@host``.
+#: User information of a URL without its scheme: ``user:secret@host``.
 _USER = re.compile(r"(?<![^\s'\"(,/])[^\s/:@'\"(,]+:[^\s/@'\"]{1,1000}@")
 _PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
 
@@ -41,31 +41,31 @@ def _without_secrets(match: re.Match[str]) -> str:
     if "@" in authority:
         rest = f"{_HIDDEN}@{rest[authority.rindex('@') + 1 :]}"
     elif not _PORT.fullmatch(authority) and "@" in rest:
-        # A secret that should have been quoted holds a slash: user:sec/ret@host.
+        # An unquoted secret contains a slash: user:sec/ret@host.
         rest = f"{_HIDDEN}@{rest[rest.rindex('@') + 1 :]}"
-    # Bare signatures first: the padding at the end of one would make it the name of a value.
+    # Bare signatures first, because the "=" at their end would make them the name of a value.
     rest = _BARE.sub(rf"\g<1>{_HIDDEN}", rest)
     return scheme + _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
 
 
 def redact(text: object) -> str:
-    r"""Return a text with user information, values of queries and named secrets replaced.
+    r"""Return a text without user information, values of queries and named secrets.
 
     >>> redact("cannot read 'https://bob:hunter2@host/s.zarr?sig=SECRET'")
     "cannot read 'https://***@host/s.zarr?sig=***'"
     >>> redact("simplecache::s3://bucket/a.zarr and C:\\data at 10:30")
     'simplecache::s3://bucket/a.zarr and C:\\data at 10:30'
     """
-    found = _URL.sub(_without_secrets, str(text))
-    found = _USER.sub(f"{_HIDDEN}@", found)
-    found = _QUOTED.sub(rf"\g<1>{_HIDDEN}\g<2>", found)
-    found = _PAIR.sub(rf"\g<1>({_HIDDEN})", found)
-    found = _NAMED.sub(rf"\g<1>{_HIDDEN}", found)
-    return _QUERY.sub(rf"\g<1>{_HIDDEN}", found)
+    redacted = _URL.sub(_without_secrets, str(text))
+    redacted = _USER.sub(f"{_HIDDEN}@", redacted)
+    redacted = _QUOTED.sub(rf"\g<1>{_HIDDEN}\g<2>", redacted)
+    redacted = _PAIR.sub(rf"\g<1>({_HIDDEN})", redacted)
+    redacted = _NAMED.sub(rf"\g<1>{_HIDDEN}", redacted)
+    return _QUERY.sub(rf"\g<1>{_HIDDEN}", redacted)
 
 
 def redact_all(value: Any) -> Any:
-    """Return JSON-like values with every text in them redacted, keys included."""
+    """Return JSON-like values with all strings redacted, including keys."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):

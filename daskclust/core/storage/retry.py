@@ -1,4 +1,4 @@
-"""Retries of reads of blocks and writes of chunks, and errors that name the block or chunk."""
+"""Retry reads of blocks and writes of chunks, with errors that name the block or chunk."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _address() -> str | None:
 
 
 def this_process() -> str:
-    place, address = f"process {os.getpid()} on {platform.node()}", _address()
-    return place if address is None else f"worker {address} ({place})"
+    process, address = f"process {os.getpid()} on {platform.node()}", _address()
+    return process if address is None else f"worker {address} ({process})"
 
 
 def unseen(
     what: str, *, who: str = "which the client opened", verb: str = "does not see"
 ) -> StoreError:
-    """Return the error for something that this process should see, as `who` does, and does not."""
+    """Return the error for a file or store that `who` can see but this process cannot."""
     return StoreError(
         f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
         "stores under the same path: use a shared file system or an object store, and check "
@@ -59,25 +59,25 @@ def unseen(
 
 
 def lacking(error: Exception) -> DaskclustError | None:
-    """Return the error for a process that lacks a file or a package (version), if it is that."""
+    """Return the error for a missing file or package (version) of this process, or None."""
     if isinstance(error, _UNSEEN):
         verb = "may not read" if isinstance(error, PermissionError) else "does not see"
         return unseen(f"a file ({reason_of(error)})", verb=verb)
     if isinstance(error, OSError | MemoryError):
         return None
-    lacks = error.name if isinstance(error, ImportError) else None
+    module = error.name if isinstance(error, ImportError) else None
     return ClusterError(
         f"The {this_process()} "
-        + (f"cannot import {lacks!r}" if lacks else "cannot unpack what the client sent")
-        + f" ({reason_of(error)}). Install the client's packages, in the same versions, for each "
-        "worker (Client.upload_file sends a module of your own), and start the workers again; "
+        + (f"cannot import {module!r}" if module else "cannot unpickle the task of the client")
+        + f" ({reason_of(error)}). Install the same packages and versions on each worker as on the "
+        "client (Client.upload_file sends a module of your own), and restart the workers; "
         "daskclust doctor compares them."
     )
 
 
 T = TypeVar("T")
 
-#: Errors that say the same when the read is tried again.
+#: Errors that a retry cannot fix.
 _LASTING = (
     ArithmeticError,
     AssertionError,
@@ -97,27 +97,27 @@ _LASTING = (
     ValueError,
     DaskclustError,
 )
-#: Those of them that say what a worker does not reach.
+#: Errors of a worker that cannot reach a file.
 _UNSEEN = (FileNotFoundError, NotADirectoryError, PermissionError)
-#: and those of an operating system: no room, no right to write, names that are too long.
+#: Errors of the operating system that a retry cannot fix: full disk, read-only, name too long.
 _LASTING_NUMBERS = {
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EROFS", "ENAMETOOLONG")
     if hasattr(errno, name)
 }
-#: Answers of HTTP that ask for another try, among those that say the request is wrong.
+#: HTTP status codes that allow a retry, among those of client errors.
 _TRY_AGAIN = (408, 425, 429)
 #: Maximum pause between two attempts, in seconds.
 _LONGEST = 30.0
-#: Number of retries that GDAL makes of a request, and seconds between them.
+#: Number of GDAL's retries of a request, and seconds between them.
 _GDAL_RETRIES, _GDAL_DELAY = 2, 1
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether an error may be gone when a read is tried again.
+    """Return True if a retry of a read may fix an error.
 
-    Libraries that read from networks have errors of their own, many derived from ``Exception``
-    alone: whatever is not known to last is passing.
+    Libraries that read from networks have their own errors, many of them derived only from
+    ``Exception``.  Unknown errors are therefore retried.
     """
     if not isinstance(error, Exception):
         return False
@@ -143,7 +143,7 @@ class Retries:
 
     @classmethod
     def configured(cls) -> Retries:
-        """Return what ``daskclust.read-retries``, ``read-backoff`` and ``read-timeout`` say."""
+        """Return the settings ``daskclust.read-retries``, ``read-backoff`` and ``read-timeout``."""
         check_settings()
         count = int(dask.config.get("daskclust.read-retries"))
         backoff = float(parse_timedelta(dask.config.get("daskclust.read-backoff")))
@@ -166,12 +166,12 @@ class Retries:
         )
 
 
-#: For what is no read, or is tried again elsewhere.
+#: No retries: for other operations than reads, or if a caller retries.
 NEVER_AGAIN = Retries()
 
 
-def _places(value: Any, depth: int = 12) -> Iterable[tuple[Callable[[], str], str | None]]:
-    """Yield what a task reads, to be said in messages, and the name of the file, if it is one."""
+def _sources(value: Any, depth: int = 12) -> Iterable[tuple[Callable[[], str], str | None]]:
+    """Yield the sources that a task reads: a description, and the file name or None."""
     store, kind = getattr(value, "store", None), type(value).__module__.partition(".")[0]
     if store is not None and hasattr(value, "shape"):
         yield lambda: f"{redact(store)}/{getattr(value, 'path', '')}".rstrip("/"), None
@@ -181,27 +181,27 @@ def _places(value: Any, depth: int = 12) -> Iterable[tuple[Callable[[], str], st
         yield lambda: repr(redact(file)), file
     elif depth and isinstance(value, Mapping):
         if isinstance(value.get("piece"), tuple):
-            # Of Dask's Parquet: a file, and the numbers of its row groups.
+            # A Parquet read of Dask: a file, and its row group numbers.
             yield lambda: _piece(*value["piece"]), str(value["piece"][0])
         for item in value.values():
-            yield from _places(item, depth - 1)
+            yield from _sources(item, depth - 1)
     elif depth and isinstance(value, list | tuple):
         if len(value) > 2 and _is_open_file(value[0]):
-            # Of Dask's CSV: a file, the first byte, and how many.
+            # A CSV read of Dask: a file, the first byte, and the number of bytes.
             yield lambda: f"{redact(value[0].path)!r} from byte {value[1]}", value[0].path
         for item in value:
-            yield from _places(item, depth - 1)
+            yield from _sources(item, depth - 1)
     elif depth:
-        # Tasks of Dask, and layers of xarray; where they have none of these, the key must do.
+        # Tasks of Dask and wrappers of xarray; without sources, the message has only the key.
         for name in ("args", "kwargs", "value", "array"):
             inner = getattr(value, name, None)
             if inner is not None and not callable(inner):
-                yield from _places(inner, depth - 1)
+                yield from _sources(inner, depth - 1)
 
 
 def files_in(graph: Mapping[Any, Any]) -> list[str]:
-    """Return the files of tables, and those that xarray opened, that tasks read."""
-    return sorted({file for _, file in _places(graph) if file is not None})
+    """Return the files of tables, and files opened by xarray, that tasks read."""
+    return sorted({file for _, file in _sources(graph) if file is not None})
 
 
 def _piece(path: object, groups: Any = None, *_: object) -> str:
@@ -213,21 +213,21 @@ def _is_open_file(value: Any) -> bool:
     return hasattr(value, "fs") and isinstance(getattr(value, "path", None), str)
 
 
-def _what(key: Any, graph: Mapping[Any, Any]) -> str:
+def _chunk_description(key: Any, graph: Mapping[Any, Any]) -> str:
     name, *index = key if isinstance(key, tuple) else (key,)
-    place, _ = next(iter(_places(graph)), (None, None))
+    describe, _ = next(iter(_sources(graph)), (None, None))
     chunk = f"chunk {tuple(index)} of {name!r}" if index else repr(name)
-    return chunk if place is None else f"{chunk} of {place()}"
+    return chunk if describe is None else f"{chunk} of {describe()}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Say what failed: libraries that wrap an error name the file in that below it."""
-    below: BaseException = error
+    """Return the error as text; if a library wraps an error, the wrapped error names the file."""
+    cause: BaseException = error
     for _ in range(8):
-        if below.__cause__ is None:
+        if cause.__cause__ is None:
             break
-        below = below.__cause__
-    text = redact(" ".join(str(below).split())).rstrip(".")
+        cause = cause.__cause__
+    text = redact(" ".join(str(cause).split())).rstrip(".")
     return f"{type(error).__name__}: {text}"
 
 
@@ -244,11 +244,11 @@ def persistently(
         error = cast("Exception", cast("Any", state.outcome).exception())
         if not retries.count:
             raise error
-        who = f" by the {this_process()}" if on_worker() else ""
+        where = f" by the {this_process()}" if on_worker() else ""
         raise failed(
             f"{what()} could not be {done} in {state.attempt_number} tries over "
-            f"{state.seconds_since_start or 0:.1f} s{who}: {reason_of(error)}. Check the store, or "
-            "raise daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
+            f"{state.seconds_since_start or 0:.1f} s{where}: {reason_of(error)}. Check the store, "
+            "or increase daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
             error,
         ) from error
 
@@ -257,17 +257,17 @@ def persistently(
 
 
 def unwritten(message: str, cause: Exception) -> StoreError:
-    """Return the error for what could not be written: the argument ``failed`` of a call."""
+    """Return the error for a failed write; the argument ``failed`` of :func:`persistently`."""
     return StoreError(message)
 
 
 def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
-    """Let GDAL, if it is imported, retry requests, and fail if a server does not send data."""
+    """Make GDAL, if it is imported, retry requests and time out if a server sends no data."""
     rasterio = sys.modules.get("rasterio")
     if rasterio is None or timeout is None:
         return nullcontext()
     seconds = max(1, math.ceil(timeout))
-    # A slow transfer goes on; one that stands still does not.
+    # A slow transfer continues; a stalled transfer fails.
     return cast(
         "AbstractContextManager[Any]",
         rasterio.Env(
@@ -281,11 +281,11 @@ def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
 
 
 def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Retries) -> T:
-    """Load a chunk of a Dask array persistently; `key` and `graph` name the file in the error."""
+    """Load a chunk of a Dask array with retries; `key` and `graph` name the file in errors."""
     try:
-        return persistently(load, lambda: _what(key, graph), retries)
+        return persistently(load, lambda: _chunk_description(key, graph), retries)
     except (*_UNSEEN, ImportError) as error:
-        found = lacking(error) if on_worker() else None
-        if found is None:
+        missing_error = lacking(error) if on_worker() else None
+        if missing_error is None:
             raise
-        raise found from error
+        raise missing_error from error

@@ -1,4 +1,4 @@
-"""Rows put by groups for a while: written a block at a time, read a group at a time."""
+"""Temporary files of rows, written block by block and read group by group."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from daskclust.core.storage.retry import unseen
 from daskclust.core.storage.stores import check_protocol, local_path
 from daskclust.exceptions import StoreError
 
-#: The head of a part: these letters, its number of groups, and of records.
+#: Header of a part: magic bytes, number of groups, and number of records.
 _HEAD = struct.Struct("<8sqq")
 _MAGIC = b"dcrows01"
 
 
 def remove_remains(base: Path | str | None = None) -> Path | None:
-    """Remove what killed processes left beside temporary folders; return that place, if local."""
+    """Remove files of killed processes in a temporary folder; return the folder if it is local."""
     path = local_path(_default(base))
     if path is not None:
         with _writable(base):
@@ -53,23 +53,23 @@ def _default(base: Any) -> Any:
 
 @contextmanager
 def _writable(base: Any) -> Iterator[None]:
-    """Let the system's errors say of which folder they are, and what may be done."""
+    """Add the folder and a remedy to errors of the operating system."""
     try:
         yield
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"{redact(os.fspath(_default(base)))!r} cannot be made or written to: {redact(error)}. "
-            "Rows are put there by groups, so it must be a folder in which this process may write. "
-            "Give another one (spill=, where there is that argument), or set Dask's "
+            f"Cannot create or write {redact(os.fspath(_default(base)))!r}: {redact(error)}. "
+            "This folder stores rows by group, so the process must be allowed to write there. "
+            "Use another folder (spill=, if the function has it), or set Dask's "
             "temporary-directory."
         ) from error
 
 
 @contextmanager
 def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
-    """Make a folder that is gone at the end, in `base` or Dask's ``temporary-directory``."""
+    """Create a folder in `base` or Dask's ``temporary-directory``, and remove it at the end."""
     path = remove_remains(base)
     if path is None:
         check_protocol(base)
@@ -79,18 +79,18 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
         finally:
             remove(folder, folder=True)
         return
-    made = hidden_sibling(path / "daskclust-rows", "partial")
+    folder_path = hidden_sibling(path / "daskclust-rows", "partial")
     with _writable(base):
         path.mkdir(parents=True, exist_ok=True)
-        made.mkdir()
+        folder_path.mkdir()
     try:
-        yield str(made)
+        yield str(folder_path)
     finally:
-        discard(made)
+        discard(folder_path)
 
 
 class TemporaryFolder:
-    """A folder for lazy results: removed with the last reference to it, not with pickled copies.
+    """A folder for lazy results, removed with its last reference; pickled copies do not count.
 
     >>> folder = TemporaryFolder.beside(None)
     >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
@@ -106,13 +106,13 @@ class TemporaryFolder:
 
     @staticmethod
     def for_one(checkpoint: Any) -> AbstractContextManager[None]:
-        """Keep the folder beside a checkpoint for one fit; FileExistsError: another has it."""
-        return reserved(_beside(checkpoint))
+        """Lock the folder next to a checkpoint; FileExistsError if another fit has it."""
+        return reserved(_rows_folder(checkpoint))
 
     @classmethod
     def beside(cls, checkpoint: Any) -> TemporaryFolder:
-        """Return the folder of a fit: beside its checkpoint, where a killed fit finds it again."""
-        for path in _beside(checkpoint):
+        """Return the folder of a fit: next to its checkpoint, so that a resumed fit can use it."""
+        for path in _rows_folder(checkpoint):
             remove_stale(path)
             return cls(path, is_own=False)
         base = remove_remains() or Path(tempfile.gettempdir())
@@ -121,23 +121,23 @@ class TemporaryFolder:
         return cls(hidden_sibling(base / "daskclust-rows", "partial"))
 
     def make(self, part: str) -> str:
-        place = self.path / part
+        folder = self.path / part
         if self._end is None:
             self._end = weakref.finalize(self, discard, self.path)
-        with naming(place):
-            place.mkdir(parents=True, exist_ok=True)
-        return str(place)
+        with naming(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
 
     def take(self) -> TemporaryFolder:
-        """Return the folder under a name of its own, at which no later fit writes."""
+        """Return the folder under a unique name, to which no later fit writes."""
         if self._is_own:
             return self
-        mine = TemporaryFolder(hidden_sibling(self.path, "partial"))
-        self.path.rename(mine.path)
-        mine._end = weakref.finalize(mine, discard, mine.path)
+        moved = TemporaryFolder(hidden_sibling(self.path, "partial"))
+        self.path.rename(moved.path)
+        moved._end = weakref.finalize(moved, discard, moved.path)
         if self._end is not None:
             self._end.detach()
-        return mine
+        return moved
 
     def has(self, part: str) -> bool:
         return (self.path / part).is_dir()
@@ -153,7 +153,7 @@ class TemporaryFolder:
         return type(self), (self.path,)
 
 
-def _beside(checkpoint: Any) -> list[Path]:
+def _rows_folder(checkpoint: Any) -> list[Path]:
     if not isinstance(checkpoint, str | os.PathLike):
         return []
     return [Path(f"{os.fspath(checkpoint)}.rows").absolute()]
@@ -161,96 +161,100 @@ def _beside(checkpoint: Any) -> list[Path]:
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Records of rows, in files of a folder, from which the rows of one group are read at once.
+    """Records of rows in the files of a folder, from which the rows of one group are read.
 
-    A part is a block of rows: one file, whole or absent.  Tasks write parts and read groups in any
-    order, on any worker that reaches the folder; a part that is written twice is the same.
+    A part is a block of rows in one file, which is written atomically.  Tasks write parts and read
+    groups in any order, on any worker that reaches the folder.  Writing a part twice is harmless.
     """
 
     folder: str
     dtype: np.dtype[Any]
 
     def write(self, part: int, groups: Ints, records: NDArray[Any]) -> None:
-        """Write the records of the block that begins at row `part`, in order within a group."""
+        """Write the records of the block that starts at row `part`, sorted by group, then row."""
         order = np.argsort(groups, kind="stable")
         present, first = np.unique(groups[order], return_index=True)
         bounds = np.concatenate([first, [len(order)]]).astype("<i8")
         head = _HEAD.pack(_MAGIC, len(present), len(order))
         sorted_records = np.ascontiguousarray(records, self.dtype)[order]
-        place = self._place(part)
-        path = local_path(place)
+        location = self._location(part)
+        path = local_path(location)
         pieces = (present.astype("<i8"), bounds, sorted_records)
         if path is None:
             content = b"".join([head, *(piece.tobytes() for piece in pieces)])
-            write_whole(place, content, check=lambda: None)
+            write_whole(location, content, check=lambda: None)
             return
         if not path.parent.is_dir():
-            raise unseen(repr(self.folder), who="in which the client puts rows by groups")
+            raise unseen(repr(self.folder), who="in which the client stores rows by group")
         with new_place(path) as partial, partial.open("wb") as file:
             file.write(head)
             for piece in pieces:
                 file.write(piece.view(np.uint8).data)
 
     def read(self, parts: Sequence[int], group: int) -> NDArray[Any]:
-        """Return the records of one group, held once, by parts in the order that is wanted."""
-        found = [(self._place(part), *self._bounds(part, group)) for part in parts]
-        out = np.empty(sum(count for _, _, count in found), self.dtype)
-        done = 0
-        for place, start, count in found:
+        """Return the records of one group in a single array, by parts in the given order."""
+        ranges = [(self._location(part), *self._bounds(part, group)) for part in parts]
+        out = np.empty(sum(count for _, _, count in ranges), self.dtype)
+        n_read = 0
+        for location, start, count in ranges:
             if count:
-                content = self._range(place, start, count * self.dtype.itemsize)
-                out[done : done + count] = np.frombuffer(content, self.dtype)
-                done += count
+                content = self._range(location, start, count * self.dtype.itemsize)
+                out[n_read : n_read + count] = np.frombuffer(content, self.dtype)
+                n_read += count
         return out
 
     def parts(self) -> list[int]:
-        """Return the parts that are in a folder on this machine, ascending."""
+        """Return the parts in a local folder, ascending."""
         return sorted(int(path.stem) for path in Path(self.folder).glob("*.rows"))
 
-    def _place(self, part: int) -> str:
+    def _location(self, part: int) -> str:
         return f"{self.folder}/{part}.rows"
 
     def _bounds(self, part: int, group: int) -> tuple[int, int]:
-        place = self._place(part)
-        magic, n_groups, _ = _HEAD.unpack(self._range(place, 0, _HEAD.size))
+        location = self._location(part)
+        magic, n_groups, _ = _HEAD.unpack(self._range(location, 0, _HEAD.size))
         if magic != _MAGIC:
-            raise StoreError(f"{redact(place)!r} was changed by others: it is no part of rows.")
-        index = self._range(place, _HEAD.size, 8 * (2 * n_groups + 1))
+            raise StoreError(
+                f"{redact(location)!r} is not a file of rows: it is damaged or was changed."
+            )
+        index = self._range(location, _HEAD.size, 8 * (2 * n_groups + 1))
         present, bounds = np.split(np.frombuffer(index, "<i8"), [n_groups])
-        at = int(np.searchsorted(present, group))
-        if at == n_groups or present[at] != group:
+        position = int(np.searchsorted(present, group))
+        if position == n_groups or present[position] != group:
             return 0, 0
-        first, stop = int(bounds[at]), int(bounds[at + 1])
+        first, stop = int(bounds[position]), int(bounds[position + 1])
         start = _HEAD.size + len(index) + first * self.dtype.itemsize
         return start, stop - first
 
     @staticmethod
-    def _range(place: str, start: int, size: int) -> bytes:
+    def _range(location: str, start: int, size: int) -> bytes:
         try:
-            content = read_range(place, start, size)
+            content = read_range(location, start, size)
         except FileNotFoundError as error:
-            raise unseen(repr(redact(place)), who="in which another worker put rows") from error
+            raise unseen(
+                repr(redact(location)), who="in which another worker stored rows"
+            ) from error
         if len(content) != size:
             raise StoreError(
-                f"{redact(place)!r} has {len(content)} bytes from byte {start} on, where {size} "
-                "were written. Leave temporary files alone while a fit runs."
+                f"{redact(location)!r} must have {size} bytes from byte {start} on, got "
+                f"{len(content)}. Do not change temporary files while a fit runs."
             )
         return content
 
 
 class Spill:
-    """A folder for rows in `base`, a path or URL, made when first needed, and gone in the end."""
+    """A temporary folder for rows in `base` (path or URL), created when needed and then removed."""
 
     def __init__(self, base: Any) -> None:
         if base is not None and not isinstance(base, str | os.PathLike):
-            raise TypeError(f"spill={base!r}; expected the path or URL of a folder, or None.")
+            raise TypeError(f"spill must be the path or URL of a folder, or None, got {base!r}.")
         if isinstance(base, str) and (not base.strip() or base.endswith("://")):
-            raise ValueError(f"spill={base!r} names no folder; give a path or URL, or None.")
+            raise ValueError(f"spill must be the path or URL of a folder, or None, got {base!r}.")
         self.base: Any = base
         self._stack = ExitStack()
 
     def __enter__(self) -> Spill:
-        """Remove what killed fits left there: this one may need no folder of its own."""
+        """Remove files of killed fits, because this fit may not create a folder itself."""
         remove_remains(self.base)
         return self
 
@@ -258,12 +262,12 @@ class Spill:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise StoreError or ValueError where nothing can be written; leaves nothing behind."""
+        """Raise StoreError or ValueError if the folder cannot be written; leaves no files."""
         with temporary_folder(self.base) as folder, _writable(self.base):
             if local_path(folder) is None:
                 write_whole(f"{folder}/0.rows", b"", check=lambda: None)
 
     def store(self, record: np.dtype[Any]) -> GroupedRows:
-        """Return a new store in a folder of its own; the one before is removed."""
+        """Return a new store in a new folder; the previous one is removed."""
         self._stack.close()
         return GroupedRows(self._stack.enter_context(temporary_folder(self.base)), record)

@@ -1,4 +1,4 @@
-"""Zarr arrays and files in tasks: every process must see what the client opened.
+"""Check in each process that Zarr arrays and files of tasks equal those that the client opened.
 
 Zarr returns fill values for chunks without a file, and creates folders when it writes.  So a wrong
 path would not be noticed.  Each process therefore compares every Zarr array once, before the first
@@ -43,12 +43,12 @@ _BLOSC_HEADER = 16
 
 
 def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
-    """Return the folder of an array's files, what one of them holds, and how many there may be."""
+    """Return the folder of an array's files, the chunk shape, and the shape of the chunk grid."""
     store, root = array.store, None
     if type(store) is zarr.storage.LocalStore:
         root = str(store.root)
     elif type(store) is zarr.storage.FsspecStore:
-        # The form that `dask.array.from_zarr` gives a path.
+        # `dask.array.from_zarr` converts a path to this kind of store.
         files = getattr(store.fs, "sync_fs", store.fs)
         root = str(store.path) if type(files) is LocalFileSystem else None
     try:
@@ -64,64 +64,68 @@ def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | N
 def _check_not_cut(array: zarr.Array, name: str) -> None:
     """Raise an error if a Blosc chunk is shorter than the length in its header.
 
-    The decoder does not check the length. It would read memory behind the end of the chunk.
+    The decoder does not check the length.  It would read memory behind the end of the chunk.
     """
     try:
         with open(name, "rb", buffering=0) as file:
             head, size = file.read(_BLOSC_HEADER), os.fstat(file.fileno()).st_size
     except OSError:  # Zarr returns fill values, or raises an error.
         return
-    wanted = int.from_bytes(head[12:16], "little") if len(head) == _BLOSC_HEADER else _BLOSC_HEADER
-    if size < wanted:
+    needed = int.from_bytes(head[12:16], "little") if len(head) == _BLOSC_HEADER else _BLOSC_HEADER
+    if size < needed:
         raise StoreError(
             f"The chunk {name!r} of {redact(array.store)!r} is cut off: it has {size} bytes and "
-            f"needs {wanted}. Write the store again, or delete this file if its values may be the "
+            f"needs {needed}. Write the store again, or delete this file if its values may be the "
             "fill value."
         )
 
 
 def _is_blosc(array: zarr.Array) -> bool:
     codecs = array.compressors
-    return array.shards is None and "Blosc" in "".join(type(one).__name__ for one in codecs)
+    return array.shards is None and "Blosc" in "".join(type(codec).__name__ for codec in codecs)
 
 
 def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
-    """Return the rows, columns, ... of a selection by slices; None for any other."""
+    """Return the indices of a selection along each axis, or None if it is not made of slices."""
     parts = selection if isinstance(selection, tuple) else (selection,)
     if len(parts) > len(shape) or not all(isinstance(part, slice) for part in parts):
         return None
     parts += (slice(None),) * (len(shape) - len(parts))
-    found = [range(*part.indices(size)) for part, size in zip(parts, shape, strict=True)]
-    return found if all(one.step == 1 and len(one) for one in found) else None
+    ranges = [range(*part.indices(size)) for part, size in zip(parts, shape, strict=True)]
+    return (
+        ranges if all(axis_range.step == 1 and len(axis_range) for axis_range in ranges) else None
+    )
 
 
 def _touched(wanted: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the places in the grid of the chunks of which something is wanted."""
+    """Yield the grid positions of the chunks that overlap the wanted ranges."""
     return product(
         *(
-            range(one.start // size, -(-one.stop // size))
-            for one, size in zip(wanted, sizes, strict=True)
+            range(axis_range.start // size, -(-axis_range.stop // size))
+            for axis_range, size in zip(wanted, sizes, strict=True)
         )
     )
 
 
 def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
-    """Return which chunks (or shards) in a local folder have a file, in grid order, by listing it.
+    """Return a mask of the chunks (or shards) with a file in a local folder, in grid order.
 
-    None for another store, and for more than a million chunks.
+    The folder is listed.  Return None for other stores, and for more than a million chunks.
     """
     grid = _grid(array)
     if grid is None or np.prod(grid[2], dtype=float) > _MOST_LISTED:
         return None
     folder, _, counts = grid
-    found: set[str] = set()
-    for place, _, files in os.walk(folder):
-        inside = os.path.relpath(place, folder)
-        head = "" if inside == "." else f"{inside}{os.sep}".replace(os.sep, "/")
-        found.update(head + name for name in files)
+    names: set[str] = set()
+    for directory, _, files in os.walk(folder):
+        relative = os.path.relpath(directory, folder)
+        prefix = "" if relative == "." else f"{relative}{os.sep}".replace(os.sep, "/")
+        names.update(prefix + name for name in files)
     key = array.metadata.encode_chunk_key
-    places = product(*map(range, counts))
-    return np.fromiter((key(place) in found for place in places), bool, int(np.prod(counts)))
+    positions = product(*map(range, counts))
+    return np.fromiter(
+        (key(directory) in names for directory in positions), bool, int(np.prod(counts))
+    )
 
 
 def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
@@ -130,20 +134,26 @@ def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
     if grid is None:
         return []
     folder, _, counts = grid
-    some = np.linspace(0, len(numbers) - 1, min(len(numbers), _SAMPLED)).astype(np.intp)
-    places = (map(int, np.unravel_index(at, counts) if counts else ()) for at in numbers[some])
-    return [os.path.join(folder, array.metadata.encode_chunk_key(tuple(at))) for at in places]
+    selected = np.linspace(0, len(numbers) - 1, min(len(numbers), _SAMPLED)).astype(np.intp)
+    positions = (
+        map(int, np.unravel_index(position, counts) if counts else ())
+        for position in numbers[selected]
+    )
+    return [
+        os.path.join(folder, array.metadata.encode_chunk_key(tuple(position)))
+        for position in positions
+    ]
 
 
-#: Arrays that this process has compared, by their metadata, chunks and sampled bytes.
+#: Arrays that this process has checked: metadata, list of chunks and sampled bytes.
 _seen: set[tuple[str, bytes | None, str | None]] = set()
-#: Bytes of a list of chunks that travels with an array; where it is longer, none does.
+#: Maximum bytes of the list of chunks that is pickled with an array; longer lists are omitted.
 _MOST_PACKED = 2**16
-#: Bytes of metadata that are believed to be metadata.
+#: Maximum bytes of metadata; larger files are considered damaged.
 _MOST_METADATA = 2**26
-#: Chunks of an array beyond which no graph of theirs fits in memory.
+#: Maximum number of chunks of an array; a graph of more chunks does not fit in memory.
 MOST_CHUNKS = 2**24
-#: Errors of readers and codecs about bytes that make no sense; `ValueError` says it by itself.
+#: Errors of readers and codecs for damaged bytes; a `ValueError` has a clear message already.
 _DAMAGED = (
     ArithmeticError,
     AssertionError,
@@ -153,22 +163,22 @@ _DAMAGED = (
     RecursionError,
     TypeError,
 )
-#: Places of a file of which bytes are compared, and how many bytes; files of an array's chunks.
+#: Positions in a file where bytes are compared, bytes per position, and number of chunk files.
 _PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
 _METADATA = {2: ".zarray", 3: "zarr.json"}
 
 
 def metadata_digest(array: zarr.Array) -> str | None:
-    """Return a digest of an array's metadata, without attributes of Zarr v2, or None."""
+    """Return a digest of an array's metadata, without attributes in Zarr v2, or None."""
     name = f"{array.path}/{_METADATA[array.metadata.zarr_format]}".lstrip("/")
     if type(array.store) is zarr.storage.LocalStore:
-        # Opening such a store creates its folder: that must not happen here.
+        # Opening the store would create its folder.
         try:
             file = Path(array.store.root) / name
             if file.stat().st_size > _MOST_METADATA:
                 raise ValueError(
-                    f"{str(file)!r} holds {file.stat().st_size} bytes, more than any metadata; "
-                    "the store is damaged."
+                    f"{str(file)!r} must have at most {_MOST_METADATA} bytes of metadata, got "
+                    f"{file.stat().st_size}; the store is damaged."
                 )
             content = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -186,35 +196,35 @@ def _unpacked(listed: bytes) -> NDArray[np.uint8]:
 
 
 class SeenFiles:
-    """Local files as the client saw them, for tasks that read them under the same paths.
+    """Fingerprints of local files on the client, for tasks that read the same paths.
 
     Sizes and sampled bytes are compared, but not times, because copies have other times.  A process
     reads the bytes again only if the size or time of a file has changed.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        self._found = {
-            path: _look(path)
+        self._fingerprints = {
+            path: _fingerprint(path)
             for path in sorted(map(str, paths))
             if os.path.isabs(path) and os.path.isfile(path)
         }
-        self.key = hashlib.sha256(repr(self._found).encode()).hexdigest()
+        self.key = hashlib.sha256(repr(self._fingerprints).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raise if this process sees other files."""
-        for path, (size, content) in self._found.items():
-            here, now = _look(path)
-            if here != size:
+        """Raise StoreError if a file differs in this process."""
+        for path, (size, content) in self._fingerprints.items():
+            size_here, content_here = _fingerprint(path)
+            if size_here != size:
                 raise unseen(
                     repr(path),
-                    verb=f"sees {here} bytes at",
-                    who=f"of which the client opened {size} (if it was changed, open it again)",
+                    verb=f"sees {size_here} bytes at",
+                    who=f"of which the client opened {size} (open it again if it was changed)",
                 )
-            if now != content:
+            if content_here != content:
                 raise unseen(
                     repr(path),
                     verb="sees other values in",
-                    who="than the client at its opening (if it was changed, open it again)",
+                    who="than the client (if the file was changed, open it again)",
                 )
 
     def having_read(self, block: Any) -> Any:
@@ -223,18 +233,18 @@ class SeenFiles:
         return block
 
 
-def _look(path: str) -> tuple[int, str]:
-    """Return the size of a file, and a digest of bytes at its start, its end and between."""
-    found = os.stat(path)
-    return found.st_size, _content(path, found.st_size, found.st_mtime_ns)
+def _fingerprint(path: str) -> tuple[int, str]:
+    """Return the size of a file, and a digest of bytes at its start, its end and in between."""
+    status = os.stat(path)
+    return status.st_size, _content_digest(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=2**16)
-def _content(path: str, size: int, changed: int) -> str:
+def _content_digest(path: str, size: int, changed: int) -> str:
     sha = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        for place in range(_PLACES):
-            file.seek(max(0, size - _SAMPLE) * place // (_PLACES - 1))
+        for i in range(_PLACES):
+            file.seek(max(0, size - _SAMPLE) * i // (_PLACES - 1))
             sha.update(file.read(_SAMPLE))
     return sha.hexdigest()
 
@@ -262,7 +272,7 @@ class StoredArray:
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
         self._pickled: bytes
-        #: In a process that received the array: which chunks the client saw, packed.
+        #: In a process that received the array: the client's list of chunks, packed.
         self._listed: bytes | None = None
         self._some: SeenFiles | None = None
         store = array.store
@@ -272,16 +282,16 @@ class StoredArray:
     def __getstate__(self) -> dict[str, Any]:
         own = {"array", "_list", "_sample"}
         state = {name: value for name, value in self.__dict__.items() if name not in own}
-        # Unpickled when it is used: else a worker without the archive or a package would end.
+        # Unpickled on first use: otherwise a worker without the archive or a package would exit.
         state.setdefault("_pickled", cloudpickle.dumps(self.array))
         return {**state, "_listed": self._list, "_some": self._sample}
 
     @cached_property
     def array(self) -> zarr.Array:
-        """The array, opened by the first task of a process that asks for it."""
+        """The array, opened by the first task of a process that uses it."""
         self._archive.check()
-        found: zarr.Array = pickle.loads(self._pickled)
-        return found
+        array: zarr.Array = pickle.loads(self._pickled)
+        return array
 
     @property
     def store(self) -> Any:
@@ -289,36 +299,36 @@ class StoredArray:
 
     @cached_property
     def _list(self) -> bytes | None:
-        """Which chunks have a file, packed, as the client sees it."""
+        """Packed mask of the chunks with a file, as the client sees it."""
         if self._listed is not None:
             return self._listed
-        found = stored_chunks(self.array)
-        if found is None:
+        mask = stored_chunks(self.array)
+        if mask is None:
             return None
-        packed = zlib.compress(np.packbits(found).tobytes())
+        packed = zlib.compress(np.packbits(mask).tobytes())
         return packed if len(packed) <= _MOST_PACKED else None
 
     @cached_property
     def _sample(self) -> SeenFiles | None:
-        """Some files of the chunks, as the client sees them; None for another store."""
+        """Some files of the chunks, as the client sees them; None for other stores."""
         if self._list is None or self._listed is not None:
             return self._some
         return SeenFiles(_some_files(self.array, np.flatnonzero(_unpacked(self._list))))
 
     def compare(self) -> None:
-        """Raise an error if this process sees another array, or lacks chunks of the client."""
+        """Raise StoreError if this process sees another array, or lacks chunks of the client."""
         self._archive.check()
         self._check_metadata()
         mine = None if self._listed is None else stored_chunks(self.array)
         if mine is None or self._listed is None:
             return
         theirs = _unpacked(self._listed)[: len(mine)].astype(bool)
-        lacking = np.flatnonzero(theirs & ~mine)
-        if len(lacking):
+        missing = np.flatnonzero(theirs & ~mine)
+        if len(missing):
             raise unseen(
-                f"{len(lacking)} of the {theirs.sum()} stored chunks of {self.name!r}, such as "
-                f"{_some_files(self.array, lacking)[0]!r}",
-                who="which the client has, and would read fill values; copy the store again",
+                f"{len(missing)} of the {theirs.sum()} stored chunks of {self.name!r}, such as "
+                f"{_some_files(self.array, missing)[0]!r}",
+                who="which the client has, so it would read fill values; copy the store again",
             )
         if self._some is not None:
             self._some.check()
@@ -332,7 +342,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """Store and path, without credentials."""
+        """Name of store and path, without credentials."""
         store = redact(self.array.store)
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
@@ -344,16 +354,16 @@ class StoredArray:
         if self.digest is None:
             return
         try:
-            found = metadata_digest(self.array)
+            digest_here = metadata_digest(self.array)
         except FileNotFoundError:
-            found = None
-        if found != self.digest:
+            digest_here = None
+        if digest_here != self.digest:
             _seen.discard(self._mark)
-            verb = "does not see" if found is None else "sees another array at"
+            verb = "does not see" if digest_here is None else "sees another array at"
             raise unseen(repr(self.name), verb=verb)
 
     def check(self) -> None:
-        """Compare the array once in each process, and a zip archive each time."""
+        """Compare the array once per process, and a zip archive each time."""
         self._archive.check()
         if self._mark not in _seen:
             self.compare()
@@ -364,10 +374,10 @@ class StoredArray:
 
     def read(self, selection: Any) -> NDArray[Any]:
         return persistently(
-            lambda: self._read(selection), lambda: self._part(selection), self.retries
+            lambda: self._read(selection), lambda: self._selection_name(selection), self.retries
         )
 
-    def _part(self, selection: Any) -> str:
+    def _selection_name(self, selection: Any) -> str:
         parts = selection if isinstance(selection, tuple) else (selection,)
         shown = (
             f"{part.start or 0}:{'' if part.stop is None else part.stop}"
@@ -386,15 +396,16 @@ class StoredArray:
             values = np.asarray(self.array[selection])
         except MemoryError as error:
             raise MemoryPlanError(
-                f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "
-                f"and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a store with "
-                "smaller chunks; if it should have them, its metadata are damaged."
+                f"{self._selection_name(selection)} does not fit in memory: the array has shape "
+                f"{self.shape} and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a "
+                "store with smaller chunks. If its chunks should be smaller, its metadata are "
+                "damaged."
             ) from error
         except _DAMAGED as error:
             raise StoreError(
-                f"{self._part(selection)} cannot be read ({type(error).__name__}: "
-                f"{redact(error)}): its data or metadata are damaged, or of a format that this "
-                "version of Zarr does not know. Copy or write them again."
+                f"{self._selection_name(selection)} cannot be read ({type(error).__name__}: "
+                f"{redact(error)}): data or metadata are damaged, or in a format that this "
+                "version of Zarr does not support. Copy or write the store again."
             ) from error
         fill = self.array.fill_value
         fill = values.dtype.type(0 if fill is None else fill)
@@ -406,19 +417,19 @@ class StoredArray:
         return values
 
     def _files_of(self, selection: Any) -> Iterator[str]:
-        """Yield the local files of the chunks of a selection; all files if it is not by slices."""
+        """Yield the local files of the chunks of a selection; all files if it has no slices."""
         grid = _grid(self.array)
         if grid is None:
             return
         folder, sizes, _ = grid
         wanted = _ranges(selection, self.shape) or [range(size) for size in self.shape]
-        for place in _touched(wanted, sizes):
-            yield os.path.join(folder, self.array.metadata.encode_chunk_key(place))
+        for position in _touched(wanted, sizes):
+            yield os.path.join(folder, self.array.metadata.encode_chunk_key(position))
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         persistently(
             lambda: self._write(selection, values),
-            lambda: self._part(selection),
+            lambda: self._selection_name(selection),
             self.retries,
             unwritten,
             "written",
@@ -429,12 +440,12 @@ class StoredArray:
         self.array[selection] = values
 
 
-#: What a task reads, as the client sees it: to be checked in each process.
+#: A source that a task reads, as the client sees it, which each process checks.
 Seen = SeenFiles | StoredArray
 
 
 def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
-    """Yield the Zarr arrays in a node of a graph that are not wrapped as here."""
+    """Yield the Zarr arrays in a node of a graph that are not in a :class:`StoredArray`."""
     if isinstance(value, zarr.Array):
         yield value
     elif depth and isinstance(value, dict):
@@ -444,7 +455,7 @@ def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
         for item in value:
             yield from arrays_in(item, depth - 1)
     elif depth:
-        # Of tasks of Dask, and of the layers around an array of xarray.
+        # Tasks of Dask, and wrappers of xarray.
         kind = type(value).__module__.partition(".")[0]
         inner: Iterable[Any] = inside_xarray(value) if kind == "xarray" else ()
         if kind == "dask":
@@ -454,20 +465,20 @@ def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
 
 
 def values_of(array: Any) -> NDArray[Any]:
-    """Read a whole small array; one in Zarr with the tries and errors of those in tasks."""
+    """Read a small array; a Zarr array is read with the retries and errors of tasks."""
     return StoredArray(array).read(...) if isinstance(array, zarr.Array) else np.asarray(array[...])
 
 
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:
-    """Return a lazy array of the chunks (shards, where there are) of a stored one."""
+    """Return a lazy array with the chunks (or shards) of a stored array."""
     stored = array if isinstance(array, StoredArray) else StoredArray(array)
     chunks = stored.array.shards or stored.array.chunks
     count = prod(-(-n // max(1, size)) for n, size in zip(stored.shape, chunks, strict=True))
     if count > MOST_CHUNKS:
         raise ValueError(
-            f"The array {stored.array.name!r} of shape {stored.shape} has {count} chunks of "
-            f"{chunks}; at most {MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
-            "write it again in larger chunks."
+            f"The array {stored.array.name!r} of shape {stored.shape} must have at most "
+            f"{MOST_CHUNKS} chunks, got {count} chunks of {chunks}. Write it in larger chunks, "
+            "unless its metadata are damaged."
         )
     return da.from_array(
         stored,

@@ -34,18 +34,18 @@ from daskclust.core.storage.stored_array import StoredArray
 
 T = TypeVar("T")
 
-#: Stores of this machine, which fail for good where they fail.
+#: Stores on this machine, whose errors are not temporary.
 _AT_HAND = (LocalStore, MemoryStore, ZipStore)
 
 
 def forget_listings(store: Store) -> None:
-    """Forget cached listings of a file system, since other processes may have written."""
+    """Discard cached listings of a file system, because other processes may have written."""
     if isinstance(store, FsspecStore):
         store.fs.invalidate_cache()
 
 
 def holds_version_2(store: Store, inner: str) -> bool:
-    """Whether a store can hold version 2 of Zarr: icechunk has 3 alone, and no other objects."""
+    """Return True if a store supports Zarr version 2; icechunk supports only version 3."""
     try:
         sync(store.exists(f"{inner}/.zgroup".lstrip("/")))
     except KeyError:
@@ -53,9 +53,9 @@ def holds_version_2(store: Store, inner: str) -> bool:
     return True
 
 
-# Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
+# Attribute of a group in a store without renames (an object store, memory) until it is complete.
 INCOMPLETE = "daskclust:incomplete"
-#: Protocols of fsspec by which no store is written.
+#: Protocols of fsspec that can only be read.
 _READ_ONLY = frozenset({"http", "https"})
 _NEEDS = (
     "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
@@ -77,12 +77,12 @@ def local_path(store: object) -> Path | None:
 
 
 def check_protocol(place: object) -> None:
-    """Refuse a place that can only be read, before anything is computed for it.
+    """Raise ValueError for a URL that can only be read, before any computation.
 
     >>> check_protocol("s3://bucket/map.zarr")
     >>> check_protocol("https://host/map.zarr")
     Traceback (most recent call last):
-    ValueError: 'https://host/map.zarr' is at a web server, which is only read from. Write ...
+    ValueError: 'https://host/map.zarr' must not be on a web server, which can only be read. ...
     """
     if isinstance(place, zarr.storage.StorePath):
         place = place.store
@@ -90,37 +90,37 @@ def check_protocol(place: object) -> None:
         # Protocols may be chained, as in simplecache::https://...
         protocols = {link.partition("://")[0] for link in place.split("::") if "://" in link}
     else:
-        found = getattr(getattr(place, "fs", None), "protocol", ())
-        protocols = {found} if isinstance(found, str) else set(found)
+        protocol = getattr(getattr(place, "fs", None), "protocol", ())
+        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     if _READ_ONLY.intersection(map(str.lower, protocols)):
         raise ValueError(
-            f"{redact(place)!r} is at a web server, which is only read from. Write to a local path "
-            "or an object store (such as s3://), and upload it if need be."
+            f"{redact(place)!r} must not be on a web server, which can only be read. Write to a "
+            "local path or an object store (such as s3://), and upload the result."
         )
 
 
 def open_store(store: Any) -> zarr.Group | zarr.Array:
-    """Open `store` for reading: local paths become absolute, for workers in another directory.
+    """Open `store` for reading; local paths become absolute for workers in other directories.
 
-    A group that was left unfinished by a writer that stopped is refused.
+    An unfinished group of a writer that was stopped raises ValueError.
     """
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
     elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
-        # A store of the user's own class: its additions to reading files must not be lost.
+        # A user's subclass of a store may do more than read files, so it is opened as it is.
         node = _open(store, "r" if store.read_only else "r+")
     else:
         path = local_path(store)
         if path is not None and not path.exists():
             raise FileNotFoundError(
-                f"There is no Zarr store at {str(path)!r}; give the path of an existing one."
+                f"The Zarr store {str(path)!r} does not exist; use the path of an existing store."
             )
         target: Any = store if path is None else str(path)
         if path is not None and path.is_file():
             if path.suffix.lower() != ".zip":
                 raise FileNotFoundError(
-                    f"{str(path)!r} is a file of no known kind; expected a Zarr store (a folder or "
-                    "a .zip file), an image file, or an array in a .npy file."
+                    f"{str(path)!r} must be a Zarr store (a folder or a .zip file), an image file, "
+                    "or an array in a .npy file, got a file of an unknown format."
                 )
             target = zarr.storage.ZipStore(path, mode="r")
         with opening_errors(store):
@@ -132,7 +132,7 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
             f"{redact(store)!r} is incomplete: its writer is still running or was stopped. Wait "
-            "for the writer, or write it again."
+            "for the writer, or write the store again."
         )
     return node
 
@@ -151,10 +151,10 @@ def _read(call: Callable[[], T], name: str) -> T:
         except BadZipFile as error:
             return error
 
-    found = persistently(attempt, lambda: f"The metadata of {name}", Retries.configured())
-    if isinstance(found, BadZipFile):
-        raise found
-    return found
+    result = persistently(attempt, lambda: f"The metadata of {name}", Retries.configured())
+    if isinstance(result, BadZipFile):
+        raise result
+    return result
 
 
 def at_url(url: str, *, read_only: bool = False) -> FsspecStore:
@@ -178,17 +178,18 @@ def url_options(place: str) -> dict[str, Any]:
 
 @contextmanager
 def opening_errors(store: Any) -> Iterator[None]:
-    """Let errors of opening a store say which one, and what to do; never its credentials."""
+    """Add the store and a remedy to errors of opening it, without credentials."""
     try:
         yield
-    except FileNotFoundError as error:  # zarr's message names neither what nor where
+    except FileNotFoundError as error:  # the message of Zarr names no store
         raise FileNotFoundError(
-            f"{redact(store)!r} holds neither a Zarr group nor a Zarr array at its top; "
-            "give the folder that contains zarr.json, .zgroup or .zarray."
+            f"{redact(store)!r} must be a Zarr group or a Zarr array; "
+            "use the folder that contains zarr.json, .zgroup or .zarray."
         ) from error
     except BadZipFile as error:
         raise ValueError(
-            f"{redact(store)!r} is no whole zip file: {redact(error)}. Copy or download it again."
+            f"{redact(store)!r} is not a complete zip file: {redact(error)}. Copy or download it "
+            "again."
         ) from error
     except (ImportError, ValueError) as error:
         is_local, is_import = local_path(store) is not None, isinstance(error, ImportError)
@@ -205,7 +206,7 @@ def opening_errors(store: Any) -> Iterator[None]:
         ArithmeticError,
         AssertionError,
         MemoryError,
-        # Of recursion, of what zip files are not known to do, and of codecs.
+        # Errors of recursion, of unsupported zip features, and of codecs.
         RuntimeError,
         EOFError,
         struct.error,
@@ -216,41 +217,41 @@ def opening_errors(store: Any) -> Iterator[None]:
 
 def _damaged(store: Any, error: Exception) -> ValueError:
     return ValueError(
-        f"{redact(store)!r} cannot be opened: its metadata are damaged, or of a format that this "
-        f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
+        f"{redact(store)!r} cannot be opened: its metadata are damaged, or in a format that this "
+        f"version of Zarr does not support ({type(error).__name__}: {redact(error)})."
     )
 
 
 def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
-    """Open all arrays of a group; damaged metadata are an error that names the store."""
+    """Open all arrays of a group; damaged metadata raise an error that names the store."""
     with opening_errors(group.store):
-        found = _read(lambda: dict(group.arrays()), repr(redact(group.store)))
-        for array in found.values():
+        by_name = _read(lambda: dict(group.arrays()), repr(redact(group.store)))
+        for array in by_name.values():
             _check_attributes(array)
-        return found
+        return by_name
 
 
 def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
-    """Open one array of a group, or return None; errors are those of :func:`arrays_of`."""
+    """Open one array of a group, or return None; errors are like those of :func:`arrays_of`."""
     with opening_errors(group.store):
-        found = _read(lambda: group.get(name), repr(redact(group.store)))
-        if not isinstance(found, zarr.Array):
+        node = _read(lambda: group.get(name), repr(redact(group.store)))
+        if not isinstance(node, zarr.Array):
             return None
-        _check_attributes(found)
-        return found
+        _check_attributes(node)
+        return node
 
 
 def _check_attributes(node: zarr.Group | zarr.Array) -> None:
-    """Refuse attributes of an array that are no JSON object: zarr looks at those of groups only."""
-    found: object = node.metadata.attributes
-    if not isinstance(found, dict):
-        raise TypeError(f"the attributes of {node.path!r} are a {type(found).__name__}")
+    """Raise TypeError if attributes are not a JSON object; zarr checks only those of groups."""
+    content: object = node.metadata.attributes
+    if not isinstance(content, dict):
+        raise TypeError(f"the attributes of {node.path!r} are a {type(content).__name__}")
 
 
 def stamp(files: StoredArray | Sequence[Path]) -> str | None:
-    """Return a digest of names, sizes and times of local files, as of those that hold an array.
+    """Return a digest of names, sizes and times of local files, such as the files of an array.
 
-    None without any.  The cost is one look at each file, about 100 000 a second.
+    Return None without files.  The cost is one file status each, about 100 000 per second.
     """
     if isinstance(files, StoredArray):
         store = files.store
@@ -264,15 +265,15 @@ def stamp(files: StoredArray | Sequence[Path]) -> str | None:
     digest = hashlib.sha256()
     for file in files:
         try:
-            found = file.stat()
-        except FileNotFoundError:  # gone since it was listed: that is a change, too
+            status = file.stat()
+        except FileNotFoundError:  # removed since it was listed, which changes the digest
             continue
-        digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+        digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
 def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
-    """Encode a ``_FillValue`` attribute as xarray does in Zarr v3: floats, as JSON has no NaN."""
+    """Encode a ``_FillValue`` attribute like xarray in Zarr v3: floats as base64, for NaN."""
     if dtype.kind == "f":
         return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
     return int(value)
@@ -281,24 +282,24 @@ def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
 def decode_fill_value(value: Any, dtype: np.dtype[Any] | None = None) -> float | int:
     """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray).
 
-    A negative one of an unsigned `dtype` is read as NetCDF means it: by its bits.
+    A negative value for an unsigned `dtype` is converted by its bits, as in NetCDF.
     """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    found = value if isinstance(value, bool | int | float) else None
+    decoded = value if isinstance(value, bool | int | float) else None
     if isinstance(value, str):
         try:
-            found = float(value)
+            decoded = float(value)
         except ValueError:
             with contextlib.suppress(binascii.Error, struct.error):
-                found = float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
-    if found is None:
+                decoded = float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
+    if decoded is None:
         raise ValueError(
-            f"The nodata attribute {value!r} is neither a number, nor 'NaN', nor a base64-encoded "
-            "float; pass nodata= with the value, or nodata=None."
+            "The nodata attribute must be a number, 'NaN', or a base64-encoded float, got "
+            f"{value!r}. Pass nodata= with the value, or nodata=None."
         )
     bits = 8 * dtype.itemsize if dtype is not None and dtype.kind == "u" else 0
-    is_signed = bits and -(2.0 ** (bits - 1)) <= found < 0 and found == int(found)
-    return int(found) + 2**bits if is_signed else found
+    is_signed = bits and -(2.0 ** (bits - 1)) <= decoded < 0 and decoded == int(decoded)
+    return int(decoded) + 2**bits if is_signed else decoded
