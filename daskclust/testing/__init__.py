@@ -1,7 +1,7 @@
-"""Help for testing algorithms that are built on this package.
+"""Tools for testing algorithms that are built on this package.
 
-The Hypothesis strategies live in :mod:`daskclust.testing.strategies`, which is
-the only module that needs Hypothesis.
+The Hypothesis strategies are in :mod:`daskclust.testing.strategies`, the only
+module that needs Hypothesis.
 """
 
 from daskclust.testing.laws import (

@@ -1,4 +1,4 @@
-"""The laws of a :class:`~daskclust.core.reduction.Reduction`, as one check."""
+"""Check the laws of a :class:`~daskclust.core.reduction.Reduction`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask.utils import key_split
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.reduction import Field, Partial, Reduction, RowBlock
 
-#: Relative to the largest value of an array: what another cut of the rows may change.
+#: Maximum change of a result for other blocks, relative to the largest value of an array.
 TOLERANCE = 1e-12
 
 
@@ -29,7 +29,9 @@ def row_blocks(x: Array, weight: Floats | None, lengths: Sequence[int]) -> list[
     [((0, 2),), ((2, 0),), ((2, 3),)]
     """
     if sum(lengths) != len(x):
-        raise ValueError(f"lengths {tuple(lengths)} sum to {sum(lengths)}; x has {len(x)} rows.")
+        raise ValueError(
+            f"lengths must sum to {len(x)}, the number of rows of x, got {tuple(lengths)}."
+        )
     blocks, start = [], 0
     for size in lengths:
         part = slice(start, start + size)
@@ -39,7 +41,7 @@ def row_blocks(x: Array, weight: Floats | None, lengths: Sequence[int]) -> list[
 
 
 def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Join blocks into one with several runs, as the engine does with tiny chunks."""
+    """Join blocks into one block with several runs, as the engine does with tiny chunks."""
     weight = None
     if blocks[0].weight is not None:
         weight = np.concatenate([b.weight for b in blocks if b.weight is not None])
@@ -48,24 +50,24 @@ def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
 
 
 def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tuple[Partial, Any]:
-    """Make the partial of one block, as the only one of its group."""
+    """Compute the partial of one block, as the only block of its group."""
     before = (reduction.identity(state),) if reduction.sequential else ()
     if not reduction.carries:
         return reduction.block(block, state, *before), None
-    made: tuple[Partial, Any] = reduction.block(block, state, *before, carry)
-    return made
+    partial_and_carry: tuple[Partial, Any] = reduction.block(block, state, *before, carry)
+    return partial_and_carry
 
 
 def _fold(
     reduction: Reduction, state: Any, blocks: Sequence[RowBlock], carries: list[Any]
 ) -> Partial:
-    """Work through the blocks of one group; their carries are changed in place."""
+    """Process the blocks of one group; `carries` is updated in place."""
     partial = reduction.identity(state)
     for i, block in enumerate(blocks):
         before = pickle.dumps(partial)
-        after, held = reduction.step(partial, block, state, carries[i])
-        carries[i] = held if reduction.carries else None
-        assert pickle.dumps(partial) == before, f"{reduction.name} writes to what went before"
+        after, new_carry = reduction.step(partial, block, state, carries[i])
+        carries[i] = new_carry if reduction.carries else None
+        assert pickle.dumps(partial) == before, f"{reduction.name} modifies the previous partial"
         partial = after
     return partial
 
@@ -73,21 +75,21 @@ def _fold(
 def reduce_groups(
     reduction: Reduction, states: Sequence[Any], groups: Sequence[Sequence[RowBlock]]
 ) -> list[Any]:
-    """Make one pass for each state over groups of blocks, as tasks do, without an engine.
+    """Run one pass per state over groups of blocks, as tasks do, without an engine.
 
-    What blocks carry is passed on from one pass to the next.
+    The carry of each block is passed on to the next pass.
 
     Parameters
     ----------
     reduction : Reduction
     states : sequence of state
     groups : sequence of sequence of RowBlock
-        Blocks of a group in row order.
+        Groups of blocks; the blocks of a group are in row order.
 
     Returns
     -------
     list
-        The finalized results.
+        The finalized result of each pass.
     """
     carries: list[list[Any]] = [[None] * len(group) for group in groups]
     results = []
@@ -102,18 +104,18 @@ def reduce_groups(
 def reduce_blocks(
     reduction: Reduction, states: Sequence[Any], blocks: Sequence[RowBlock]
 ) -> list[Any]:
-    """Do what :func:`reduce_groups` does, with a group for each block."""
+    """Run :func:`reduce_groups` with one group per block."""
     return reduce_groups(reduction, states, [[block] for block in blocks])
 
 
 def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
-    """Compare results of any nesting: floats to a tolerance, everything else exactly.
+    """Compare nested results: floats up to a tolerance, everything else exactly.
 
     Parameters
     ----------
     found, expected : array, record array, number, tuple, list, mapping or dataclass
     tolerance : float
-        Relative to the largest finite magnitude of each array.
+        Tolerance relative to the largest finite magnitude of each array.
     """
     if dataclasses.is_dataclass(expected) and not isinstance(expected, type):
         expected, found = vars(expected), vars(found)
@@ -124,8 +126,8 @@ def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE
         return
     if isinstance(expected, list | tuple):
         assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_results_close(one, other, tolerance)
+        for found_item, expected_item in zip(found, expected, strict=True):
+            assert_results_close(found_item, expected_item, tolerance)
         return
     if expected is None:
         assert found is None
@@ -133,7 +135,7 @@ def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE
     found, expected = np.asarray(found), np.asarray(expected)
     assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
     assert found.shape == expected.shape, (found.shape, expected.shape)
-    if found.tobytes() == expected.tobytes():  # as most are; NumPy takes long to say so
+    if found.tobytes() == expected.tobytes():  # the usual case; NumPy's comparison is slow
         return
     if expected.dtype.names:
         for name in expected.dtype.names:
@@ -156,13 +158,14 @@ def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial])
         assert sum(np.asarray(a).nbytes for a in known) == reduction.nbytes(state)
 
 
-def _check_shape(who: str, name: str, field: Field, array: Array) -> None:
-    wanted = field.shape
-    fits = len(array.shape) == len(wanted) and all(
-        want is None or have == want for have, want in zip(array.shape, wanted, strict=True)
+def _check_shape(reduction_name: str, name: str, field: Field, array: Array) -> None:
+    declared = field.shape
+    matches = len(array.shape) == len(declared) and all(
+        expected_length is None or length == expected_length
+        for length, expected_length in zip(array.shape, declared, strict=True)
     )
-    assert fits, (who, name, array.shape, wanted)
-    assert array.dtype == np.dtype(field.dtype), (who, name, array.dtype)
+    assert matches, (reduction_name, name, array.shape, declared)
+    assert array.dtype == np.dtype(field.dtype), (reduction_name, name, array.dtype)
 
 
 def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = TOLERANCE) -> None:
@@ -179,12 +182,12 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
     arrays : sequence of ndarray
         Arrays of the field's shape and type.
     tolerance : float
-        Relative to the largest value of each array.
+        Tolerance relative to the largest value of each array.
 
     Raises
     ------
     AssertionError
-        If a law is broken.
+        If a law does not hold.
 
     Examples
     --------
@@ -199,19 +202,19 @@ def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = T
         before = a.tobytes(), b.tobytes()
         with np.errstate(invalid="ignore", over="ignore"):
             merged = np.asarray(field.combine(a, b))
-        assert (a.tobytes(), b.tobytes()) == before, f"{name} writes to what it merges"
+        assert (a.tobytes(), b.tobytes()) == before, f"{name} modifies its arguments"
         _check_shape(name, "merged", field, merged)
         return merged
 
     _check_shape(name, "identity", field, np.asarray(identity))
     assert_results_close(pickle.loads(pickle.dumps(field)).identity(), identity, 0.0)
-    # Pairs of sums may come unnormalized from a block: any merge settles them.
-    settled = [merge(identity, array) for array in arrays]
-    for array, once in zip(arrays, settled, strict=True):
-        assert_results_close(merge(array, identity), once, 0.0)
-        assert_results_close(merge(identity, once), once, 0.0)
-    for i in range(len(settled)):
-        a, b, c = (settled[(i + j) % len(settled)] for j in range(3))
+    # Pairs of sums from a block may not be normalized; any merge normalizes them.
+    normalized = [merge(identity, array) for array in arrays]
+    for array, normalized_array in zip(arrays, normalized, strict=True):
+        assert_results_close(merge(array, identity), normalized_array, 0.0)
+        assert_results_close(merge(identity, normalized_array), normalized_array, 0.0)
+    for i in range(len(normalized)):
+        a, b, c = (normalized[(i + j) % len(normalized)] for j in range(3))
         joined = merge(a, b)
         assert_results_close(merge(joined, c), merge(a, merge(b, c)), tolerance)
         assert_results_close(joined, merge(b, a), tolerance)
@@ -227,34 +230,33 @@ def check_reduction_laws(
     repetition_invariant: Callable[[Any], Any] = lambda result: result,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Check everything that the engine relies on, for one set of rows.
+    """Check everything that the engine requires of a reduction, for one set of rows.
 
     The laws: partials have the shapes and types of ``fields``.  Merges obey
     :func:`check_merge_laws`.  The result does not depend on where the rows are cut (empty blocks
-    included), joined or grouped.  A row of weight w counts as w repetitions, none for 0.  Inputs
-    are not modified.  The reduction and its states can be pickled.
+    included), joined or grouped.  A row of weight w counts as w repetitions, weight 0 as none.
+    Inputs are not modified.  The reduction and its states can be pickled.
 
     Parameters
     ----------
     reduction : Reduction
     states : sequence of state
-        One for each pass.  What blocks carry is passed on to the next pass; what they
-        keep is not.
+        One state per pass.  The carry of each block is passed on to the next pass.
     x : ndarray of shape (n, p)
     weight : ndarray of shape (n,), float64, optional
         Repetition is only checked for integer weights.
     lengths : sequence of int, optional
-        Block lengths of a cut of the n rows, which is compared with the uncut rows.
+        Block lengths of a cut of the n rows; its result is compared with the uncut rows.
     repetition_invariant : callable(result), optional
         Selects the part of a result that must not change if rows are repeated.  Needed if
-        the result contains row numbers; all of the result by default.
+        the result contains row numbers; the default is the complete result.
     tolerance : float
-        Relative to the largest value of each array.
+        Tolerance relative to the largest value of each array.
 
     Raises
     ------
     AssertionError
-        If a law is broken.
+        If a law does not hold.
     """
     lengths = tuple(lengths) or (len(x),)
     x, weight = x.copy(), None if weight is None else weight.copy()
@@ -267,35 +269,39 @@ def check_reduction_laws(
     carries: list[Any] = [None] * len(blocks)
     for state in states:
         frozen = pickle.dumps(carries)
-        made = [
+        results = [
             _apply(reduction, block, state, carry)
             for block, carry in zip(blocks, carries, strict=True)
         ]
-        assert pickle.dumps(carries) == frozen, f"{reduction.name} writes to what it carried"
-        carries = [carry for _, carry in made]
-        partials = [partial for partial, _ in made]
+        assert pickle.dumps(carries) == frozen, f"{reduction.name} modifies its carry"
+        carries = [carry for _, carry in results]
+        partials = [partial for partial, _ in results]
         _check_fields(reduction, state, partials)
         for name, field in reduction.fields(state).items():
             check_merge_laws(field, [partial[name] for partial in partials], tolerance)
 
-    whole = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
-    assert_results_close(reduce_blocks(reduction, states, blocks), whole, tolerance)
-    assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), whole, tolerance)
+    uncut = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
+    assert_results_close(reduce_blocks(reduction, states, blocks), uncut, tolerance)
+    assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), uncut, tolerance)
     for groups in ([blocks], [blocks[::2], blocks[1::2]]):
-        assert_results_close(reduce_groups(reduction, states, groups), whole, tolerance)
+        assert_results_close(reduce_groups(reduction, states, groups), uncut, tolerance)
     sent, sent_states = pickle.loads(pickle.dumps((reduction, list(states))))
-    assert_results_close(reduce_blocks(sent, sent_states, blocks), whole, tolerance)
+    assert_results_close(reduce_blocks(sent, sent_states, blocks), uncut, tolerance)
 
     if weight is not None and (weight == np.floor(weight)).all():
         repeated = np.repeat(x, weight.astype(int), axis=0)
         for unit in (None, np.ones(len(repeated))):
-            again = reduce_blocks(reduction, states, row_blocks(repeated, unit, (len(repeated),)))
+            of_repeated = reduce_blocks(
+                reduction, states, row_blocks(repeated, unit, (len(repeated),))
+            )
             assert_results_close(
-                [repetition_invariant(result) for result in again],
-                [repetition_invariant(result) for result in whole],
+                [repetition_invariant(result) for result in of_repeated],
+                [repetition_invariant(result) for result in uncut],
                 tolerance,
             )
-    assert pickle.dumps((x, weight, list(states))) == before, f"{reduction.name} writes to inputs"
+    assert pickle.dumps((x, weight, list(states))) == before, (
+        f"{reduction.name} modifies its inputs"
+    )
 
 
 class CountingScheduler:
@@ -304,12 +310,12 @@ class CountingScheduler:
     Parameters
     ----------
     get : callable(graph, keys), optional
-        The scheduler that does the work; the synchronous one by default.
+        Scheduler that does the work; the synchronous one by default.
 
     Attributes
     ----------
     calls : int
-        Computations so far.
+        Number of computations.
     names : list of str
         Names of the computed tasks, as the dashboard shows them.
 
@@ -330,7 +336,7 @@ class CountingScheduler:
         self.names: list[str] = []
 
     def __call__(self, graph: Mapping[Any, Any], keys: Any, **options: Any) -> Any:
-        """Compute ``keys`` and count one call."""
+        """Compute ``keys`` and count the call."""
         first = keys
         while isinstance(first, list) and first:
             first = first[0]

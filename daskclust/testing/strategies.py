@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 
 def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, ...]]:
-    """Chunk lengths of ``n`` rows: uneven, empty chunks included.
+    """Chunk lengths of ``n`` rows: uneven, and some may be 0.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Starts without chance: maximin, DKM++ and ROBIN, and the price of clusters by farthest rows.
+"""Initializations without random numbers: maximin, DKM++ and ROBIN, and a cost for new clusters.
 
-DKM++ and ROBIN look at all pairs of rows, or of a uniform sample of ``daskclust.init-rows``.
+DKM++ and ROBIN use all pairs of rows, or of a uniform sample of ``daskclust.init-rows`` rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from daskclust.core.reduction import (
 
 logger = logging.getLogger("daskclust")
 
-#: Starts that look at all pairs of rows.
+#: Initializations that use all pairs of rows.
 DENSITY_INITS = ("dkm++", "robin")
-#: Local outlier factors of rows that ROBIN takes for neither outliers nor dense cores.
+#: Range of local outlier factors in which ROBIN chooses rows: no outliers, and no dense cores.
 _INLIER = (0.95, 1.05)
 
 
@@ -37,13 +37,13 @@ def row_budget(n_clusters: int) -> int:
 
 
 def density_picks(n_clusters: int, n_rows: float) -> int:
-    """How many rows the first pass draws: 0 within the budget; ``n_rows`` may be NaN, not known."""
+    """Return how many rows the first pass draws: 0 if all are used; ``n_rows`` may be NaN."""
     budget = row_budget(n_clusters)
     return 0 if n_rows <= budget else budget
 
 
 def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats]:
-    """Return all rows with their weights, or the sample drawn in proportion to them."""
+    """Return all rows with their weights, or the sample that was drawn by weight."""
     if rows.n_rows <= row_budget(k):
         x, weight = rows.take(np.arange(rows.n_rows))
         present = weight > 0
@@ -54,14 +54,14 @@ def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats
 
 
 def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
-    """Choose at most k rows by the density about them, fewer where fewer are distinct.
+    """Choose at most k rows by the density around them, or fewer if fewer are distinct.
 
-    One more pass where all rows are within the budget, else none; time O(budget^2 p).
+    One more pass if all rows are used, otherwise none; the time is O(budget^2 p).
     """
     x, weight = _rows_to_compare(rows, survey, k)
     if rows.n_rows > row_budget(k):
         logger.warning(
-            'init="%s" was worked out on a uniform sample of %d of %d rows; set '
+            'init="%s" used a uniform sample of %d of %d rows; set '
             '"daskclust.init-rows" in the Dask configuration for another number.',
             init,
             len(x),
@@ -76,22 +76,22 @@ def _distances_to(x: Floats, row: int) -> Floats:
 
 
 def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
-    """Choose the densest row, then those of the largest density times distance (DKM++).
+    """Choose the densest row, then the rows with the largest density times distance (DKM++).
 
-    At most k, in the order of choice; ties go to the lowest row.
+    At most k rows, in the order of choice; ties go to the lowest row.
     """
-    found = local_densities(x, weight)
-    low, high = found.density.min(), found.density.max()
-    # Where all are equally dense, only the distance counts.
-    density = (found.density - low) / (high - low) if high > low else np.ones(len(x))
+    densities = local_densities(x, weight)
+    low, high = densities.density.min(), densities.density.max()
+    # If all rows are equally dense, only the distance counts.
+    density = (densities.density - low) / (high - low) if high > low else np.ones(len(x))
     chosen = [int(density.argmax())]
-    least = np.full(len(x), np.inf)
+    distance = np.full(len(x), np.inf)
     while len(chosen) < k:
-        least = np.minimum(least, _distances_to(x, chosen[-1]) / (found.largest or 1.0))
-        merit = density * least
+        distance = np.minimum(distance, _distances_to(x, chosen[-1]) / (densities.largest or 1.0))
+        merit = density * distance
         if not merit.any():
-            # The sparsest row has density 0, and may be all that is left.
-            merit = least
+            # The row with density 0 may be the only row that is left.
+            merit = distance
         if not merit.any():
             break
         chosen.append(int(merit.argmax()))
@@ -99,27 +99,27 @@ def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
 
 
 def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
-    """Choose far-off rows that are no outliers (ROBIN).
+    """Choose distant rows that are not outliers (ROBIN).
 
-    Each is the row farthest from those chosen, the first from the mean, among the rows whose local
-    outlier factor is within 0.05 of 1; among those below 1.05 where none is, then among all.
-    Returns at most k rows, ascending; ties go to the lowest row.
+    Each is the row farthest from the chosen rows, the first one from the mean.  Candidates are rows
+    whose local outlier factor is within 0.05 of 1; if there are none, rows with a factor below
+    1.05; then all rows.  Returns at most k rows, ascending; ties go to the lowest row.
     """
     factors = local_outlier_factors(x, weight)
     low, high = _INLIER
     stages = [(factors > low) & (factors < high), factors < high, np.ones(len(x), bool)]
     center = np.average(x, axis=0, weights=weight)
-    least = np.sqrt(direct_distances(x, center[None])[:, 0])
+    distance = np.sqrt(direct_distances(x, center[None])[:, 0])
     chosen: list[int] = []
     while len(chosen) < k:
-        # The first may lie on the mean, the others on no chosen row.
-        fit = [stage & ((least > 0) | (not chosen)) for stage in stages]
-        best = next((stage for stage in fit if stage.any()), None)
+        # The first row may equal the mean; the others must differ from the chosen rows.
+        candidates = [stage & ((distance > 0) | (not chosen)) for stage in stages]
+        best = next((stage for stage in candidates if stage.any()), None)
         if best is None:
             break
-        row = int(np.where(best, least, -1.0).argmax())
+        row = int(np.where(best, distance, -1.0).argmax())
         distances = _distances_to(x, row)
-        least = distances if not chosen else np.minimum(least, distances)
+        distance = distances if not chosen else np.minimum(distance, distances)
         chosen.append(row)
     return np.sort(np.array(chosen))
 
@@ -127,31 +127,31 @@ def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
 def maximin_centers(
     rows: Rows, k: int, shift: Floats | None, missing: Floats | None = None
 ) -> Floats:
-    """Choose the row of the largest norm, then always the row farthest from those chosen.
+    """Choose the row of the largest norm, then repeatedly the row farthest from the chosen rows.
 
-    `missing` (p,), where values are: what a chosen row takes for them. k passes, each of which
-    measures one more center; 8 bytes a row are kept between them where they fit. Fewer than k
-    where there are not so many distinct rows.
+    `missing` (p,) replaces missing values of chosen rows; None if there are none.  Takes k passes,
+    each of which compares rows with one more center.  If they fit, 8 bytes per row are kept between
+    passes.  Returns fewer than k rows if there are fewer distinct rows.
 
     Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization technique for generalized
     Lloyd iteration. IEEE Signal Processing Letters 1.
     """
 
-    def chosen(found: Array) -> Floats:
-        x: Floats = found["x"].astype(np.float64)
+    def chosen(record: Array) -> Floats:
+        x: Floats = record["x"].astype(np.float64)
         return x if missing is None else np.where(np.isnan(x), missing, x)
 
     origin = np.zeros((1, rows.n_features))
     request = FarthestFirst(origin, shift, missing is not None)
-    found = rows.reduce(FARTHEST_FIRST.without_carry(), request)
-    # Rows of norm 0 are not found; where all rows are such, one of them is the start.
-    centers = chosen(found) if len(found) else origin
+    record = rows.reduce(FARTHEST_FIRST.without_carry(), request)
+    # Rows of norm 0 are not found; if all rows have norm 0, the origin is the first center.
+    centers = chosen(record) if len(record) else origin
     search, carry = _search(rows), Carry()
     while len(centers) < k:
-        found = rows.reduce(search, replace(request, points=centers), carry)
-        if not len(found):
+        record = rows.reduce(search, replace(request, points=centers), carry)
+        if not len(record):
             break
-        centers = np.concatenate([centers, chosen(found)])
+        centers = np.concatenate([centers, chosen(record)])
     return centers
 
 
@@ -161,15 +161,16 @@ def _search(rows: Rows) -> Reduction:
 
 
 def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
-    """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean, or 0.
+    """Return the squared distance of row ``n_clusters`` in farthest-first order, or 0.
 
-    ``n_clusters`` passes; 8 bytes a row are kept where they fit, else all points measured again.
+    ``n_clusters`` passes.  If they fit, 8 bytes per row are kept; otherwise all points are
+    compared.
     """
     search, points, carry, delta = _search(rows), mean[None], Carry(), 0.0
     for _ in range(n_clusters):
-        found = rows.reduce(search, FarthestFirst(points, mean), carry)
-        if not len(found):
+        record = rows.reduce(search, FarthestFirst(points, mean), carry)
+        if not len(record):
             return 0.0
-        delta = -float(found["key"][0])
-        points = np.concatenate([points, found["x"].astype(np.float64)])
+        delta = -float(record["key"][0])
+        points = np.concatenate([points, record["x"].astype(np.float64)])
     return delta

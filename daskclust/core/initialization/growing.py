@@ -1,15 +1,15 @@
 """Initial centers by k-means on samples that grow.
 
-A center that averages many rows is nearer to any row than a center that is one row, or the mean of
-a few: in many dimensions the squared distances are about ``p (1 + 1 / m)`` for the mean of m rows.
-So the centers of one set must be comparable.  Here all of them begin as rows and are iterated on
-rows.
+A center that averages many rows is nearer to any row than a center that is a single row, or the
+mean of a few: in many dimensions the squared distances are about ``p (1 + 1 / m)`` for the mean of
+m rows.  So the centers of one set must be comparable.  Here all of them start as rows and are
+iterated on rows.
 
 Early iterations do not need all rows: the squared error of the mean of m sampled rows is of the
-order ``1 / m``.  So several sets of centers are tried on a small part of a uniform sample, of which
+order ``1 / m``.  So several sets of centers are tried on a small part of a uniform sample, and
 the worse half is dropped after a few iterations.  When the centers move less than this error, the
-part is doubled.  A uniform sample holds few outliers, which may cause most of the inertia, so the
-farthest rows are added to every part.
+part is doubled.  A uniform sample contains few outliers, which may cause most of the inertia, so
+the farthest rows are added to every part.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from daskclust.core.kernels.draws import (
 from daskclust.core.kernels.nearest.assign import direct_distances
 from daskclust.core.reduction import ASSIGN, CenterSets
 
-#: Squared moves, as a fraction of the squared standard errors of the means, that are lost in noise.
+#: Squared shift, as a fraction of the squared standard error of the means, that counts as noise.
 _SHARE = 0.1
-#: Iterations on a part before the first one with momentum: most parts take few.
+#: Iterations on a part before the first one with momentum: most parts take few iterations.
 _PLAIN = 2
-#: Iterations on a part after which the worse half of the tries is dropped: few of them would win.
+#: Iterations on a part after which the worse half of the tries is dropped.
 _TRIAL = 4
-#: Maximum number of iterations on a part, whatever ``max_iter``: a fit that resumes another one
-#: must begin at the same centers.
+#: Maximum number of iterations on a part, for any ``max_iter``: a resumed fit must start at the
+#: same centers.
 _MOST = 300
 #: Lower bound for cluster weights, smaller than any real weight.
 _TINY = 1e-140
-#: Maximum number of tries of a restart, product of rows and centers that they may have together,
-#: and iterations of each before the worse half is dropped.
+#: Maximum number of tries of a restart, maximum of rows times centers of all its tries together,
+#: and iterations of each try before the worse half is dropped.
 _TRIES, _WORK, _TRIAL_ITERATIONS = 8, 2**20, 2
-#: Passes over all rows that swaps of centers may take, by multiplications.
+#: Maximum cost of swaps of centers, in passes over all rows.
 _SWAP_PASSES = 4
-#: Maximum number of sets that are improved by swaps, and swaps of each for which that is cheap.
+#: Maximum number of sets that are improved by swaps, and number of swaps of each that is cheap.
 _IMPROVED, _SWAPS = 4, 20
-#: Principal directions in addition to two per cluster: noise may have a larger variance than the
-#: clusters.  Features per direction from which centers are sought in their space.
+#: Number of principal directions in addition to two per cluster, because noise may have a larger
+#: variance than the clusters, and minimum number of features per direction for using them.
 _SPARE_DIRECTIONS, _MUCH_WIDER = 8, 1.5
 #: Iterations of the search for principal directions.
 _SUBSPACE_ITERATIONS = 4
 #: Passes over all rows that greedy draws from the sample may take if ``k p`` is large.
 _DRAW_PASSES = 3
-#: Time of a draw of narrow rows, in registers, compared with a pass of as many multiplications.
+#: Time of a draw of narrow rows, in registers, relative to a pass with as many multiplications.
 _SLOWER = 1.5
 #: Words that separate the random numbers of the tries from those of other draws.
 _OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
@@ -76,18 +76,18 @@ _OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
 
 @dataclass(frozen=True)
 class SampledKMeans:
-    """K-means on a sample: what its iterations need.
+    """Parameters of k-means on a sample.
 
     Parameters
     ----------
     metric : Metric
-        Metric in whose space the sample lies.
+        Metric in whose space the sample is.
     tolerance : float
-        Squared shift of all centers of a set up to which it has converged.
+        Maximum squared shift of all centers of a converged set.
     shift : ndarray of shape (p,), optional
-        A point amid the data.
+        A point near the data.
     missing : bool
-        Whether NaN is a missing value.
+        True if NaN is a missing value.
     """
 
     metric: Metric = EUCLIDEAN
@@ -111,26 +111,26 @@ def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
 
 
 def _best_first(costs: list[float]) -> NDArray[np.intp]:
-    """Order sets by cost; the first of equal ones up to the rounding of single precision."""
+    """Order sets by cost; costs that are equal in single precision keep their order."""
     relative = np.asarray(costs) / max(min(costs), _TINY)
     return np.argsort(np.round(relative, 5), kind="stable")
 
 
 def _greedy_sets(
-    points: Array, mass: Floats, k: int, seed: int, n_sets: int, draws: int, n_first: int = 0
+    points: Array, mass: Floats, k: int, seed: int, n_sets: int, n_draws_each: int, n_first: int = 0
 ) -> list[NDArray[np.intp]]:
-    """Draw sets of k places by greedy k-means++; every second set begins with the first points."""
+    """Draw sets of k positions by greedy k-means++; every second set has the first points."""
     streams = [np.random.default_rng([seed, _OF_TRIES, t]) for t in range(n_sets)]
     firsts = [0 if t % 2 else n_first for t in range(n_sets)]
     if points.shape[1] >= NARROW:
         wide = in_wide_tiles(points, mass)
         return [
-            draw_in_batches(wide, k, draws, rng, side_by_side, first)
+            draw_in_batches(wide, k, n_draws_each, rng, side_by_side, first)
             for rng, first in zip(streams, firsts, strict=True)
         ]
     tiles = in_tiles(points, mass)
     return [
-        draw_greedy(tiles, k, rng.random((k, draws)), first)
+        draw_greedy(tiles, k, rng.random((k, n_draws_each)), first)
         for rng, first in zip(streams, firsts, strict=True)
     ]
 
@@ -164,9 +164,9 @@ def draw_tries(
     count : int
         Number of sampled rows to draw from, without the farthest ones.
     candidates : ndarray of shape (m, p)
-        More rows to draw from.
+        Additional rows to draw from.
     known : ndarray of shape (f, p)
-        Known centers.  Every second set begins with them.
+        Known centers.  Every second set starts with them.
 
     Returns
     -------
@@ -184,10 +184,10 @@ def draw_tries(
         draws = min(draws, max(2, int(_DRAW_PASSES * sample.n_rows / (times * len(rows)))))
         n_sets = 2 if len(known) else 1
         sets = _greedy_sets(rows, weight, k, seed, n_sets, draws, len(known))
-        return [rows[places].astype(np.float64) for places in sets]
+        return [rows[positions].astype(np.float64) for positions in sets]
     n_directions = 2 * k + _SPARE_DIRECTIONS
     narrow = p > _MUCH_WIDER * n_directions
-    # About the mean and of size 1, single precision has digits and range enough.
+    # About the mean and scaled to size 1, single precision is sufficient.
     origin = (weight / weight.sum()) @ rows
     z = rows - origin
     extent = float(max(z.max(initial=0.0), -z.min(initial=0.0))) or 1.0
@@ -195,7 +195,7 @@ def draw_tries(
     directions = _principal(z, weight, n_directions, seed) if narrow else None
     points = z
     if directions is not None:
-        # Computed in double precision, so that equal rows stay equal after rounding.
+        # Double precision, so that equal rows stay equal after rounding.
         points = (z @ directions.astype(np.float64)).astype(np.float32)
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
     drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
@@ -204,13 +204,16 @@ def draw_tries(
     inside = WeightedRows(points, weight, weight @ points / weight.sum())
     allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
     n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
-    tried = [points[places].astype(np.float64) for places in drawn]
-    while len(tried) > n_improved:
-        found = side_by_side([partial(inside.iterate, c, _TRIAL_ITERATIONS) for c in tried])
-        n_better = max(n_improved, len(tried) // 2)
-        tried = [found[t][0] for t in _best_first([cost for _, cost in found])[:n_better]]
+    sets_to_try = [points[positions].astype(np.float64) for positions in drawn]
+    while len(sets_to_try) > n_improved:
+        results = side_by_side([partial(inside.iterate, c, _TRIAL_ITERATIONS) for c in sets_to_try])
+        n_better = max(n_improved, len(sets_to_try) // 2)
+        sets_to_try = [results[t][0] for t in _best_first([cost for _, cost in results])[:n_better]]
     improved = side_by_side(
-        [partial(improve_by_swaps, inside, centers, allowed // n_improved) for centers in tried]
+        [
+            partial(improve_by_swaps, inside, centers, allowed // n_improved)
+            for centers in sets_to_try
+        ]
     )
     best, _ = improved[_best_first([cost for _, cost in improved])[0]]
     if directions is not None:
@@ -221,9 +224,9 @@ def draw_tries(
 def _settle(
     level: SampledKMeans, rows: Rows, centers: Floats, spread: float, n_restarts: int
 ) -> tuple[Floats, Floats]:
-    """Iterate each set until its moves drown in noise; return centers and inertia.
+    """Iterate each set until its shifts are below the noise; return centers and inertia.
 
-    ``spread`` is the squared weight of the drawn rows divided by their weight.
+    ``spread`` is the squared weight of the sampled rows divided by their weight.
     """
     move = LloydStep(rows, level.metric, level.shift, MOMENTUM, _PLAIN)
     centers, points = centers.copy(), centers.copy()
@@ -232,20 +235,20 @@ def _settle(
     for n_iter in range(1, _MOST + 1):
         state = CenterSets(points[moving], shift=level.shift, missing=level.missing)
         stats = rows.reduce(ASSIGN, state)
-        still = []
-        for at, s in enumerate(moving):
-            means, _, before = move.means(points[s], centers[s], stats, at)
+        moving_next = []
+        for i, s in enumerate(moving):
+            means, _, before = move.means(points[s], centers[s], stats, i)
             squared = ((means - points[s]) ** 2).sum(axis=1)
-            noise = spread * stats.inertia[at] / np.maximum(stats.counts[at], _TINY) ** 2
-            # Each cluster by its own noise: that of a few far rows would hide all the others.
-            share = np.divide(
+            noise = spread * stats.inertia[i] / np.maximum(stats.counts[i], _TINY) ** 2
+            # Each cluster has its own noise: the noise of a few far rows would hide the others.
+            relative = np.divide(
                 squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
             )
-            centers[s], inertia[s] = means, stats.inertia[at].sum()
+            centers[s], inertia[s] = means, stats.inertia[i].sum()
             points[s] = move.ahead(before, means, n_iter)
-            if share.mean() > _SHARE and squared.sum() > level.tolerance:
-                still.append(s)
-        moving = still
+            if relative.mean() > _SHARE and squared.sum() > level.tolerance:
+                moving_next.append(s)
+        moving = moving_next
         if n_iter == _TRIAL:
             better = set(_better_half(inertia, n_restarts).ravel().tolist())
             moving = [s for s in moving if s in better]
@@ -255,9 +258,9 @@ def _settle(
 
 
 def _ranked(inertia: Floats, n_restarts: int) -> Ints:
-    """Places of each restart's sets, the best first: (r, t)."""
+    """Return the positions of each restart's sets, best first, (r, t)."""
     costs = inertia.reshape(n_restarts, -1)
-    # Equal solutions, numbered differently, are not chosen between by rounding.
+    # Rounding must not decide between equal solutions with other cluster numbers.
     costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
     first = np.arange(0, inertia.size, costs.shape[1])
     return first[:, None] + np.argsort(costs, axis=1, kind="stable")
@@ -271,7 +274,7 @@ def _better_half(inertia: Floats, n_restarts: int) -> Ints:
 def grow(level: SampledKMeans, tries: Floats, sample: Sample) -> Floats:
     """Improve the tries (r, t, k, p) of each restart on doubling parts; return the best, (r, k, p).
 
-    The sample lies in the space of the metric.  No other rows are read.
+    The sample is in the space of the metric.  No other rows are read.
     """
     r, _, k, p = tries.shape
     sizes = [sample.n_drawn]

@@ -1,4 +1,4 @@
-"""Initial centers of all restarts of a fit, found in passes that they share."""
+"""Initial centers of all restarts of a fit, found in shared passes."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from daskclust.core.reduction import (
     Survey,
 )
 
-#: Squared shift of a set of centers up to which it has converged, over the mean variance.
+#: Maximum squared shift of converged centers, as a fraction of the mean variance.
 _TOL = 1e-4
 
-#: Starts in which chance has no part (but for the sample of rows, where there are too many).
+#: Initializations without random numbers (except for a sample of the rows, if there are too many).
 DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
-#: Starts that find rows; arrays and callables are taken as they are.
+#: Initializations that draw rows, in contrast to arrays and callables.
 STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
 
-#: Up to 2**16 rows, or 50 a candidate, all rows weigh the candidates; of more rows a sample of
-#: that size does: weights need not be exact.
+#: Minimum number of rows, and rows per candidate, that weigh the candidates. If there are more
+#: rows, a sample of that size is used, because weights need not be exact.
 _WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 
 
@@ -65,9 +65,9 @@ def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
     return n_clusters if init == "random" else 1
 
 
-def _padded(found: list[Floats], k: int) -> Floats:
-    """Stack the restarts' centers, (r, k, p), repeating the first where one has too few."""
-    return np.stack([np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found])
+def _padded(centers: list[Floats], k: int) -> Floats:
+    """Stack centers of restarts, (r, k, p); repeat the first center if there are too few."""
+    return np.stack([np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in centers])
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _stage_of_centers(find: Callable[..., Floats]) -> Callable[..., Floats]:
     """Wrap a function so that a checkpoint saves the centers that it returns."""
 
     @wraps(find)
-    def found(
+    def wrapped(
         rows: Rows, survey: Any, init: str, n_clusters: int, seeds: Any, **options: Any
     ) -> Floats:
         def make() -> _Centers:
@@ -90,7 +90,7 @@ def _stage_of_centers(find: Callable[..., Floats]) -> Callable[..., Floats]:
         sizes = {"r": len(seeds), "c": n_clusters, "q": rows.n_features}
         return saved_stage("centers", _Centers, make, **sizes).centers
 
-    return found
+    return wrapped
 
 
 @_stage_of_centers
@@ -112,27 +112,26 @@ def sample_centers(
     """Find initial centers of all restarts, (r, k, p), by one of :data:`STRING_INITS`.
 
     Known centers, `fixed` (m, p), come first.  ``"k-means||"`` matches the centers that it finds to
-    them if there are fewer than k; the other methods leave them as they are and sample rows away
-    from them.  A row that
-    becomes a center takes the means of the columns for its missing values.  `metric` and
+    them if there are fewer than k; the other methods keep them and sample rows away from them.  A
+    row that becomes a center takes the means of the columns for its missing values.  `metric` and
     `tolerance` (of a squared shift, default 1e-4 times the mean variance) are those of the fit.
 
-    Passes, of all restarts together: 0 for ``"random"``, one for each center but the first for
-    ``"k-means++"``, one for each for ``"maximin"``, at most 1 for ``"dkm++"`` and ``"robin"``,
+    Passes of all restarts together: 0 for ``"random"``, one per center except the first for
+    ``"k-means++"``, one per center for ``"maximin"``, at most 1 for ``"dkm++"`` and ``"robin"``,
     ``init_rounds + 2`` for ``"k-means||"`` (1 if the sample consists of all rows, 2 for many wide
     centers).
     """
     k = n_clusters
     if not rows.n_features:
-        # A metric may leave no direction: all rows are equal.
+        # The metric may remove all directions: then all rows are equal.
         return np.zeros((len(seeds), k, 0))
     if init in DETERMINISTIC_INITS:
-        only = (
+        single_set = (
             maximin_centers(rows, k, shift, survey.mean if missing else None)
             if init == "maximin"
             else density_centers(rows, survey, init, k)
         )
-        return _padded([only] * len(seeds), k)
+        return _padded([single_set] * len(seeds), k)
     picks = [filled(drawn["x"][drawn["row"] >= 0], survey.mean) for drawn in survey.picks]
     known = picks[0][:0] if fixed is None else fixed
     if len(known) == k:
@@ -142,8 +141,8 @@ def sample_centers(
         if tolerance is None:
             tolerance = _TOL * float(survey.variance.mean())
         level = SampledKMeans(metric, tolerance, shift, missing)
-        found = _grown_centers(drawn, level, k, known, oversampling_factor, init_rounds)
-        return np.stack([match(centers, known) for centers in found])
+        grown = _grown_centers(drawn, level, k, known, oversampling_factor, init_rounds)
+        return np.stack([match(centers, known) for centers in grown])
     if init == "random":
         return _padded([np.concatenate([known, p])[:k] for p in picks], k)
     first = [known] * len(seeds) if len(known) else picks
@@ -154,7 +153,7 @@ def sample_centers(
 def _drawn_apart(drawn: Candidates, k: int) -> Floats:
     """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes).
 
-    Without known centers each row is the best of several draws, judged on a sample of the rows.
+    Without known centers, each row is the best of several draws, evaluated on a sample of the rows.
     """
     draw = partial(drawn.draw, 1)
     if not drawn.n_fixed:
@@ -175,7 +174,7 @@ def _grown_centers(
     oversampling_factor: float,
     init_rounds: int,
 ) -> Floats:
-    """Find centers on growing samples; among candidates if a sample says little about all rows."""
+    """Find centers on growing samples, or among candidates if a sample is not representative."""
     rows, survey, seeds = drawn.rows, drawn.survey, drawn.seeds
     complete = is_complete(rows, k)
     if not (complete or draws_at_once(rows, k)):
@@ -184,7 +183,7 @@ def _grown_centers(
     growing = grows(rows, k)
     size = None if growing or complete else count
     sample = sample_of(drawn, k, size)
-    if complete or _is_telling(sample, k):
+    if complete or _is_representative(sample, k):
         tries = [
             draw_tries(
                 sample,
@@ -208,20 +207,20 @@ def _grown_centers(
     return drawn.chosen(k)
 
 
-def _is_telling(sample: Sample, k: int) -> bool:
-    """Return False if few rows have most of the weight: a uniform sample says little then."""
+def _is_representative(sample: Sample, k: int) -> bool:
+    """Return False if few rows have most of the weight: a uniform sample is then useless."""
     return sample.total > 0 and sample.size >= min(first_rows(k), sample.n_rows) / 2
 
 
 def improve_on_sample(
     rows: Rows, survey: Survey, centers: Floats, seed: int, level: SampledKMeans
 ) -> Floats:
-    """Iterate given centers of all restarts, (r, k, p), on growing samples; two passes."""
+    """Iterate centers of all restarts, (r, k, p), on growing samples; two passes."""
     k = centers.shape[1]
     sample = draw_sample(
         rows, k, survey.mean, survey.weight, seed, shift=level.shift, missing=level.missing
     )
-    return grow(level, centers[:, None], sample) if _is_telling(sample, k) else centers
+    return grow(level, centers[:, None], sample) if _is_representative(sample, k) else centers
 
 
 def sample_of(drawn: Candidates, k: int, size: int | None = None) -> Sample:
@@ -243,7 +242,7 @@ def sample_of(drawn: Candidates, k: int, size: int | None = None) -> Sample:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Candidates of all restarts, one after another, and the rounds that drew them."""
+    """Candidates of all restarts, one after another, and the number of rounds that drew them."""
 
     points: Annotated[Floats, "f m p"]
     sizes: Annotated[Ints, "i r"]
@@ -265,27 +264,27 @@ class Candidates:
     carry: Carry = field(default_factory=Carry)
 
     def draw(self, n_picks: int) -> bool:
-        """Draw rows for each restart by ``w D^2``; return whether there were any left."""
+        """Draw rows for each restart by ``w D^2``; return False if no rows were left."""
         self.made += 1
         state = CandidateRound(
             tuple(self.points),
             self.seeds,
             self.made,
-            # No more than there are: memory is taken for all of them.
+            # At most the number of rows, because memory is allocated for all picks.
             min(n_picks, self.rows.n_rows),
             shift=self.shift,
             missing=self.missing,
         )
         keep = self.rows.can_keep(CARRY_BYTES * len(self.seeds))
         sampling = CANDIDATES if keep else CANDIDATES.without_carry()
-        found = self.rows.reduce(sampling, state, self.carry)
+        picks_of = self.rows.reduce(sampling, state, self.carry)
         mean = self.survey.mean
-        drawn = [filled(picks["x"][picks["row"] >= 0], mean) for picks in found]
+        drawn = [filled(picks["x"][picks["row"] >= 0], mean) for picks in picks_of]
         self.points = [np.concatenate(pair) for pair in zip(self.points, drawn, strict=True)]
         return any(len(d) for d in drawn)
 
     def oversample(self, k: int, factor: float, n_rounds: int) -> None:
-        """Draw rounds of ``factor`` rows for each missing center (Bahmani et al. 2012)."""
+        """Draw rounds of ``factor`` rows per missing center (Bahmani et al. 2012)."""
         per_round = max(1, round(factor * (k - self.n_fixed)))
 
         def draw() -> _Drawn:
@@ -303,7 +302,7 @@ class Candidates:
     def draw_best(self, k: int, n_draws: int, rows: Floats, weight: Floats) -> bool:
         """Draw rows by ``w D^2`` and add the one that lowers the cost of a sample most.
 
-        `rows`, `weight`: the sample.  Returns whether a row was left.
+        `rows` and `weight` are the sample.  Returns False if no row was left.
         """
         before = self.points
         left = self.draw(n_draws)
@@ -317,21 +316,22 @@ class Candidates:
         return left
 
     def chosen(self, k: int) -> Floats:
-        """Choose centers by the rows, or a sample of them, that candidates attract; one pass.
+        """Choose centers by the weight of the rows that candidates attract; one pass.
 
-        Candidates are not averaged: the mean of a few is nearer to any row than each of them.
+        A sample of the rows may be used.  Candidates are not averaged: the mean of a few candidates
+        is nearer to any row than the candidates are.
         """
-        enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))
+        n_rows_used = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))
         rate = None
-        if self.rows.n_rows > enough:
-            rate = float(2.0 ** np.floor(np.log2(enough / self.survey.weight)))
+        if self.rows.n_rows > n_rows_used:
+            rate = float(2.0 ** np.floor(np.log2(n_rows_used / self.survey.weight)))
         state = Attraction(tuple(self.points), self.seeds, rate, self.shift, self.missing)
         weights: list[Floats] = self.rows.reduce(ATTRACTED, state)
-        found = [
+        centers = [
             choose_among(points, weight, k, seed)
             for points, weight, seed in zip(self.points, weights, self.seeds, strict=True)
         ]
-        return _padded(found, k)
+        return _padded(centers, k)
 
 
 def choose_among(points: Floats, mass: Floats, k: int, seed: int) -> Floats:
@@ -340,7 +340,7 @@ def choose_among(points: Floats, mass: Floats, k: int, seed: int) -> Floats:
         return points
     used = mass > 0
     if used.sum() <= k:
-        # Points without rows of their own are still better than repeated ones.
+        # Points without rows are still better than repeated points.
         return np.concatenate([points[used], points[~used]])[:k]
     points, mass = _by_value(points[used], mass[used])
     uniforms = np.random.Generator(np.random.Philox(seed)).random((k, n_draws(k)))
@@ -348,16 +348,16 @@ def choose_among(points: Floats, mass: Floats, k: int, seed: int) -> Floats:
 
 
 def _by_value(points: Floats, mass: Floats) -> tuple[Floats, Floats]:
-    """Sort points: if they are all distinct rows, nothing then depends on the order of draws."""
+    """Sort points by value, so that results do not depend on the order of draws."""
     order = np.lexsort(points.T[::-1])
     return points[order], mass[order]
 
 
-#: Iterations of weighted Lloyd on a few points: it converges fast.
+#: Maximum number of iterations of weighted Lloyd on few points, and for large ``k p``.
 _FEW_ITER, _FEW_LARGE_ITER = 100, 10
-#: Runs on a few points, of which the best is kept, and points times k that the runs may have.
+#: Maximum number of runs on few points, and maximum total of points times k of the runs.
 _FEW_TRIES, _FEW_WORK = 8, 20_000_000
-#: Points times k times features from which threads pay.
+#: Points times k times features from which threads are used.
 _FEW_THREADING = 2**16
 
 
@@ -376,14 +376,14 @@ def cluster_few(points: Floats, mass: Floats, k: int, seed: int) -> Floats:
     def attempt(word: int) -> tuple[Floats, float]:
         uniforms = np.random.Generator(np.random.Philox(word)).random(k)
         drawn = points[draw_apart(points, mass, k, uniforms)]
-        most = _FEW_LARGE_ITER if is_large(*drawn.shape) else _FEW_ITER
-        return cluster_points(points, mass, drawn, max_iter=most, shift=center)
+        n_iterations = _FEW_LARGE_ITER if is_large(*drawn.shape) else _FEW_ITER
+        return cluster_points(points, mass, drawn, max_iter=n_iterations, shift=center)
 
     words = np.random.SeedSequence(seed).generate_state(tries).tolist()
     calls = [partial(attempt, word) for word in words]
     large = work * points.shape[1] >= _FEW_THREADING
-    found = side_by_side(calls) if large else [call() for call in calls]
-    return found[best_restart([cost for _, cost in found])][0]
+    results = side_by_side(calls) if large else [call() for call in calls]
+    return results[best_restart([cost for _, cost in results])][0]
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:
@@ -392,12 +392,12 @@ def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) ->
 
 
 def passes_of_start(params: Mapping[str, Any]) -> int | None:
-    """Return the passes of a start at most, from an estimator's parameters; None if unknown."""
+    """Return the maximum number of passes of an initialization, or None if it is unknown."""
     init = params.get("init", params.get("init_params"))
     if not isinstance(init, str):
         return 0
     k = params.get("n_clusters", params.get("n_components", 1))
-    # The rounds, and the two passes of a sample.
+    # The rounds, and the two passes of the sample.
     rounds = int(params.get("init_rounds", 5)) + 2
     grown = ("k-means||", "kmeans", "auto", "ss-k-means||")
     known = dict.fromkeys(grown, rounds) | dict.fromkeys(DENSITY_INITS, 1)

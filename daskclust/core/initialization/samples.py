@@ -42,7 +42,7 @@ _OF_ROWS = 2**33
 
 
 def is_large(k: int, p: int) -> bool:
-    """Return True if centers are so many, and so wide, that drawing them costs many passes."""
+    """Return True if k centers with p features are so large that drawing them costs many passes."""
     return k * p >= _LARGE
 
 
@@ -83,7 +83,7 @@ def n_candidates(rows: Rows, k: int, factor: float, n_rounds: int) -> int:
     """Return the number of sampled rows from which centers are drawn."""
     if k < MANY or not draws_at_once(rows, k):
         return tried_rows(k)
-    # As many as k-means|| would draw, if they fit.
+    # As many rows as k-means|| would draw, if they fit.
     wanted = max(_FIRST, n_rounds * round(factor * k))
     if rows.n_features < NARROW:
         wanted = min(wanted, max(rows.n_rows // 2, 4 * k))
@@ -144,10 +144,10 @@ def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
     bits = np.ascontiguousarray(np.add(x, 0.0, dtype=np.float64)).view(np.int64)
     # Big-endian bytes have the same order as the numbers.
     keys = (bits ^ ((bits >> 63) | np.int64(-(2**63)))).astype(">i8")
-    whole = keys.view(f"V{keys.shape[1] * keys.itemsize}").ravel()
+    row_keys = keys.view(f"V{keys.shape[1] * keys.itemsize}").ravel()
     used = np.flatnonzero(weight > 0)
-    order = used[np.argsort(whole[used], kind="stable")]
-    new = np.append(True, whole[order[1:]] != whole[order[:-1]])[: len(order)]
+    order = used[np.argsort(row_keys[used], kind="stable")]
+    new = np.append(True, row_keys[order[1:]] != row_keys[order[:-1]])[: len(order)]
     firsts: NDArray[np.intp] = order[new]
     merged = np.bincount(np.cumsum(new) - 1, weight[order], len(firsts))
     return firsts, merged.astype(np.float64)
@@ -166,41 +166,41 @@ def draw_sample(
 ) -> Sample:
     """Draw rows by their numbers, independent of chunks, and the rows farthest from them.
 
-    `mean` (p,) replaces missing values of rows that become centers; `total` is the weight of all.
-    Two passes; one if the sample consists of all rows.
+    `mean` (p,) replaces missing values of rows that become centers; `total` is the weight of all
+    rows.  Takes two passes, or one if the sample consists of all rows.
     """
     rng = np.random.default_rng([seed, _OF_ROWS])
     size = size or sample_size(rows, k)
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
     if size == rows.n_rows and x.size <= _MERGED_VALUES:
-        places, merged = _distinct(x, weight)
+        firsts, merged = _distinct(x, weight)
         weight = np.zeros(size)
-        weight[places] = merged
+        weight[firsts] = merged
     else:
-        places = np.arange(len(x))
-    order = rng.permutation(places)
+        firsts = np.arange(len(x))
+    order = rng.permutation(firsts)
     order = order[weight[order] > 0]
     if missing:
-        # Rows without any value are nowhere.
+        # Rows without values have no position.
         order = order[~np.isnan(x[order]).all(axis=1)]
     if size == rows.n_rows:
         return Sample(x[order], weight[order], 0, float(weight[order].sum()), len(order))
-    # Drawn rows lie where most rows are: what is far from all of them is rare.
+    # Sampled rows are typical rows: a row that is far from all of them is rare.
     large = draws_at_once(rows, k)
-    usual = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
-    if not len(usual):
+    typical = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
+    if not len(typical):
         return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
-    most = min(first_rows(k) // 4, rows.n_rows // 8, _LARGE_FAR if large else rows.n_rows)
-    request = FarthestRequest(usual, max(1, most), shift=shift, missing=missing)
-    found = rows.reduce(FARTHEST, request)
-    n_far, far_weight = len(found), found["x"][:, -2]
-    order = order[~np.isin(numbers[order], found["row"])]
-    # Parts are views: the only copy.
+    max_far = min(first_rows(k) // 4, rows.n_rows // 8, _LARGE_FAR if large else rows.n_rows)
+    request = FarthestRequest(typical, max(1, max_far), shift=shift, missing=missing)
+    farthest = rows.reduce(FARTHEST, request)
+    n_far, far_weight = len(farthest), farthest["x"][:, -2]
+    order = order[~np.isin(numbers[order], farthest["row"])]
+    # Parts are views of this copy.
     joined = np.empty((n_far + len(order), rows.n_features), rows.dtype)
-    joined[:n_far] = found["x"][:, :-2]
+    joined[:n_far] = farthest["x"][:, :-2]
     np.take(x, order, axis=0, out=joined[n_far:], mode="clip")
-    # Rounding may leave a little less than nothing.
+    # Rounding may lead to a slightly negative weight.
     others = max(total - float(far_weight.sum()), 0.0)
     return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
 
@@ -209,5 +209,5 @@ def filled(x: Array, mean: Floats) -> Floats:
     """Return rows in double precision, with missing values replaced by the mean."""
     filled = x.astype(np.float64)
     missing = np.isnan(filled)
-    # Complete rows may lie in another space than the means.
+    # Complete rows may be in another space than the means.
     return np.where(missing, mean, filled) if missing.any() else filled

@@ -28,10 +28,10 @@ def relocate_empty(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> Clusters:
-    """Give empty clusters, of which there are some, the rows farthest from their centers; one pass.
+    """Give the rows farthest from their centers to the empty clusters; one pass.
 
-    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment. Ties
-    go by row number. A cluster stays empty where every row lies on its center.
+    `centers` (k, p) are the centers of the assignment, and `clusters` its statistics.  Ties go by
+    row number.  A cluster stays empty if every row is on its center.
     """
     n_empty = int((clusters.counts <= 0).sum())
     missing = clusters.masses is not None
@@ -44,29 +44,29 @@ def relocate_empty(
 def found_clusters(
     clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats
 ) -> Clusters:
-    """Make each empty cluster of one row, taken from the cluster it was in.
+    """Fill each empty cluster with one row, which is taken from another cluster.
 
-    `founders`: (row, weight, its cluster), best first. What a founder misses is taken from the
-    center it had. Where founders are too few, clusters stay empty.
+    `founders` are (row, weight, cluster), best first.  Missing values of a founder are replaced by
+    those of its previous center.  If there are too few founders, clusters stay empty.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()
-    waiting = np.flatnonzero(counts <= 0).tolist()
-    for row, weight, donor in founders:
-        if not waiting:
+    empty = np.flatnonzero(counts <= 0).tolist()
+    for row, weight, source in founders:
+        if not empty:
             break
-        if counts[donor] <= weight:
-            # The only row of its cluster: moving it would empty that one.
+        if counts[source] <= weight:
+            # The only row of its cluster: moving it would leave that cluster empty.
             continue
-        k = waiting.pop(0)
+        k = empty.pop(0)
         counts[k] = weight
-        counts[donor] -= weight
-        gone = np.isnan(row)
-        sums[k] = weight * np.where(gone, centers[donor], row)
-        sums[donor] -= np.where(gone, 0.0, sums[k])
+        counts[source] -= weight
+        is_missing = np.isnan(row)
+        sums[k] = weight * np.where(is_missing, centers[source], row)
+        sums[source] -= np.where(is_missing, 0.0, sums[k])
         if masses is not None:
             masses[k] = weight
-            masses[donor] -= np.where(gone, 0.0, weight)
+            masses[source] -= np.where(is_missing, 0.0, weight)
     return Clusters(sums, counts, masses)
 
 
@@ -75,23 +75,22 @@ class LloydStep:
     """Update rule of the centers, with momentum.
 
     With momentum b, rows are assigned to ``y = m + b (m - m')``, where m are the means of the last
-    iteration and m' those of the iteration before (Nesterov's method; one step of Lloyd's
-    algorithm is a step of gradient descent).  If the means turn back against their last move,
-    momentum restarts (O'Donoghue and Candes).  Centers leave the means for the next assignment
-    only.  The final centers are means, and a fit has converged when the points differ from their
-    means by at most the tolerance.  Near a fixed point a plain iteration multiplies errors by
-    eigenvalues e in [0, 1).  An iteration with momentum multiplies them by ``sqrt(b e)`` if e is
-    below ``4 b / (1 + b)^2``: slow directions gain, fast ones lose.  Inertia may rise for some
-    iterations.
+    iteration and m' those of the iteration before (Nesterov's method; one step of Lloyd's algorithm
+    is a step of gradient descent).  If the means turn back against their last move, momentum
+    restarts (O'Donoghue and Candes).  Only the points of the next assignment differ from the means.
+    The final centers are means, and a fit has converged when the points differ from their means by
+    at most the tolerance.  Near a fixed point a plain iteration multiplies errors by eigenvalues e
+    in [0, 1).  An iteration with momentum multiplies them by ``sqrt(b e)`` if e is below ``4 b / (1
+    + b)^2``: slow directions gain, fast ones lose.  Inertia may rise for some iterations.
 
     Parameters
     ----------
     rows : Rows
         Rows from which empty clusters take their new centers.
     metric : Metric
-        Metric in whose space the rows lie.
+        Metric in whose space the rows are.
     shift : ndarray of shape (p,), optional
-        A point amid the data.
+        A point near the data.
     momentum : float
         Momentum coefficient, below 1; 0 for plain iterations.
     n_plain : int
@@ -112,25 +111,25 @@ class LloydStep:
     n_plain: int = PLAIN_ITERATIONS
 
     def means(
-        self, points: Floats, before: Floats, stats: ClusterStatistics, at: int
+        self, points: Floats, before: Floats, stats: ClusterStatistics, i: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Return the means and weights of assigned set number `at`, and the origin of momentum.
+        """Return the means and weights of assigned set number `i`, and the origin of momentum.
 
         `points` (k, p) are the points to which rows were assigned, `before` (k, p) the means of the
         iteration before.  The origin of momentum is `before`.  It is the new means if these turn
         back, and for clusters that were empty and are refilled.
         """
-        found = clusters = stats.of(at)
+        refilled = clusters = stats.of(i)
         if (clusters.counts <= 0).any():
-            found = relocate_empty(self.rows, points, clusters, shift=self.shift)
-        means = self.metric.project(found.means(points))
-        filled = clusters.counts[:, None]
-        turned = (filled * (points - means) * (means - before)).sum() > 0
-        return means, found.counts, means if turned else np.where(filled > 0, before, means)
+            refilled = relocate_empty(self.rows, points, clusters, shift=self.shift)
+        means = self.metric.project(refilled.means(points))
+        weights = clusters.counts[:, None]
+        turned = (weights * (points - means) * (means - before)).sum() > 0
+        return means, refilled.counts, means if turned else np.where(weights > 0, before, means)
 
     def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
         """Return the points to which rows are assigned after `n_iter` iterations."""
-        # Projections of centers that stand still may round them.
+        # Projecting centers that have not moved may round them.
         if self.momentum == 0.0 or n_iter < self.n_plain or np.array_equal(before, means):
             return means
         return self.metric.project(means + self.momentum * (means - before))

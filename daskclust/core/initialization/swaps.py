@@ -1,7 +1,7 @@
 """Swaps of centers: two clusters are merged and a third one is split if that lowers the cost.
 
-Lloyd's iterations do not move a center from one group of rows to another one.  In a poor local
-optimum one center serves two groups while two centers share a third.  A swap repairs that.
+Lloyd's iterations do not move a center from one group of rows to another.  In a poor local
+optimum, one center serves two groups while two centers share a third.  A swap repairs that.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from daskclust.core.engine import side_by_side
 from daskclust.core.kernels.halves import halve
 from daskclust.core.kernels.nearest.assign import cluster_points, nearest
 
-#: Iterations after a swap.
+#: Number of iterations after a swap.
 _ITERATIONS = 5
-#: Single swaps that fail before the search ends.
+#: Number of failed single swaps after which the search ends.
 _FAILURES = 3
-#: Multiplications of a search that is cheap in any case.
+#: Number of multiplications of a search that is cheap in any case.
 CHEAP = 2**28
-#: Fraction by which a swap must lower the cost.
+#: Minimum fraction by which a swap must lower the cost.
 _GAIN = 1e-5
 
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """Rows (m, p) with their weights (m,), about `shift` (p,)."""
+    """Rows (m, p) with their weights (m,), and a point `shift` (p,) near them."""
 
     x: Array
     weight: Floats
     shift: Floats
 
     def iterate(self, centers: Floats, max_iter: int) -> tuple[Floats, float]:
-        """Return the centers after some of Lloyd's iterations, and their cost."""
+        """Return the centers after some iterations of Lloyd, and their cost."""
         return cluster_points(self.x, self.weight, centers, max_iter=max_iter, shift=self.shift)
 
 
@@ -59,16 +59,16 @@ def _propose(
     gains[list(forbidden)] = 0.0
     mass = np.bincount(labels, rows.weight, k)
     # The cost of a merge (Ward).
-    apart = ((centers[:, None] - centers[None]) ** 2).sum(axis=-1)
+    squared_distances = ((centers[:, None] - centers[None]) ** 2).sum(axis=-1)
     total = mass[:, None] + mass[None]
     price = np.divide(mass[:, None] * mass[None], total, out=np.zeros((k, k)), where=total > 0)
     left, right = np.triu_indices(k, 1)
-    prices = (price * apart)[left, right]
+    prices = (price * squared_distances)[left, right]
     pairs = np.argsort(prices, kind="stable")
     free, proposal = np.ones(k, bool), centers.copy()
-    done: list[int] = []
+    split_clusters: list[int] = []
     for i in np.argsort(-gains, kind="stable").tolist():
-        if not gains[i] > 0.0 or len(done) == limit:
+        if not gains[i] > 0.0 or len(split_clusters) == limit:
             break
         if not free[i]:
             continue
@@ -81,8 +81,8 @@ def _propose(
             proposal[a] = (mass[a] * centers[a] + mass[b] * centers[b]) / total[a, b]
         proposal[b], proposal[i] = halves[i]
         free[[a, b, i]] = False
-        done.append(i)
-    return proposal, done
+        split_clusters.append(i)
+    return proposal, split_clusters
 
 
 def products_per_swap(x: Array, k: int) -> int:
@@ -91,7 +91,7 @@ def products_per_swap(x: Array, k: int) -> int:
 
 
 def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> tuple[Floats, float]:
-    """Improve centers (k, p) by Lloyd's iterations and swaps; return them and their cost.
+    """Improve centers (k, p) by iterations of Lloyd and swaps; return the centers and their cost.
 
     The search ends after about `n_products` multiplications.
     """
@@ -103,9 +103,9 @@ def improve_by_swaps(rows: WeightedRows, centers: Floats, n_products: int) -> tu
         proposal, split = _propose(rows, centers, limit, forbidden)
         if not split:
             break
-        found, found_cost = rows.iterate(proposal, _ITERATIONS)
-        if found_cost < (1.0 - _GAIN) * cost:
-            centers, cost = found, found_cost
+        new_centers, new_cost = rows.iterate(proposal, _ITERATIONS)
+        if new_cost < (1.0 - _GAIN) * cost:
+            centers, cost = new_centers, new_cost
             limit, forbidden = len(centers), set()
         elif len(split) > 1:
             limit = max(1, len(split) // 4)

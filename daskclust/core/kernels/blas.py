@@ -1,4 +1,4 @@
-"""One BLAS thread for each task, where several tasks share a process."""
+"""Limit BLAS to one thread per task, if several tasks share a process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    # Looking for the libraries takes milliseconds: once a process, not once a block.
+    # Finding the libraries takes milliseconds, so it is done once per process, not per block.
     return ThreadpoolController()
 
 
 class _Shared:
-    """How many threads are inside, and the limit they share."""
+    """Number of threads inside :func:`one_blas_thread`, and their common limit."""
 
     lock = threading.Lock()
     inside = 0
@@ -29,7 +29,7 @@ class _Shared:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread while any thread of this process is inside.
 
-    The first in sets it and the last one out restores what was before: it is the process's.
+    The first thread sets the limit, and the last one restores the previous limit of the process.
     """
     with _Shared.lock:
         if _Shared.inside == 0:

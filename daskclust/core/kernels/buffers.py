@@ -1,4 +1,4 @@
-"""Buffers that are reused for each tile of rows, and conversion of rows to another dtype."""
+"""Buffers that are reused for each tile of rows, and conversion of rows to another type."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from daskclust.core.kernels.compiling import compiled
 
 
 class Scratch:
-    """Uninitialized arrays by name: asked for again, the same memory comes back.
+    """Uninitialized arrays by name; a second request for a name returns the same memory.
 
-    On Dask's workers the allocator trims eagerly: clearing fresh pages for every tile would take
-    as long as the arithmetic.
+    On Dask's workers the allocator returns memory early.  Clearing new pages for every tile would
+    take as long as the arithmetic.
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, Array] = {}
+        self._buffers: dict[str, Array] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
         size = prod(shape)
-        held = self._held.get(name)
-        if held is None or held.size < size or held.dtype != dtype:
-            held = self._held[name] = np.empty(size, dtype)
-        return held[:size].reshape(shape)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < size or buffer.dtype != dtype:
+            buffer = self._buffers[name] = np.empty(size, dtype)
+        return buffer[:size].reshape(shape)
 
 
-#: From the exponent of half precision to that of single precision.
+#: Factor that converts the exponent of half precision to that of single precision.
 _REBIASED = np.float32(2.0**112)
 #: Number of values that are converted at a time, so that they stay in the first-level cache.
 _NEAR = 2048
@@ -37,14 +37,14 @@ _NEAR = 2048
 
 @compiled()
 def _from_half(halves, out, bits):
-    """Fill ``out``, of which ``bits`` is a view, with numbers whose bits are ``halves``."""
+    """Fill ``out``, of which ``bits`` is a view, with the numbers whose bits are ``halves``."""
     for start in range(0, halves.size, _NEAR):
         given, to = halves[start : start + _NEAR], bits[start : start + _NEAR]
         for i in range(given.size):
             to[i] = (given[i] & 0x7FFF) << 13
         values = out[start : start + _NEAR]
         for i in range(given.size):
-            # Subnormal numbers come out normal.
+            # Subnormal numbers become normal.
             values[i] *= _REBIASED
         for i in range(given.size):
             top = 0x7F800000 if given[i] & 0x7C00 == 0x7C00 else 0
@@ -52,14 +52,14 @@ def _from_half(halves, out, bits):
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a C-contiguous copy with another dtype.
+    """Return a C-contiguous copy with another type.
 
     >>> converted(np.array([0.1, np.inf], np.float16), np.dtype(np.float32)).tolist()
     [0.0999755859375, inf]
     """
     out = np.empty(x.shape, dtype)
     if x.dtype == np.float16 and dtype == np.float32 and x.flags.c_contiguous:
-        # NumPy's conversion takes as long as the comparison with a hundred centers.
+        # NumPy's conversion takes as long as the comparison with 100 centers.
         flat = out.reshape(-1)
         _from_half(x.reshape(-1).view(np.uint16), flat, flat.view(np.uint32))
     else:

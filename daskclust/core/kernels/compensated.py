@@ -1,7 +1,7 @@
 """Sums that do not depend on the order of their terms.
 
-A running sum is an unevaluated pair ``hi + lo`` (Knuth's two-sum), good to about 32 digits.
-Rounded to one double at the end, it no longer shows how blocks were grouped.
+A running sum is an unevaluated pair ``hi + lo`` (Knuth's two-sum) with about 32 digits.  Rounded to
+a double at the end, it does not depend on how blocks were grouped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from daskclust.core.kernels.compiling import compiled, inner
 
 @compiled()
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return a sum, rounded, and what rounding took of it."""
+    """Return a rounded sum and its rounding error."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
@@ -24,7 +24,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @compiled()
 def add_plain(hi: Floats, lo: Floats, term: Floats) -> None:
-    """Add ``term`` to the running sum ``hi + lo``, in place (flat arrays of one length)."""
+    """Add ``term`` to the running sum ``hi + lo``, in place (flat arrays of equal length)."""
     for i in range(hi.size):
         total, error = two_sum(hi[i], term[i])
         hi[i] = total
@@ -32,12 +32,12 @@ def add_plain(hi: Floats, lo: Floats, term: Floats) -> None:
 
 
 def add_pairs(a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Sum of two running sums ``(hi, lo)``, each pair of equal shapes."""
+    """Return the sum of two running sums ``(hi, lo)`` of equal shapes."""
     total = a[0] + b[0]
     part = total - a[0]
     error = (a[0] - (total - part)) + (b[0] - part)
     lo = a[1] + b[1] + error
-    # Renormalized so that `hi` alone is the sum rounded to double.
+    # Normalized, so that `hi` is the sum rounded to double.
     hi = total + lo
     return hi, lo - (hi - total)
 
@@ -52,14 +52,14 @@ def _add_flat(a: Floats, b: Floats, out: Floats) -> None:
 
 
 def add_stacked(a: Array, b: Array) -> Array:
-    """As :func:`add_pairs`, of arrays ``[hi, lo]`` of one shape, in one sweep."""
+    """Like :func:`add_pairs`, for arrays ``[hi, lo]`` of equal shape, in one loop."""
     out = np.empty(a.shape)
     _add_flat(a.reshape(2, -1), b.reshape(2, -1), out.reshape(2, -1))
     return out
 
 
 def sum_terms(terms: Iterable[Floats]) -> Floats:
-    """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``."""
+    """Sum at least one array of equal shapes to a stacked pair ``[hi, lo]``."""
     first, *others = (np.asarray(term, dtype=np.float64) for term in terms)
     zero = np.zeros_like(first)
     pair = first, zero
@@ -70,9 +70,9 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 @inner(counted=False)
 def flush(hi, lo, sums, totals, halves):
-    """Add a segment's plain sums to the compensated totals, and start the next at 0.
+    """Add the plain sums of a segment to the compensated totals, and reset them to 0.
 
-    Of p sums of values, or of these and their masses: two halves, each as long as p or more.
+    `halves` is 1 for p sums of values, and 2 for sums and masses; each half has at least p columns.
     """
     p, width = (hi.shape[1] - totals.shape[1]) // halves, sums.shape[1] // halves
     for c in range(sums.shape[0]):

@@ -8,18 +8,18 @@ import numba.experimental.function_type  # noqa: F401  # registers types
 from numba import njit
 from numba.core.entrypoints import init_all
 
-# Numba would register the last types of arguments, its own and those of its extensions, when it
-# compiles for the first time.  A second thread that looks up a type in that moment fails:
-# "dictionary changed size during iteration".  So it is done here, under the lock of the import.
+# Numba registers the last argument types, its own and those of its extensions, at the first
+# compilation.  If a second thread looks up a type at that moment, it fails with "dictionary changed
+# size during iteration".  So they are registered here, under the import lock.
 init_all()
 
 
 def compiled(*, counted: bool = True, **options: Any) -> Any:
-    """Compile a function without the interpreter lock, and keep the machine code on disk.
+    """Compile a function without the interpreter lock, and cache the machine code on disk.
 
-    ``counted``: whether references to arrays are counted.  Counts are atomic: those of a dozen
-    arrays take as long as the arithmetic of a few rows.  A function that makes no array and returns
-    none, whose callers hold what it is handed, does without.
+    With ``counted=False``, references to arrays are not counted.  Counting is atomic and takes as
+    long for a dozen arrays as the arithmetic of a few rows.  The function must not create or return
+    arrays, and its callers must keep its arguments alive.
     """
     if not counted:
         options["_nrt"] = False
@@ -34,16 +34,16 @@ def compiled(*, counted: bool = True, **options: Any) -> Any:
 
 
 def read_only(array: Any) -> Any:
-    """View an array that is not written to: where all are read-only, a kernel is compiled once."""
+    """Return a read-only view; if all arguments are read-only, a kernel is compiled only once."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def inner(*, counted: bool = True, **options: Any) -> Any:
-    """Compile a function into the compiled ones that alone call it; options of :func:`compiled`.
+    """Compile a function that is called only by compiled functions; options of :func:`compiled`.
 
-    It has no way in from Python, which takes as long to compile as a small function.
+    It cannot be called from Python, which saves the compile time of a small function.
     """
     options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if not counted:

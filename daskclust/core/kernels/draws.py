@@ -1,7 +1,7 @@
-"""D^2 sampling: points are drawn by their distances to those drawn before, or the best of several.
+"""D^2 sampling: points are drawn by their distances to the points that are already drawn.
 
-Greedy k-means++ keeps, of several draws by ``w D^2``, the one that lowers the cost most.  For many
-clusters several centers are chosen from one batch of draws, by matrix products.
+Greedy k-means++ makes several draws by ``w D^2`` and keeps the one that lowers the cost most.  For
+many clusters, several centers are chosen from one batch of draws, by matrix products.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from daskclust.core.kernels.compiling import compiled, inner
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_distance
 
-#: Rows that are copied at a time.
+#: Number of rows that are copied at a time.
 _ROWS = 8192
-#: Rows, at least, that are measured together, though they have seen different numbers.
+#: Minimum number of rows that are compared together, though they have seen different candidates.
 _EACH = 256
 
 
 @compiled()
 def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
-    """Place of a point drawn with odds ``mass squared``, or ``squared``; -1 if all are zero."""
+    """Draw a position with odds ``mass squared``, or ``squared``; return -1 if all are zero."""
     total = 0.0
     for i in range(squared.size):
         total += squared[i] * mass[i] if weighted else squared[i]
@@ -46,27 +46,27 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
 
 @compiled()
 def draw_apart(points: Any, mass: Any, k: int, uniforms: Any, n_first: int = 0) -> Any:
-    """Draw k points one after another with probability ``mass D^2`` (k-means++); return places.
+    """Draw k points one after another with probability ``mass D^2`` (k-means++); return positions.
 
-    The ``n_first`` first points count as drawn already.  Places are fewer where the others repeat
-    points that were drawn.  Cost ``O(m k p)``.
+    The ``n_first`` first points count as drawn.  If the other points repeat drawn points, fewer
+    positions are returned.  Cost ``O(m k p)``.
     """
-    places = np.arange(k)
-    # Equal distances at first: the first draw is by mass alone.
+    positions = np.arange(k)
+    # Distances start equal, so the first draw is by mass alone.
     squared = np.ones(points.shape[0])
     for count in range(k):
         if count >= n_first:
-            place = _pick(squared, mass, True, uniforms[count])
-            if place < 0:
-                # Where all that is left attracts no row, it is better than a repeated point.
-                place = _pick(squared, mass, False, uniforms[count])
-            if place < 0:
-                return places[:count]
-            places[count] = place
+            position = _pick(squared, mass, True, uniforms[count])
+            if position < 0:
+                # A point without mass is still better than a repeated point.
+                position = _pick(squared, mass, False, uniforms[count])
+            if position < 0:
+                return positions[:count]
+            positions[count] = position
         for i in range(squared.size):
-            apart = row_distance(points, i, points, places[count], (), 1.0, (), ())
+            apart = row_distance(points, i, points, positions[count], (), 1.0, (), ())
             squared[i] = min(squared[i], apart) if count else apart
-    return places
+    return positions
 
 
 def approach(
@@ -79,34 +79,34 @@ def approach(
     shift: Floats | None = None,
     missing: bool = False,
 ) -> None:
-    """Measure the rows at ``places`` against the candidates that they have not seen, in place.
+    """Compare the rows at ``places`` with the candidates that they have not seen, in place.
 
-    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  The kernel
-    measures all in the time in which single distances measure a twentieth: none is left out.
+    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  All are
+    compared, because the kernel is twenty times as fast as single distances.
     """
     places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
-    begin = 0
-    while begin < len(places) and firsts[begin] < len(candidates):
-        # A call for few rows takes longer than to measure some candidates again.
-        end = np.searchsorted(firsts, firsts[min(begin + _EACH, len(places)) - 1], side="right")
-        unseen = candidates[firsts[begin] :]
-        for start in range(begin, end, _ROWS):
+    first = 0
+    while first < len(places) and firsts[first] < len(candidates):
+        # A call for few rows takes longer than comparing some candidates again.
+        end = np.searchsorted(firsts, firsts[min(first + _EACH, len(places)) - 1], side="right")
+        unseen = candidates[firsts[first] :]
+        for start in range(first, end, _ROWS):
             rows = places[start : min(start + _ROWS, end)]
-            found = nearest(x[rows], unseen, shift=shift, missing=missing)[1]
-            distance[rows] = np.minimum(distance[rows], found)
-        begin = end
+            to_new = nearest(x[rows], unseen, shift=shift, missing=missing)[1]
+            distance[rows] = np.minimum(distance[rows], to_new)
+        first = end
     seen[places] = len(candidates)
 
 
 def n_draws(k: int) -> int:
-    """Draws for each center, as scikit-learn makes: ``2 + ln k``."""
+    """Return the number of draws per center, ``2 + ln k`` as in scikit-learn."""
     return 2 + int(np.log(k))
 
 
 @inner()
-def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
-    """Place of a point drawn with odds ``mass squared``, given the sums of tiles."""
+def _draw_position(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
+    """Draw a position with odds ``mass squared``, using the sums of tiles."""
     goal = uniform * potential.sum()
     tile, last = 0, -1
     for t in range(potential.size):
@@ -126,22 +126,22 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
 
 
 @compiled()
-def _draw_greedily(points, mass, uniforms, places, n_first):
+def _draw_greedily(points, mass, uniforms, positions, n_first):
     k, n_tries = uniforms.shape
     n_tiles, p = points.shape[:2]
     tries = np.empty((n_tries, p), np.float32)
     tried = np.empty(n_tries, np.intp)
     costs = np.empty(n_tries)
-    # Equal distances at first: one draw by mass alone, as there is nothing to compare.
+    # Distances start equal: a single draw by mass, because there is nothing to compare.
     squared = np.full((n_tiles, WIDTH), np.float32(1.0))
     potential = mass.sum(axis=1)
     for count in range(k):
-        now = n_tries if count >= max(1, n_first) else 1
-        for c in range(now):
+        n_now = n_tries if count >= max(1, n_first) else 1
+        for c in range(n_now):
             if count < n_first:
                 tried[c] = count
             else:
-                tried[c] = _place(uniforms[count, c], mass, squared, potential)
+                tried[c] = _draw_position(uniforms[count, c], mass, squared, potential)
             if tried[c] < 0:
                 return count
             costs[c] = 0.0
@@ -150,33 +150,34 @@ def _draw_greedily(points, mass, uniforms, places, n_first):
         if count == 0:
             squared[:] = np.float32(np.inf)
         best = 0
-        if now > 1:
-            # Values of a tile stay in the fast cache for all draws.
+        if n_now > 1:
+            # The values of a tile stay in the cache for all draws.
             for t in range(n_tiles):
-                for c in range(now):
+                for c in range(n_now):
                     costs[c] += cost_of_tile(points, t, tries, c, mass, squared, ())
             best = int(np.argmin(costs))
-        # Distances of the best once more: those of all draws would not fit the cache.
+        # The distances of the best draw are computed again: those of all draws do not fit the
+        # cache.
         for t in range(n_tiles):
             potential[t] = cost_of_tile(points, t, tries, best, mass, squared, squared)
-        places[count] = tried[best]
+        positions[count] = tried[best]
     return k
 
 
 class Tiles(NamedTuple):
-    """Points that are drawn from: points (tiles, p, WIDTH), float32, and masses (tiles, WIDTH)."""
+    """Points to draw from: points (tiles, p, WIDTH), float32, and masses (tiles, WIDTH)."""
 
     points: NDArray[np.float32]
     mass: Floats
 
 
 def in_tiles(points: Floats, mass: Floats) -> Tiles:
-    """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side."""
-    # Whole tiles: points without mass are never drawn.
+    """Return the layout of points for :func:`draw_greedy`: tiles with their points side by side."""
+    # Padded to whole tiles: points without mass are never drawn.
     m, p = points.shape
     room = -m % WIDTH
     masses = np.pad(np.asarray(mass, dtype=np.float64), (0, room)).reshape(-1, WIDTH)
-    # About their middle and of size 1, single precision has digits and range enough.
+    # About the mean and scaled to size 1, single precision is sufficient.
     scaled = np.array(points, dtype=np.float64, order="C")
     scaled -= scaled.mean(axis=0)
     scaled /= np.abs(scaled).max(initial=0.0) or 1.0
@@ -185,12 +186,12 @@ def in_tiles(points: Floats, mass: Floats) -> Tiles:
 
 
 def draw_greedy(tiles: Tiles, k: int, uniforms: Floats, n_first: int = 0) -> Any:
-    """Draw k points by ``mass D^2``, each the best, first among equals, of l draws; return places.
+    """Draw k points by ``mass D^2``, each the best of l draws (ties: first); return positions.
 
-    ``uniforms`` (k, l); of the first point only the first counts.  The ``n_first`` first points
-    count as drawn already.  Fewer where the others repeat points that were drawn.
-    Distances are in single precision, relative to the extent of the
-    points: they only set the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
+    ``uniforms`` (k, l) are random numbers; the first point uses only the first one.  The
+    ``n_first`` first points count as drawn.  If the other points repeat drawn points, fewer
+    positions are returned.  Distances are in single precision, relative to the extent of the
+    points, because they only determine the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
 
     Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA;
     section 7.
@@ -199,9 +200,9 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats, n_first: int = 0) -> Any
     return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places, n_first)]
 
 
-#: Points of a tile, and draws that are compared at once.
+#: Number of points of a tile, and maximum number of draws that are compared at once.
 _TILE, _BATCH = 1024, 64
-#: A batch adds at most this share of the centers so far: its draws know nothing of one another.
+#: Maximum size of a batch as a fraction of the centers so far: its draws ignore each other.
 _SHARE = 0.1
 
 _SUMS = {"reassoc", "nsz", "contract"}
@@ -209,7 +210,7 @@ _SUMS = {"reassoc", "nsz", "contract"}
 
 @compiled(fastmath=_SUMS)
 def _gain(apart, mass, squared):
-    """By how much a point lowers the weighted squared distances of a tile."""
+    """Return the decrease of the weighted squared distances of a tile by a point."""
     total = np.float32(0.0)
     for i in range(mass.size):
         total += mass[i] * max(squared[i] - apart[i], np.float32(0.0))
@@ -218,22 +219,22 @@ def _gain(apart, mass, squared):
 
 @compiled()
 def _measure(apart, squares, own, slack, mass, squared, gains):
-    """Turn products of a tile's points with draws into squared distances; return the gains."""
+    """Convert products of a tile's points with draws to squared distances; write the gains."""
     for c in range(gains.size):
         for i in range(mass.size):
             both = squares[i] + own[c]
             gap = both - np.float32(2.0) * apart[c, i]
-            # What may be rounding is no distance: points that are equal are not drawn twice.
+            # Differences within rounding become 0, so that equal points are not drawn twice.
             apart[c, i] = gap if gap > slack * both else np.float32(0.0)
         gains[c] = _gain(apart[c], mass, squared)
 
 
 @compiled()
 def _select(apart, mass, squared, gains, chosen):
-    """Choose the best draws, one after another; lower the distances, and return how many."""
+    """Choose the best draws one after another; update the distances, and return their number."""
     n_tiles = mass.shape[0]
     for count in range(chosen.size):
-        # Gains only fall as centers are added: an old one is a bound.
+        # Gains can only decrease as centers are added, so an old gain is an upper bound.
         best, fresh = np.argmax(gains), count == 0
         while not fresh:
             gain = 0.0
@@ -253,10 +254,11 @@ def _select(apart, mass, squared, gains, chosen):
 
 
 class WideTiles(NamedTuple):
-    """Points that are compared by matrix products, in float32, about their middle and of size 1.
+    """Points for matrix products, in float32, shifted to their mean and scaled to size 1.
 
-    `points` (m + padding, p). `tiles` (t, p, rows of a tile): their transposes. `mass`, `squares`
-    (t, rows of a tile): masses and squared norms. `slack`: relative rounding of a distance.
+    `points` has shape (m + padding, p), and `tiles` (t, p, rows of a tile) are the transposed
+    tiles.  `mass` and `squares` (t, rows of a tile) are masses and squared norms.  `slack` is the
+    relative rounding error of a distance.
     """
 
     points: NDArray[np.float32]
@@ -267,12 +269,12 @@ class WideTiles(NamedTuple):
 
 
 def in_wide_tiles(points: Array, mass: Floats) -> WideTiles:
-    """Lay out points for :func:`draw_in_batches`; memory ``O(m p)``."""
+    """Return the layout of points for :func:`draw_in_batches`; memory ``O(m p)``."""
     m, p = points.shape
     n_tiles = -(-m // _TILE)
     center = points.mean(axis=0, dtype=np.float64)
     extent = max(points.max(initial=0.0) - center.min(), center.max() - points.min(initial=0.0))
-    # About their middle and of size 1, single precision has digits and range enough.
+    # About the mean and scaled to size 1, single precision is sufficient.
     moved = np.zeros((n_tiles * _TILE, p), np.float32)
     for start in range(0, m, _TILE):
         part = points[start : start + _TILE]
@@ -293,11 +295,11 @@ def draw_in_batches(
     run: Callable[[Sequence[Callable[[], None]]], Any],
     n_first: int = 0,
 ) -> NDArray[np.intp]:
-    """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
+    """Draw points by ``mass D^2``, ``n_draws`` per center, and keep those that lower the cost most.
 
-    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` makes calls, in any
-    order.  The ``n_first`` first points count as drawn already.  Places are fewer where others
-    repeat points that were drawn, in single precision.
+    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` runs calls, in any
+    order.  The ``n_first`` first points count as drawn.  If the other points repeat drawn points,
+    in single precision, fewer positions are returned.
 
     Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(64 m)``.
     """
@@ -326,7 +328,7 @@ def draw_in_batches(
             wanted = min(k - len(places), int(_SHARE * len(places)), _BATCH // n_draws) or 1
             uniforms = rng.random(min(wanted * n_draws, _BATCH) if places else 1)
             draws = np.searchsorted(odds, uniforms * odds[-1], side="right")
-            # Never beyond the last point with odds, whatever rounding does.
+            # Rounding must not lead to a position after the last point with odds.
             draws = np.unique(np.minimum(draws, np.searchsorted(odds, odds[-1])))
             measure(draws)
             if not places:

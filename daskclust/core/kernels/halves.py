@@ -32,13 +32,13 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
     if not total > 0.0:
         return 0.0
     middle /= total
-    most = 0.0
+    largest = 0.0
     for i in members:
         squared = 0.0
         for j in range(p):
             squared += (x[i, j] - middle[j]) ** 2
-        if squared > most:
-            most = squared
+        if squared > largest:
+            largest = squared
             for j in range(p):
                 direction[j] = x[i, j] - middle[j]
     for _ in range(_POWER):
@@ -75,8 +75,8 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
             halves[0, j], halves[1, j] = left, right
             middle[j], direction[j] = 0.5 * (left + right), right - left
             apart += direction[j] ** 2
-        found = weights[0] * weights[1] / total * apart
-        if not found > gain:
+        decrease = weights[0] * weights[1] / total * apart
+        if not decrease > gain:
             break
-        gain = found
+        gain = decrease
     return gain

@@ -1,13 +1,14 @@
 """Trees of weighted points: agglomerative linkage by chains of nearest neighbors.
 
-A point stands for rows: its weight is theirs.  Distances between clusters follow Lance and
-Williams, in the order of SciPy's own loops, so that points of weight 1 give SciPy's tree, ties
-included.  Trees are SciPy's linkage matrices: a row ``(a, b, height, number of points)`` a merge.
+A point represents rows and has their weight.  Distances between clusters are updated by the formula
+of Lance and Williams, in the order of SciPy's loops, so that points of weight 1 give SciPy's tree,
+including ties.  Trees are SciPy's linkage matrices: one row ``(a, b, height, number of points)``
+per merge.
 
-Of m points, ``m^2 / 4`` distances are kept: a point on its own is measured again where its
-distances are asked for, and a cluster of several has a row of distances.  Once so many have
-merged that the distances of all that are left fit, all are kept.  Single linkage keeps none.
-Which points are adjacent takes two bits a pair, and fewer distances are kept where they are.
+For m points, ``m^2 / 4`` distances are stored.  The distances of a single point are computed when
+they are needed, and a cluster of several points has a row of distances.  When the distances of all
+remaining clusters fit, all of them are stored.  Single linkage stores none.  Adjacency of points
+takes two bits per pair, and then fewer distances are stored.
 
 Genie (Gagolewski, Bartoszuk, Cena 2016) is single linkage that merges the smallest clusters first
 when weights of clusters are too unequal.  It merges along the edges of the minimum spanning tree.
@@ -24,17 +25,17 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, inner
 
 Linkage = Literal["ward", "average", "complete", "single", "genie"]
-#: Linkages by Lance and Williams, in the order of their numbers in compiled code.
+#: Linkages with the formula of Lance and Williams, in the order of their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")
 _AVERAGE, _COMPLETE, _SINGLE = 1, 2, 3
-#: Share of the distances that is kept (all would take ``4 m^2`` bytes): half of them, or as much
-#: less as the bits of adjacency take, ``m^2 / 8`` bytes.
+#: Fraction of the distances that is stored (all would take ``4 m^2`` bytes): half of them, or less
+#: by the ``m^2 / 8`` bytes of the adjacency bits.
 _ALONE, _BESIDE = 16 / 32, 15 / 32
 
 
 @inner()
 def find_root(parent: Ints, i: int) -> int:
-    """Return the root of a node, and shorten the way to it (union-find)."""
+    """Return the root of a node, and shorten its path (union-find)."""
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]
@@ -50,7 +51,7 @@ def _place(n: int, i: int, j: int) -> int:
 
 @inner()
 def _measure(x: int, points: Array, weights: Array, ward: bool, out: Array) -> None:
-    """Write the heights at which a point would merge with each; `points` are columns (p, m)."""
+    """Write the heights of merges of a point with all others; `points` are columns (p, m)."""
     p, n = points.shape
     out[:] = 0.0
     for f in range(p):
@@ -68,9 +69,9 @@ def _measure(x: int, points: Array, weights: Array, ward: bool, out: Array) -> N
 
 @inner()
 def _row(x: int, leaves: Any, kept: Any, width: int, rows: int, alive: Array, out: Array) -> None:
-    """Write the distances of a cluster to all others that are alive.
+    """Write the distances of a cluster to all other remaining clusters.
 
-    There are the first `rows` of the `kept` condensed matrix of `width` points.
+    The first `rows` rows of the condensed matrix `kept` of `width` points are stored.
     """
     points, weights, ward, starts, apart = leaves
     d, at, _ = kept
@@ -86,7 +87,7 @@ def _row(x: int, leaves: Any, kept: Any, width: int, rows: int, alive: Array, ou
 
 @inner()
 def _keep_row(x: int, y: int, row: Array, kept: Any, width: int, rows: int, alive: Array) -> int:
-    """Keep the distances of cluster `y`, which `x` has joined; return how many rows are kept."""
+    """Store the distances of cluster `y`, joined by `x`; return the number of stored rows."""
     d, at, owner = kept
     if at[y] >= rows:
         if at[x] < rows:
@@ -108,10 +109,10 @@ def _keep_row(x: int, y: int, row: Array, kept: Any, width: int, rows: int, aliv
 def _make_room(
     leaves: Any, kept: Any, width: int, rows: int, alive: Array, left: int, most: int
 ) -> tuple[int, int]:
-    """Keep all distances as soon as those of all that are left fit; return width and rows.
+    """Store all distances as soon as those of all remaining clusters fit; return width and rows.
 
-    Before, where no other row fits, columns of those that are no longer alive are dropped.  Then
-    one does: a row is of two points or more, so that rows take a sixth of the square at most.
+    Before that, if no other row fits, columns of merged clusters are removed.  Then there is room:
+    a row belongs to at least two points, so rows take at most a sixth of the square.
     """
     d, at, owner = kept
     before, every = rows, left <= most
@@ -121,7 +122,7 @@ def _make_room(
     rows = len(order) if every else int(np.count_nonzero(at[order] < rows))
     row = np.empty(len(at))
     done = 0
-    # Rows are read no earlier than they are written over: those that are kept come first.
+    # Rows are read before they are overwritten, because stored rows come first.
     for k in range(rows):
         _row(order[k], leaves, kept, width, before, alive, row)
         for i in order[k + 1 :]:
@@ -136,7 +137,7 @@ def _make_room(
 def _begin(
     points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None, share: float
 ) -> tuple[Any, Any, int]:
-    """Return what is measured, what is kept of it, and of how many clusters all fits."""
+    """Return the points, the buffers of stored distances, and the number of clusters that fit."""
     m = len(points)
     pairs = np.empty((0, 2), np.int64) if cannot_link is None else cannot_link
     pairs = np.concatenate([pairs, pairs[:, ::-1]]).astype(np.int64)
@@ -152,7 +153,7 @@ def _begin(
 def _joined(kind: int, dx: float, dy: float, dxy: float, x: float, y: float, z: float) -> float:
     """Return the distance of a third cluster to the union of two (Lance and Williams)."""
     if not (dx < np.inf and dy < np.inf):
-        return np.inf  # a pair that may not merge forbids its clusters to
+        return np.inf  # a forbidden pair forbids the merge of its clusters
     if kind == _SINGLE:
         return min(dx, dy)
     if kind == _COMPLETE:
@@ -166,7 +167,7 @@ def _joined(kind: int, dx: float, dy: float, dxy: float, x: float, y: float, z: 
 
 @compiled()
 def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
-    """Merge along chains of nearest neighbors; returns how many merges are allowed."""
+    """Merge along chains of nearest neighbors; return the number of allowed merges."""
     size = leaves[1].copy()
     n = left = width = len(size)
     rows = 0
@@ -204,7 +205,7 @@ def _chain(leaves: Any, kept: Any, most: int, kind: int, merges: Array) -> int:
             chain[length] = y
             length += 1
         if stuck:
-            # Nothing may join this cluster any more: it is whole, and leaves the search.
+            # No cluster may join this one any more, so it leaves the search.
             alive[chain[length - 1]] = False
             length -= 1
             left -= 1
@@ -339,7 +340,7 @@ def _genie(edges: Array, weights: Array, threshold: float, merges: Array) -> Non
 
 
 def _as_tree(merges: Floats, done: int, n: int) -> Floats:
-    """Return the linkage matrix of merges in order; merges that are forbidden are at infinity."""
+    """Return the linkage matrix of merges in order; forbidden merges have infinite height."""
     if done < n - 1:
         parts = np.arange(n)
         for a, b in merges[:done, :2].astype(np.int64):
@@ -361,11 +362,11 @@ def link(
 ) -> Floats:
     """Return the tree of weighted points, as SciPy's linkage matrix (m - 1, 4).
 
-    ``"average"`` is the mean over all pairs of rows, each at its point.  ``"genie"`` merges the two
-    nearest clusters.  If the Gini index of the weights of the clusters is above `gini_threshold`,
-    one of the two must have the least weight.  The height of a ``"genie"`` merge is the largest
-    length so far, so heights do not decrease.  Merges that join both points of a pair in
-    `cannot_link` come last and have infinite height.
+    ``"average"`` is the mean over all pairs of rows, at the positions of their points.  ``"genie"``
+    merges the two nearest clusters.  If the Gini index of the cluster weights is above
+    `gini_threshold`, one of the two must have the smallest weight.  The height of a ``"genie"``
+    merge is the largest length so far, so heights do not decrease.  Merges that join both points of
+    a pair in `cannot_link` come last and have infinite height.
     """
     n = len(points)
     if n < 2:
@@ -410,7 +411,7 @@ def _set_adjacent(keys: Array, beside: Array) -> None:
 
 
 def adjacency(keys: Ints, n: int) -> Array:
-    """Return the bits (n, n / 8) of which points are adjacent, by the keys ``a n + b`` of pairs."""
+    """Return the adjacency bits (n, n / 8) of points, from keys ``a n + b`` of pairs."""
     beside = np.zeros((n, -(-n // 8)), np.uint8)
     _set_adjacent(keys, beside)
     return beside
@@ -478,8 +479,8 @@ def _greedy(
         _row(x, leaves, kept, width, rows, alive, row)
         _row(y, leaves, kept, width, rows, alive, row_y)
         height = row[y]
-        # A merge may bring clusters together that are nearer than it was itself: heights of a
-        # tree do not fall.
+        # A merge may create clusters that are nearer to each other than its own height.  The
+        # heights of a tree must not decrease.
         highest = max(highest, height)
         merges[done, 0] = x
         merges[done, 1] = y
@@ -517,10 +518,9 @@ def link_adjacent(
 ) -> Floats:
     """Return the tree, as `link` does, in which only adjacent clusters merge.
 
-    Clusters are adjacent by any two of their points that are; `beside` is written over.
-    `by_edges`: distances of clusters other than Ward's are over adjacent points alone.
-    Heights never fall: each is the largest so far.  Clusters that are not adjacent to any other
-    merge at infinity.
+    Clusters are adjacent if any two of their points are; `beside` is overwritten.  If `by_edges`,
+    distances of clusters, except Ward's, use only adjacent points.  Heights do not decrease: each
+    is the largest so far.  Clusters that are not adjacent to any other cluster merge at infinity.
     """
     n = len(points)
     if n < 2:
@@ -535,15 +535,15 @@ def link_adjacent(
 
 
 def cut_tree(tree: Floats, weights: Floats, n_clusters: int) -> Ints:
-    """Return the cluster of each point where `n_clusters` are left, the heaviest first.
+    """Return the cluster of each point for `n_clusters` clusters, the heaviest first.
 
-    Of clusters of like weight the one with the first point comes first: numbers depend neither
-    on the order of the points nor on repetition.
+    Of clusters of equal weight, the one with the first point comes first.  The numbers depend
+    neither on the order of the points nor on repetition.
     """
     m = len(tree) + 1
     owner = np.arange(2 * m - 1)
     for k in range(m - n_clusters - 1, -1, -1):
-        # Backwards: a merge within a merge is told the number of the outermost.
+        # Backwards, so that a merge inside another merge gets the number of the outermost one.
         owner[tree[k, :2].astype(np.int64)] = owner[m + k]
     return number_by_weight(owner[:m], weights)
 

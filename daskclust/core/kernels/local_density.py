@@ -1,8 +1,8 @@
-"""How dense the data are about each row: what the DKM++ and ROBIN starts rest on.
+"""Density of the data around each row, for the initializations DKM++ and ROBIN.
 
-Looks at all pairs of some thousands of rows: O(m^2 p) time, O(m p) memory.  Distances are direct
-differences in float64, summed feature after feature: the same bits whichever of two rows comes
-first, and those by which the published programs decide what ties.
+The functions use all pairs of some thousands of rows:  O(m^2 p) time, O(m p) memory.  Distances are
+direct differences in float64, summed feature by feature.  They have the same bits for both orders
+of two rows, and ties are decided as in the published programs.
 
 A weight is a count: a row of weight 2 is two equal rows.
 """
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Floats
 from daskclust.core.kernels.compiling import compiled
 
+#: Number of sums that stay in the first-level cache.
 _CACHED = 1024
 
 
 class LocalDensity(NamedTuple):
     """``density`` (m,) is the sum of ``exp(-d / radius)`` over the other rows within the radius.
 
-    Radius and ascending ``edges`` of the spanning tree are in units of the ``largest`` distance.
+    ``radius`` and the ascending ``edges`` of the spanning tree are fractions of the ``largest``
+    distance.
     """
 
     density: Floats
@@ -39,8 +41,8 @@ def _columns(x: NDArray) -> Floats:
 
 @compiled()
 def _distances_from(columns: Floats, i: int, out: Floats) -> None:
-    """Distances of row i to the first ``len(out)`` rows; ``columns`` is (p, m)."""
-    # Sums of so many rows stay in the first-level cache.
+    """Compute distances of row i to the first ``len(out)`` rows; ``columns`` is (p, m)."""
+    # A part of the sums stays in the first-level cache.
     for start in range(0, len(out), _CACHED):
         part = out[start : start + _CACHED]
         part[:] = 0.0
@@ -55,14 +57,14 @@ def _distances_from(columns: Floats, i: int, out: Floats) -> None:
 
 @compiled()
 def _grow_tree(columns: Floats, edges: Floats, shortest: Floats) -> float:
-    """Fill in edges of Prim's tree and each row's shortest; return the largest distance.
+    """Write the edges of Prim's tree and each row's shortest edge; return the largest distance.
 
     Rows at distance 0 have no edge.
     """
     m = columns.shape[1]
     best = np.full(m, np.inf)
     distances = np.empty(m)
-    waiting = np.arange(1, m)
+    remaining = np.arange(1, m)
     largest = 0.0
     new = 0
     for step in range(m):
@@ -78,11 +80,11 @@ def _grow_tree(columns: Floats, edges: Floats, shortest: Floats) -> float:
             break
         nearest = 0
         for t in range(m - 1 - step):
-            if best[waiting[t]] < best[waiting[nearest]]:
+            if best[remaining[t]] < best[remaining[nearest]]:
                 nearest = t
-        new = waiting[nearest]
+        new = remaining[nearest]
         edges[step] = best[new]
-        waiting[nearest] = waiting[m - 2 - step]
+        remaining[nearest] = remaining[m - 2 - step]
     return largest
 
 
@@ -100,21 +102,21 @@ def _densities(columns: Floats, weight: Floats, largest: float, radius: float, o
 
 
 def weighted_quantile(values: Floats, counts: Floats, q: float) -> float:
-    """Quantile by Hazen's rule of ascending values that occur ``counts`` times.
+    """Return a quantile by Hazen's rule of ascending values that occur ``counts`` times.
 
-    ``numpy.quantile(repeated, q, method="hazen")`` for whole counts.
+    It equals ``numpy.quantile(repeated, q, method="hazen")`` for integer counts.
     """
     ends = np.cumsum(counts)
-    # Copies of a value stand at begin + 1/2, ..., end - 1/2 on a line of length sum(counts).
+    # Copies of a value are at begin + 1/2, ..., end - 1/2 on a line of length sum(counts).
     low, high = ends - counts + 0.5, ends - 0.5
-    places = np.stack([np.minimum(low, high), np.maximum(low, high)], axis=1).ravel()
-    return float(np.interp(q * ends[-1], places, np.repeat(values, 2)))
+    positions = np.stack([np.minimum(low, high), np.maximum(low, high)], axis=1).ravel()
+    return float(np.interp(q * ends[-1], positions, np.repeat(values, 2)))
 
 
 def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
-    """Local densities within a radius that a spanning tree gives (DKM++).
+    """Return local densities within a radius from a spanning tree (DKM++).
 
-    The radius is the longest edge of the minimum spanning tree that is no outlier,
+    The radius is the longest edge of the minimum spanning tree that is not an outlier,
     ``min(max, Q3 + 3 (Q3 - Q1))`` of the lengths, with quartiles by Hazen's rule.
 
     Nidheesh, N., Abdul Nazeer, K., Ameer, P. (2017). An enhanced deterministic k-means clustering
@@ -125,11 +127,11 @@ def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     m = len(x)
     edges, shortest = np.empty(m - 1), np.empty(m)
     largest = float(_grow_tree(columns, edges, shortest))
-    # Each row also counts for its own copies, at distance 0.
+    # Each row also counts for its copies, at distance 0.
     density = weight - 1.0
     if largest == 0:
         return LocalDensity(density + weight.sum() - weight, 0.0, np.empty(0), np.empty(0), 0.0)
-    # A further copy of a row hangs on that row's shortest edge.
+    # Each copy of a row is attached by that row's shortest edge.
     copies = np.maximum(weight - 1.0, 0.0)
     lengths = np.concatenate([edges, shortest]) / largest
     counts = np.concatenate([np.ones(m - 1), copies])
@@ -146,18 +148,18 @@ def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
 def _reach(
     distances: Floats, weight: Floats, i: int, k: float, near: Floats, mass: Floats
 ) -> float:
-    """Return the least distance within which row i has neighbors of mass k."""
+    """Return the smallest distance within which row i has neighbors of mass k."""
     size, total = 0, 0.0
     for j in range(len(distances)):
         w = weight[j] - 1.0 if j == i else weight[j]
         d = distances[j]
         if w <= 0.0 or (total >= k and d >= near[size - 1]):
             continue
-        at = size
-        while at > 0 and near[at - 1] > d:
-            near[at], mass[at] = near[at - 1], mass[at - 1]
-            at -= 1
-        near[at], mass[at] = d, w
+        position = size
+        while position > 0 and near[position - 1] > d:
+            near[position], mass[position] = near[position - 1], mass[position - 1]
+            position -= 1
+        near[position], mass[position] = d, w
         size += 1
         total += w
         while total - mass[size - 1] >= k:
@@ -182,7 +184,7 @@ def _outlier_factors(columns: Floats, weight: Floats, k: float, out: Floats) -> 
         mean[i] = total / count if count > 0.0 else 0.0
     for i in range(m):
         _distances_from(columns, i, distances)
-        # Its own copies are just as dense.
+        # Copies of the row have the same density.
         total = count = weight[i] - 1.0
         for j in range(m):
             if j != i and distances[j] <= reach[i]:
@@ -197,11 +199,12 @@ def _outlier_factors(columns: Floats, weight: Floats, k: float, out: Floats) -> 
 
 
 def local_outlier_factors(x: NDArray, weight: Floats, n_neighbors: int = 10) -> Floats:
-    """Local outlier factors by average relative density (ROBIN).
+    """Return local outlier factors by average relative density (ROBIN).
 
     The density of a row is the inverse of the mean distance of its neighbors: the ``n_neighbors``
-    nearest other rows and those that tie with the last.  The factor is the mean density of the
-    neighbors over the row's own, infinite for a row off a neighbor all of whose neighbors equal it.
+    nearest other rows, and rows at the distance of the last one.  The factor is the mean density of
+    the neighbors divided by the density of the row.  It is infinite if all neighbors of a neighbor
+    equal it, but the row does not.
 
     Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional clustering by outlier
     and density insensitive seeding. Pattern Recognition Letters 30.

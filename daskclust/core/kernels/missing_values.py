@@ -1,4 +1,4 @@
-"""A sweep over a block: missing and infinite values, and a hash of rows that can be summed."""
+"""Find missing and infinite values of a block, and compute a hash of rows that can be summed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskclust.core.kernels.compiling import compiled, read_only
 
 
 class Gaps(NamedTuple):
-    """Number of missing values of each row; place of the first infinity in row order, or -1."""
+    """Number of missing values of each row, and position of the first infinity, or -1."""
 
     missing: NDArray[np.int32]
     row: int
@@ -48,14 +48,14 @@ _HALF = np.uint64(32)
 _NAN = np.uint64(0x7FF8000000000000)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(0x3FF0000000000000)
-#: Odd, so that multiplying by it loses nothing.
+#: An odd factor, so that the multiplication is reversible.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
 @compiled(inline="always")
 def _mix(word):
-    """Let every bit depend on every bit; one to one."""
+    """Mix the bits of a word one-to-one, so that every bit depends on every bit."""
     word = (word ^ (word >> _HALF)) * _FACTOR
     word = (word ^ (word >> _HALF)) * _FACTOR
     return word ^ (word >> _HALF)
@@ -63,22 +63,22 @@ def _mix(word):
 
 @compiled()
 def _run(x, weights, weighted, first, stop, number, keys, seed):
-    """Sum over rows ``first .. stop - 1``, of which the first has the global ``number``."""
+    """Sum hashes of rows ``first .. stop - 1``; the first one has the global ``number``."""
     p = x.shape[1]
     low_keys, high_keys = keys[0], keys[1]
     total = _ZERO
     for i in range(first, stop):
         h = _ZERO
-        # One multiplication of the halves of each value, each shifted by a key.
+        # One multiplication of the halves of each value, each half shifted by a key.
         for j in range(p):
             value = np.float64(x[i, j])
             word = value.view(np.uint64)
-            # One zero and one NaN, whatever their bits.
+            # All zeros and all NaN have the same bits.
             word = _ZERO if value == 0.0 else word
             word = _NAN if value != value else word
             low = ((word & _LOW) + low_keys[j]) & _LOW
             h += low * (((word >> _HALF) + high_keys[j]) & _LOW)
-        # The weight is one more value.
+        # The weight is hashed like a value.
         if weighted:
             weight = np.float64(weights[i])
             mass = weight.view(np.uint64)
@@ -94,7 +94,7 @@ def _run(x, weights, weighted, first, stop, number, keys, seed):
 
 @lru_cache(maxsize=8)
 def column_keys(p: int) -> Words:
-    """Two keys of 32 bits for each column, (2, p), whatever their number; read-only."""
+    """Return two keys of 32 bits per column, (2, p), independent of their number; read-only."""
     starts = [np.uint64(j * int(_STEP) % 2**64) for j in range(1, p + 1)]
     words = np.array([int(_mix(start)) for start in starts], dtype=np.uint64)
     keys: Words = np.stack([words & _LOW, words >> _HALF])
@@ -105,17 +105,18 @@ def column_keys(p: int) -> Words:
 def row_hash(
     x: Array, weight: Floats | None = None, runs: tuple[tuple[int, int], ...] | None = None
 ) -> np.uint64:
-    """Sum, modulo 2**64, of a hash of each row's number, values and weight, however rows are cut.
+    """Return the sum, modulo 2**64, of a hash of each row's number, values and weight.
 
-    Any two data sets of one shape that differ have different sums, but for one chance in about
-    2**64.  All NaN are the same, and so are both zeros; float32 values count as such.
+    The sum does not depend on the blocks.  Two different data sets of equal shape have different
+    sums, except with a probability of about 2**-64.  All NaN are equal, and so are both zeros.
+    float32 and float64 data have different hashes.
 
-    One multiplication of 32 bits a value (the NH hash of UMAC), and two rounds of a
-    mixing function a row: about half the time of the moments of rows in memory.
+    Cost: one multiplication of 32 bits per value (the NH hash of UMAC), and two rounds of a mixing
+    function per row, about half the time of the moments of rows in memory.
     """
     n, p = x.shape
     keys = column_keys(p + 1)
-    # The precision is part of the identity: distances are worked out in it.
+    # The precision is part of the identity, because distances are computed in it.
     seed = np.uint64(x.dtype.itemsize)
     x, weights = read_only(x), read_only(np.empty(0) if weight is None else weight)
     sums, at = [0], 0

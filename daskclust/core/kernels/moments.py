@@ -17,12 +17,12 @@ from daskclust.core.kernels.nearest.assign import SEGMENT, direct_distances, lab
 class BlockMoments(NamedTuple):
     """Column statistics of the rows of non-zero weight of one block.
 
-    ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs;
-    ``moments`` (3, p) weight, mean and sum of squared deviations.  ``finite``: whether all values
-    are, those of weight 0 too.
+    ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs.
+    ``moments`` (3, p) are weight, mean and sum of squared deviations.  ``finite`` is True if all
+    values are finite, including rows of weight 0.
 
-    Where values are missing, the sums (2p + 2,) are followed by the weight of each column's values,
-    the weight of the rows, and the number of rows that have any; ``finite`` is not looked at.
+    With missing values, the sums (2p + 2,) are followed by the weight of each column's values, the
+    weight of the rows, and the number of rows with values; ``finite`` is not computed.
     """
 
     hi: Floats
@@ -37,8 +37,8 @@ class BlockMoments(NamedTuple):
 def _segment(x, start, stop, weights, weighted, columns):
     """Add rows ``start .. stop - 1`` to the columns; return their weight.
 
-    Of each column, weighted sums of the values minus a shift and of their squares, smallest and
-    largest value, and a probe that is NaN once a row of weight 0 is not finite.
+    The columns contain weighted sums of the values minus a shift, and of their squares, the
+    smallest and the largest value, and a probe that becomes NaN if a row of weight 0 is not finite.
     """
     p = x.shape[1]
     shift, sums, squares, low, high, probe = columns
@@ -66,7 +66,7 @@ def _segment(x, start, stop, weights, weighted, columns):
 
 @compiled()
 def first_nonfinite(x: NDArray) -> tuple[int, int]:
-    """Row and column of the first NaN or infinity in row order, (-1, -1) if there is none."""
+    """Return row and column of the first NaN or infinity in row order, or (-1, -1)."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             if not np.isfinite(x[i, j]):
@@ -78,7 +78,7 @@ def merge_moments(a: Floats, b: Floats) -> Floats:
     """Merge (weight, mean, sum of squared deviations) of two sets of rows (Chan et al.)."""
     weight = a[0] + b[0]
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
-    # Values whose squares overflow are refused by their range, once all rows are known.
+    # Values whose squares overflow raise an error later, by the range of all rows.
     with np.errstate(over="ignore", invalid="ignore"):
         gap = b[1] - a[1]
         return np.stack([weight, a[1] + gap * share, a[2] + b[2] + gap**2 * a[0] * share])
@@ -86,7 +86,7 @@ def merge_moments(a: Floats, b: Floats) -> Floats:
 
 @compiled()
 def _origins(x, start, stop, weights, weighted, origin):
-    """Put the first value of each column there, 0 where there is none."""
+    """Write the first value of each column to ``origin``, or 0 without values."""
     p = x.shape[1]
     found = np.zeros(p, np.bool_)
     left = p
@@ -103,7 +103,7 @@ def _origins(x, start, stop, weights, weighted, origin):
 
 @compiled()
 def _observed_segment(x, start, stop, weights, weighted, origin, mass, sums, squares, low, high):
-    """Add rows, about each column's origin; what is missing adds nothing, without a branch."""
+    """Add rows relative to the origin of each column; missing values add 0, without a branch."""
     p = x.shape[1]
     total, informed = 0.0, 0.0
     for i in range(start, stop):
@@ -133,7 +133,7 @@ def block_moments(
     *,
     missing: bool = False,
 ) -> BlockMoments:
-    """Column statistics in one sweep; ``segments`` are the ends of rows that are summed plainly."""
+    """Return column statistics in one loop; ``segments`` are the ends of plain sums."""
     n, p = x.shape
     hi, lo = np.zeros((2, 2 * p + 2 if missing else p + 1))
     moments, probe = np.zeros((3, p)), np.zeros(p)
@@ -141,13 +141,13 @@ def block_moments(
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     x, weights = read_only(x), read_only(weights)
     start = 0
-    # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
+    # The check of the values reports infinities and overflow, not NumPy's warnings.
     with np.errstate(invalid="ignore", over="ignore"):
         for stop in [n] if segments is None else segments:
             if stop == start:
                 continue
-            # Squares about a row of the segment keep their digits whatever the offset of the
-            # data; a row that counts, since one of weight 0 may lie anywhere.
+            # Squares relative to a row of the segment keep their precision for any offset of the
+            # data. The row must have positive weight, because rows of weight 0 may have any values.
             origin, mass, sums, squares = np.zeros((4, p))
             if missing:
                 _origins(x, start, stop, weights, weighted, origin)
@@ -169,15 +169,15 @@ def block_moments(
                 moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
             start = stop
     finite = missing or bool(np.isfinite(hi).all() and np.isfinite(probe).all())
-    # An overflowing sum of finite values is not a bad value.
+    # A sum of finite values may overflow without a bad value.
     return BlockMoments(hi, lo, moments, low, high, finite or first_nonfinite(x)[0] < 0)
 
 
 class ClassMoments(NamedTuple):
     """Statistics of the labeled rows of one block.
 
-    ``hi`` and ``lo`` (n_classes, p + 1) are weighted column sums and, last, the weight; where
-    values are missing, the weights of the values of each feature follow the sums.
+    ``hi`` and ``lo`` (n_classes, p + 1) are weighted column sums and, last, the weight.  With
+    missing values, the weights of the values of each feature follow the sums.
     """
 
     hi: Floats
@@ -232,15 +232,15 @@ def class_moments(
     *,
     missing: bool = False,
 ) -> ClassMoments:
-    """Sum the labeled rows of a block, at ``places`` and of classes ``codes``, by class.
+    """Sum the labeled rows of a block, at ``places`` with classes ``codes``, by class.
 
-    Every row joins a compensated sum: labeled rows are few, and seeds are to be the same for any
-    chunks.  Where values may be ``missing``, the last weight is that of rows that have any.
+    All sums are compensated, because there are few labeled rows and initial centers must not depend
+    on chunks.  If values may be ``missing``, the last weight is the weight of rows with values.
     """
     p = x.shape[1]
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
         # Compiled code does not check its indices.
-        raise ValueError(f"codes lie in [{codes.min()}, {codes.max()}]; expected [0, {n_classes}).")
+        raise ValueError(f"codes must be in [0, {n_classes}), got [{codes.min()}, {codes.max()}].")
     hi, lo = np.zeros((2, n_classes, 2 * p + 1 if missing else p + 1))
     x, weights = read_only(x), read_only(np.empty(0) if weight is None else weight)
     _class_sums(x, places, codes, weights, hi, lo)
@@ -253,9 +253,9 @@ def class_moments(
 
 
 class LabelMoments(NamedTuple):
-    """Weight, mean and weighted squared distances to it of each label that occurs, sorted.
+    """Weight, mean and weighted squared distances to the mean of each label, sorted.
 
-    ``rows`` is their number, where a weight above 1 stands for so many.
+    ``rows`` is the number of rows; a weight above 1 counts as that many rows.
     """
 
     labels: Ints
@@ -271,11 +271,11 @@ def _sum_by(index: NDArray[np.intp], values: Floats, k: int) -> Floats:
 
 
 def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMoments:
-    """Moments of the rows of one block by their labels; those of no weight do not occur."""
+    """Return moments of the rows of a block by label; labels without weight are omitted."""
     weight = np.ones(len(x)) if weight is None else weight
-    found, index = np.unique(labels, return_inverse=True)
-    k, p = len(found), x.shape[1]
-    # About a row of each label, so that sums keep their digits whatever the offset of the data.
+    distinct, index = np.unique(labels, return_inverse=True)
+    k, p = len(distinct), x.shape[1]
+    # Relative to a row of each label, so that sums keep their precision for any offset of the data.
     origin = np.empty((k, p))
     origin[index[::-1]] = x[::-1]
     gaps = np.empty_like(x, dtype=np.float64)
@@ -285,9 +285,11 @@ def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMomen
     gaps -= shift[index]
     squares = _sum_by(index, weight * np.einsum("ij,ij->i", gaps, gaps), k)
     rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
-    kept = weights > 0
-    means = (origin + shift)[kept]
-    return LabelMoments(found[kept], weights[kept], means, squares[kept], rows[kept])
+    positive = weights > 0
+    means = (origin + shift)[positive]
+    return LabelMoments(
+        distinct[positive], weights[positive], means, squares[positive], rows[positive]
+    )
 
 
 def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
@@ -315,7 +317,7 @@ def own_and_other(
     labels: Ints,
     feature_weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Squared distance of each row to its own center and to the nearest other, or infinity."""
+    """Return squared distances of rows to their own, and the nearest other center or infinity."""
     own, other = np.empty(len(x)), np.empty(len(x))
     for start in range(0, len(x), SEGMENT):
         part = slice(start, start + SEGMENT)

@@ -1,23 +1,23 @@
-"""Pairs of rows, listed or implied by labels: what violations cost, and what labels violate.
+"""Pairs of rows, listed or implied by labels: violated pairs, and the cost of violations.
 
-Only rows that occur in a pair, or carry a label, interact.  They are gathered once, renumbered
-0..m-1 in order, and assigned one after another (:func:`ordered_pass`).
+Only rows in a pair, or with a label, interact.  They are fetched once, numbered 0..m-1 in order,
+and assigned one after another (:func:`ordered_pass`).
 
-Penalties (with weights w of the features and the bounding box's sides Delta):
+Penalties (with feature weights w, and sides Delta of the bounding box):
 
 - violated must-link: ``f = sum_j w_j (x - x')_j^2``,
 - violated cannot-link: ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)``,
-- either is 1 with ``penalty="constant"``, and ``sum_j w_j unit_j`` with ``penalty="scaled"``,
+- both are 1 with ``penalty="constant"``, and ``sum_j w_j unit_j`` with ``penalty="scaled"``,
 
 times the weight of the pair.
 
-Explicit pairs come as a list (one entry a pair), and as compressed rows (``indptr``, ... one entry
-a pair and end), as :class:`daskclust.core.constraints.PairwiseConstraints` holds them.
+Explicit pairs have two forms: a list (one entry per pair), and compressed rows (``indptr``, ...,
+one entry per pair and row), as in :class:`daskclust.core.constraints.PairwiseConstraints`.
 
-Partial labels imply pairs that are never listed: two labeled rows of one class are must-linked,
-two of different classes cannot-linked.  All sums over such pairs follow from the number, the sum
-and the sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
-instead of O(L^2 p).
+Partial labels imply pairs that are never listed.  Two labeled rows of one class are must-linked,
+and two rows of different classes are cannot-linked.  All sums over such pairs follow from the
+number, the sum and the sum of squares of the rows of each (class, cluster):  O(L K p) for L labeled
+rows instead of O(L^2 p).
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ Penalty = Literal["distance", "constant", "scaled"]
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """What a labeling violates, each pair once, times its weight; ``+`` adds sets of pairs.
+    """Sums over the pairs that a labeling violates, each pair once, times its weight.
 
-    ``must_link`` (p,) is ``sum (x - x')_j^2`` over violated must-links, f of Eq. 15 by feature and
-    without feature weights; ``cannot_link`` (p,) ``sum (Delta_j^2 - (x - x')_j^2)`` over violated
-    cannot-links, f-bar.  A mass is the sum of the weights of the violated pairs.
+    ``must_link`` (p,) is ``sum (x - x')_j^2`` over violated must-links: f of Eq. 15 by feature and
+    without feature weights.  ``cannot_link`` (p,) is ``sum (Delta_j^2 - (x - x')_j^2)`` over
+    violated cannot-links, f-bar.  A mass is the sum of the weights of the violated pairs.  ``+``
+    adds the sums of two sets of pairs.
     """
 
     must_link: Floats
@@ -61,16 +62,17 @@ class Violations:
         return self.must_link_mass + self.cannot_link_mass
 
     def feature_sums(self, unit: Floats | None = None) -> Floats:
-        """Return what Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,).
+        """Return the term that Eq. 15 subtracts from gamma and Eq. 12 adds to the WCSS; shape (p,).
 
-        `unit` (p,): price of each pair with ``penalty="scaled"``, by feature; None: distances.
+        `unit` (p,) is the cost of each pair with ``penalty="scaled"``, by feature; None for
+        distances.
         """
         return self.must_link + self.cannot_link if unit is None else self.mass * unit
 
     def objective(
         self, weights: Floats, *, penalty: Penalty = "distance", unit: Floats | None = None
     ) -> float:
-        """Penalty part of the objective (Eq. 8, 10, 13) under feature weights (p,)."""
+        """Return the penalty part of the objective (Eq. 8, 10, 13) for feature weights (p,)."""
         if penalty == "constant":
             return self.mass
         return float(np.sum(weights * self.feature_sums(unit)))
@@ -83,9 +85,10 @@ def _pair_lengths(x, wide, left, right, weights, out):
 
 
 def pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
-    """Squared distance of each pair over what both observe, ``sum_j w_j (x_l - x_r)_j^2``.
+    """Return the squared distance of each pair over the values that both observe.
 
-    To the last bit those of :func:`daskclust.core.kernels.nearest.assign.direct_distances`.
+    It is ``sum_j w_j (x_l - x_r)_j^2``, with the same bits as the distances of
+    :func:`daskclust.core.kernels.nearest.assign.direct_distances`.
     """
     out = np.empty(left.size)
     if out.size:
@@ -101,10 +104,10 @@ def pair_costs(
     *,
     penalty: Penalty = "distance",
 ) -> Floats:
-    """Price of violating each pair (f and f-bar of Eq. 13, times the weight of the pair).
+    """Return the cost of violating each pair (f and f-bar of Eq. 13, times the pair's weight).
 
-    ``box_length`` is ``sum_j w_j Delta_j^2``; of each pair, over the features that both rows
-    observe, where values are missing.
+    ``box_length`` is ``sum_j w_j Delta_j^2``.  With missing values, it is given per pair, over the
+    features that both rows observe.
     """
     if penalty != "distance":
         return pair_weights.copy()
@@ -112,7 +115,7 @@ def pair_costs(
 
 
 def violated_pairs(labels: Ints, left: Ints, right: Ints, is_must_link: Bools) -> Bools:
-    """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated."""
+    """Return a mask of violated pairs; pairs with an unlabeled row (-1) are not violated."""
     a, b = labels[left], labels[right]
     violated: Bools = ((a == b) != is_must_link) & (a >= 0) & (b >= 0)
     return violated
@@ -158,7 +161,7 @@ def _explicit_sums(x, left, right, is_must_link, pair_weights, violated, box2, m
         for j in range(box2.size):
             d = np.float64(x[i, j]) - np.float64(x[k, j])
             if d != d:
-                continue  # not over what one of them lacks
+                continue  # a value is missing
             if is_must_link[e]:
                 must[j] += b * (d * d)
             else:
@@ -174,7 +177,7 @@ def explicit_violations(
     pair_weights: Floats,
     box2: Floats,
 ) -> Violations:
-    """Sum up what the labels, -1 for none, violate among explicit pairs.
+    """Return sums over the explicit pairs that the labels (-1 for none) violate.
 
     ``box2`` are the squared sides of the bounding box.  Cost O(n_pairs + n_violated p).
     """
@@ -192,18 +195,19 @@ def explicit_violations(
     )
 
 
-#: Rows among which a central one is looked for, about.
+#: Approximate number of rows among which a central one is chosen.
 _ORIGIN_ROWS = 1000
 
 
 class Labeled(NamedTuple):
-    """Labeled rows under one set of feature weights.
+    """Labeled rows for one set of feature weights.
 
-    ``slot`` (m,) is the number of each row among the labeled ones, -1 without a class; ``classes``
-    (n_labeled,) lie in [0, n_classes).  ``points`` (n_labeled, q) are the labeled rows, shifted,
-    times the root of the feature weights, of the q features of positive weight only, none with
-    constant penalties; ``lengths`` their squared lengths.  ``box_length`` is ``sum_j w_j
-    Delta_j^2``.  Every implied pair has the weight of its kind; ``constant``: penalty 1 a pair.
+    ``slot`` (m,) is the number of each row among the labeled rows, -1 without a label; ``classes``
+    (n_labeled,) are in [0, n_classes).  ``points`` (n_labeled, q) are the labeled rows, shifted and
+    multiplied by the square root of the feature weights, with the q features of positive weight;
+    they have no columns for constant penalties.  ``lengths`` are the squared lengths of the points.
+    ``box_length`` is ``sum_j w_j Delta_j^2``.  Every implied pair has the weight of its kind.
+    ``constant`` means a penalty of 1 per pair.
     """
 
     slot: Ints
@@ -219,14 +223,14 @@ class Labeled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ImpliedPairs:
-    """What :func:`implied_pairs` prepares; ``kept`` is what the next ordered pass may use again."""
+    """Result of :func:`implied_pairs`; ``kept`` contains data that the next pass may reuse."""
 
     rows: Labeled
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def _origin(x: Array, rows: Ints) -> Floats:
-    """Return a row nearest to the mean, a central origin that keeps integer data integer."""
+    """Return a row near the mean, as a central origin that keeps integer data integer."""
     x = x[rows[:: max(1, rows.size // _ORIGIN_ROWS)]]
     mean = x.mean(axis=0, dtype=np.float64)
     distances = np.sum((x - mean) ** 2, axis=1)
@@ -256,11 +260,11 @@ def implied_pairs(
     cannot_link_weight: float = 1.0,
     penalty: Penalty = "distance",
 ) -> ImpliedPairs:
-    """Prepare the pairs implied by partial labels, -1 for none, without listing them.
+    """Prepare the pairs implied by partial labels (-1 for none), without listing them.
 
-    With N, S and Q the number, sum and sum of squared lengths of the labeled rows of one class in
-    one cluster (weighted space, shifted), the squared distances of a row y to all of them add up to
-    ``N |y|^2 - 2 y.S + Q``.  Memory O(n_labeled q) here and O(n_classes K q) in a pass.
+    Let N, S and Q be the number, sum and sum of squared lengths of the labeled rows of one class in
+    one cluster (weighted and shifted).  The sum of the squared distances of a row y to all of them
+    is ``N |y|^2 - 2 y.S + Q``.  Memory O(n_labeled q) here and O(n_classes K q) in a pass.
     """
     labeled = np.flatnonzero(classes >= 0)
     slot = np.full(classes.size, -1, dtype=np.int64)
@@ -268,7 +272,7 @@ def implied_pairs(
     active = np.flatnonzero(weights > 0) if penalty == "distance" and labeled.size else np.arange(0)
     points, lengths = np.empty((labeled.size, active.size)), np.zeros(labeled.size)
     if active.size:
-        # |y|^2 - 2 y.y' + |y'|^2 cancels for data far from the origin.
+        # |y|^2 - 2 y.y' + |y'|^2 loses precision for data far from the origin.
         origin = _origin(x, labeled)
         _fill_points(x, labeled, origin, active, np.sqrt(weights[active]), points, lengths)
     return ImpliedPairs(
@@ -299,9 +303,9 @@ def _class_statistics(x, origin, rows, classes, labels, sums, squares):
 
 @compiled()
 def _add_across(number, sums, squares, box2, out):
-    """Add, for the rows of one group in two parts, what their squared differences lack to a box.
+    """Add, for pairs of rows of one group in two parts, a box minus their squared differences.
 
-    Each pair of rows of two parts is met twice; twice their number is returned.
+    Each pair of rows is counted twice; the function returns twice the number of pairs.
     """
     n_groups, n_parts, p = sums.shape
     count = 0
@@ -339,17 +343,17 @@ def implied_violations(
     must_link_weight: float = 1.0,
     cannot_link_weight: float = 1.0,
 ) -> Violations:
-    """Sum up what the labels violate among the pairs that partial labels imply.
+    """Return sums over the pairs implied by partial labels that the labels violate.
 
-    Of two groups of rows, ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all pairs
-    across.  Cost O(n_labeled p + n_classes K p) time and memory.
+    For two groups of rows, ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all
+    pairs of rows of both.  Cost O(n_labeled p + n_classes K p) time and memory.
     """
     used = np.flatnonzero((classes >= 0) & (labels >= 0))
     must, cannot = np.zeros(box2.size), np.zeros(box2.size)
     if used.size == 0:
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
     given, clusters = classes[used], labels[used]
-    # Clusters without a labeled row take part in nothing: renumber, so that memory is small.
+    # Clusters without a labeled row are irrelevant: renumber the others to save memory.
     present = np.bincount(clusters) > 0
     clusters = (np.cumsum(present) - 1)[clusters]
     shape = (int(given.max()) + 1, int(present.sum()))
@@ -383,7 +387,7 @@ def implied_violations(
 
 
 class _Pairs(NamedTuple):
-    """Listed pairs; row i's are the entries ``indptr[i]:indptr[i + 1]`` of the other arrays."""
+    """Listed pairs; the pairs of row i are ``indptr[i]:indptr[i + 1]`` of the other arrays."""
 
     indptr: Ints
     neighbors: Ints
@@ -392,7 +396,7 @@ class _Pairs(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Number, sum (n_classes + 1, K, q), squared lengths of labeled rows; the last class is all."""
+    """Number, sum (n_classes + 1, K, q), squared lengths of labeled rows; last class: all."""
 
     number: Ints
     sums: Floats
@@ -400,11 +404,12 @@ class _Statistics(NamedTuple):
 
 
 class _Prices(NamedTuple):
-    """The price of one row in each cluster.
+    """The cost of one row in each cluster.
 
-    ``penalties`` (2, K), :data:`_REPEL`: cannot-link price of joining the cluster;
-    :data:`_ATTRACT`: must-link cost towards it.  ``scores`` (K,) are distance plus penalties,
-    ``dots`` (K,) the row times the sum of the rows of its class in the cluster.
+    ``penalties`` (2, K) are the cannot-link costs of joining the cluster (:data:`_REPEL`), and the
+    must-link costs of pairs with rows in the cluster (:data:`_ATTRACT`).  ``scores`` (K,) are
+    distance plus penalties, and ``dots`` (K,) the row times the sum of the rows of its class in the
+    cluster.
     """
 
     penalties: Floats
@@ -412,16 +417,16 @@ class _Prices(NamedTuple):
     dots: Floats
 
 
-#: Rows of ``penalties``; the kind of a listed pair, as a number.
+#: Rows of ``penalties``, and numbers of the kinds of listed pairs.
 _REPEL, _ATTRACT = 0, 1
 
-# Compiled code counts the references to every array that it takes out of a tuple.  That is
-# dear beside the work on one cluster or pair: what is called for each takes plain arrays.
+# Compiled code counts references to every array that it takes out of a tuple.  This is slow
+# compared with the work on one cluster or pair, so inner functions take plain arrays.
 
 
 @inner()
 def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
-    """``points[row] . sums[c, k]`` in four chains, which do not wait for each other."""
+    """Return ``points[row] . sums[c, k]``, with four sums that do not wait for each other."""
     q = points.shape[1]
     one, two, three, four = 0.0, 0.0, 0.0, 0.0
     whole = q - q % 4
@@ -437,7 +442,7 @@ def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
 
 @compiled()
 def _all_squares(length: float, n: int, dot: float, squares: float) -> float:
-    """Sum of squared distances of a point to n others, never negative."""
+    """Return the sum of squared distances of a point to n others, never negative."""
     return max(n * length - 2.0 * dot + squares, 0.0)
 
 
@@ -458,7 +463,7 @@ def _add_row(
     squares[c, k] += sign * lengths[row]
     number[c, k] += int(sign)
     if number[c, k] == 0:
-        # Rounding of the taken-out rows must not outlive them.
+        # Rounding errors of removed rows must not remain.
         squares[c, k] = 0.0
         for j in range(points.shape[1]):
             sums[c, k, j] = 0.0
@@ -480,7 +485,7 @@ def _count_rows(labels, labeled, statistics):
 
 
 def _statistics(implied: ImpliedPairs, labels: Ints, small: Array, n_clusters: int) -> _Statistics:
-    """Return the statistics of the labeled rows, those of the last pass where it moved none."""
+    """Return the statistics of the labeled rows; reuse the last ones if no row has moved."""
     kept, labeled = implied.kept, implied.rows
     if "labels" in kept and np.array_equal(kept["labels"], labels):
         statistics: _Statistics = kept["statistics"]
@@ -506,12 +511,12 @@ def _add_listed(
     is_must_link: Any,
     penalties: Any,
 ) -> float:
-    """Add the costs of row i's listed pairs; return the must-link costs of them all."""
+    """Add the costs of row i's listed pairs; return the sum of their must-link costs."""
     total = 0.0
     for e in range(indptr[i], indptr[i + 1]):
         k = labels[neighbors[e]]
         if k < 0:
-            continue  # a partner without a label has no say
+            continue  # a partner without a label has no effect
         # Without a branch on the kind, which processors could not predict.
         kind = np.int64(is_must_link[e])
         penalties[kind, k] += costs[e]
@@ -529,11 +534,11 @@ def _add_constant(
     number: Any,
     penalties: Any,
 ) -> float:
-    """Add the implied pairs of a row of class ``c``, 1 each; return ``total`` with them."""
+    """Add the implied pairs of a row of class ``c``, 1 each; return the updated ``total``."""
     any_class = number.shape[0] - 1
     for k in range(number.shape[1]):
         same = number[c, k]
-        # The row itself is among the rows of its class in its old cluster.
+        # The row itself is one of the rows of its class in its old cluster.
         partners = same - 1 if k == old else same
         penalties[_ATTRACT, k] += must_weight * partners
         total += must_weight * partners
@@ -545,14 +550,14 @@ def _add_constant(
 def _add_attraction(
     row: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
 ) -> float:
-    """Add a labeled row's implied must-links by their lengths; return ``total`` with them."""
+    """Add a labeled row's implied must-links by length; return the updated ``total``."""
     penalties, _, dots = prices
     number, sums, squares = statistics
     points, length, c = labeled.points, labeled.lengths[row], labeled.classes[row]
     weight = labeled.must_link_weight
     for k in range(number.shape[1]):
         same = number[c, k]
-        # The row itself is among the rows of its class in its old cluster.
+        # The row itself is one of the rows of its class in its old cluster.
         partners = same - 1 if k == old else same
         dots[k] = 0.0
         if same > 0:
@@ -575,7 +580,7 @@ def _lowest(scores):
 
 @inner()
 def _score(distances: Any, i: int, k: int, total: float, penalties: Any) -> float:
-    """Distance plus penalties: the must-links towards other clusters, the cannot-links to k."""
+    """Return distance plus must-link costs to others plus cannot-link costs to cluster k."""
     return distances[i, k] + ((total - penalties[_ATTRACT, k]) + penalties[_REPEL, k])
 
 
@@ -583,10 +588,10 @@ def _score(distances: Any, i: int, k: int, total: float, penalties: Any) -> floa
 def _lowest_repelled(
     distances: Any, i: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
 ) -> int:
-    """Cluster of the lowest score once implied cannot-links are added, the first of equals.
+    """Return the cluster of the lowest score including implied cannot-links; ties: the first.
 
-    A labeled row mostly stays in its old cluster; without one it mostly joins its
-    class.  With that one's score known, most others are too dear before the rows of
+    A labeled row usually stays in its old cluster, or joins its class if it has none.  After the
+    score of that cluster is computed, most other clusters cost too much even before the rows of
     other classes in them are counted.
     """
     penalties, scores, dots = prices
@@ -614,7 +619,7 @@ def _lowest_repelled(
 
 @compiled()
 def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
-    """Assign all rows in turn; ``prices`` is scratch.  Return how many labels changed."""
+    """Assign all rows in turn; ``prices`` is a buffer.  Return the number of changed labels."""
     m, n_clusters = distances.shape
     indptr, neighbors, costs, is_must_link = pairs
     penalties, scores, _ = prices
@@ -647,14 +652,14 @@ def _ordered_pass(distances, labels, pairs, labeled, statistics, prices):
             changed += 1
             labels[i] = best
             if row >= 0:
-                for at in (c, n_classes):  # its class, and all of them
+                for at in (c, n_classes):  # its class, and all classes
                     if old >= 0:
                         _add_row(points, lengths, row, at, old, -1.0, number, sums, squares)
                     _add_row(points, lengths, row, at, best, 1.0, number, sums, squares)
     return changed
 
 
-#: In place of labeled rows where there are none.
+#: Placeholder without labeled rows.
 _NO_INTS = np.empty(0, dtype=np.int64)
 _NONE_LABELED = Labeled(_NO_INTS, _NO_INTS, np.empty((0, 0)), np.empty(0), 0, 0.0, 0.0, 0.0, False)
 _NO_STATISTICS = _Statistics(
@@ -673,28 +678,29 @@ def ordered_pass(
 ) -> tuple[Ints, int]:
     """Assign the constrained rows once, one after another (Eq. 16); return labels and changes.
 
-    Row i joins the cluster k of the smallest ``distances[i, k] + penalties``: a must-link whose
-    partner is in a cluster other than k adds its cost, a cannot-link whose partner is in k adds its
-    cost.  Every pair of the row counts in full, which makes the score the exact change of the
-    objective.  Ties go to the lowest cluster.  A partner without a label is ignored; a label given
-    in this pass counts at once, otherwise the one handed in does.
+    Row i joins the cluster k with the smallest ``distances[i, k] + penalties``.  A must-link whose
+    partner is in another cluster than k adds its cost, and so does a cannot-link whose partner is
+    in k.  Every pair of the row counts fully, so the score is the exact change of the objective.
+    Ties go to the lowest cluster.  A partner without a label is ignored.  Labels that were changed
+    earlier in this pass count; the other rows have their old labels.
 
-    ``distances`` (m, K) are squared, in the weighted space, times the row's sample weight;
-    ``labels`` (m,) those of the pass before, -1 for none yet, not changed.  Row i's pairs are
-    entries ``indptr[i]:indptr[i + 1]`` (2 n_pairs,): each pair is entered at both its ends.
+    ``distances`` (m, K) are squared, in the weighted space, times the sample weight of the row.
+    ``labels`` (m,) are the labels of the last pass, -1 for none; they are not modified.  The pairs
+    of row i are the entries ``indptr[i]:indptr[i + 1]`` (2 n_pairs,): each pair is listed for both
+    rows.
 
-    Cost O(m K + n_pairs), plus O(n_labeled K q) with ``implied`` (q = features of positive weight).
-    The statistics of labeled rows are rebuilt from the labels at the start of each pass, so
-    rounding does not build up; after a pass that moved no row they are kept, being the same.
+    Cost O(m K + n_pairs), plus O(n_labeled K q) with ``implied`` (q features of positive weight).
+    The statistics of labeled rows are recomputed at the start of each pass, so that rounding errors
+    do not accumulate.  After a pass that moved no row, they are reused.
     """
     n_clusters = distances.shape[-1]
     # Compiled code does not check its indices.
     if distances.shape != (labels.size, n_clusters) or labels.max(initial=-1) >= n_clusters:
         raise ValueError(
-            f"distances has shape {distances.shape} and labels {labels.size} entries of at most "
-            f"{labels.max(initial=-1)}; expected distances (m, K) and m labels in [-1, K)."
+            "distances must have shape (m, K), with m labels in [-1, K), got shape "
+            f"{distances.shape} and {labels.size} labels up to {labels.max(initial=-1)}."
         )
-    # Labels of partners are read all over the place: small ones stay in the processor's cache.
+    # Labels of partners are read in random order: small types stay in the processor's cache.
     small = labels.astype(np.int8 if n_clusters <= np.iinfo(np.int8).max else np.int32)
     statistics = _NO_STATISTICS
     labeled = _NONE_LABELED if implied is None else implied.rows
@@ -706,6 +712,6 @@ def ordered_pass(
     if implied is not None:
         implied.kept.clear()
         if not changed:
-            # Nothing was added or taken out: they are what they would be if built anew.
+            # No row was added or removed, so the statistics would be the same if recomputed.
             implied.kept.update(labels=labels.copy(), statistics=statistics)
     return small.astype(np.int64), int(changed)

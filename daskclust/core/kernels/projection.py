@@ -1,7 +1,7 @@
-"""Rows of a block in a linear space, and the space in which the noise of an image is white.
+"""Projection of rows to a linear space, and whitening of the noise of an image.
 
-A matrix product by BLAS adds in an order that depends on the number of rows, so that
-a row's image would depend on its block; here each row is worked out by itself.
+A matrix product of BLAS adds in an order that depends on the number of rows, so the result of a
+row would depend on its block.  Here each row is projected separately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _project(x, unit, center, matrix, out):
             row[j] = x[i, j]
             peak = max(peak, abs(row[j]))
         if unit and peak > 0.0:
-            # Two steps, so that neither tiny nor huge rows under- or overflow.
+            # Two steps, so that neither tiny nor huge rows underflow or overflow.
             total = 0.0
             for j in range(p):
                 row[j] /= peak
@@ -39,7 +39,7 @@ def _project(x, unit, center, matrix, out):
 
 
 def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats:
-    """Return ``(u - center) @ matrix``, u the rows, of length 1 or zeros where ``unit``."""
+    """Return ``(u - center) @ matrix`` for the rows u, scaled to length 1 if ``unit``."""
     out = np.empty((len(x), matrix.shape[1]))
     if len(x):
         _project(
@@ -53,7 +53,7 @@ def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats
 
 
 def unit_rows(x: Array) -> Floats:
-    """Return the rows in float64, scaled to length 1; a row of zeros stays zero."""
+    """Return the rows in float64, scaled to length 1; zero rows stay zero."""
     wide = np.asarray(x, dtype=np.float64)
     peak = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     wide = np.divide(wide, peak, out=np.zeros_like(wide), where=peak > 0)
@@ -61,27 +61,27 @@ def unit_rows(x: Array) -> Floats:
     return np.divide(wide, length, out=wide, where=length > 0)
 
 
-#: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
-#: without noise would be blown up, which ruins some scenes.
+#: Isotropic noise that is added before whitening, as a multiple of the mean noise. Without it,
+#: bands without noise would dominate, which ruins some scenes.
 _SOFTNESS = 10.0
-#: Pairs that are handled at a time.
+#: Number of pairs that are processed at a time.
 _SLICE = 8192
 
 
-def noise_whitening(one: Array, other: Array) -> Floats:
-    """Return the matrix that turns the noise of directions in an image soft white.
+def noise_whitening(first: Array, second: Array) -> Floats:
+    """Return the matrix that whitens the noise of directions in an image, with regularization.
 
-    ``one`` and ``other`` (pairs, p) are adjacent pixels; half the mean square of what they differ
-    by, each scaled to length 1, is their noise N: ``(N + 10 tr(N) / p I)^(-1/2)``, and unity where
-    there is none.
+    ``first`` and ``second`` (pairs, p) are adjacent pixels.  The noise N is half the mean square of
+    their differences, after scaling each to length 1.  The matrix is
+    ``(N + 10 tr(N) / p I)^(-1/2)``, and the identity without noise.
     """
-    p = one.shape[1]
+    p = first.shape[1]
     noise = np.zeros((p, p))
-    for start in range(0, len(one), _SLICE):
+    for start in range(0, len(first), _SLICE):
         s = slice(start, start + _SLICE)
-        gaps = unit_rows(one[s]) - unit_rows(other[s])
+        gaps = unit_rows(first[s]) - unit_rows(second[s])
         noise += gaps.T @ gaps
-    noise /= max(2 * len(one), 1)
+    noise /= max(2 * len(first), 1)
     level = np.trace(noise) / p
     if not level > 0:
         return np.eye(p)

@@ -48,31 +48,31 @@ def _race(uniforms: Floats, mass: Floats, keys: Floats) -> None:
 
 
 def race_keys(uniforms: Floats, mass: Floats) -> Floats:
-    """Arrival times of rows in an exponential race (Efraimidis & Spirakis); infinite for mass 0.
+    """Return arrival times of rows in an exponential race (Efraimidis & Spirakis).
 
-    The m smallest keys are a sample of m rows drawn one after another, without replacement, with
-    probability proportional to ``mass``: no total is needed beforehand.
+    The m smallest keys are a sample of m rows without replacement, with probability proportional to
+    ``mass``.  No total is needed in advance.  Keys of mass 0 are infinite.
     """
     keys = np.empty(len(mass))
     _race(uniforms, mass, keys)
     return keys
 
 
-#: Keys of which the least is compared first, where few are wanted.
+#: Number of keys of a group, whose minimum is compared first if few keys are wanted.
 _GROUP = 16
 
 
 def smallest(keys: Floats, count: int) -> NDArray[np.intp]:
-    """Positions of the (at most) ``count`` smallest finite keys, in order, ties by position."""
+    """Return positions of at most ``count`` smallest finite keys, in order, ties by position."""
     if count <= 0:
         return np.empty(0, np.intp)
     if count < len(keys):
         least = keys
         if _GROUP * count < len(keys):
-            # As many groups, and so as many keys, lie at or below the bound.
+            # At least ``count`` groups, and so as many keys, are at or below the bound.
             groups = keys[: len(keys) // _GROUP * _GROUP].reshape(_GROUP, -1).min(axis=0)
             least = keys[~(keys > np.partition(groups, count - 1)[count - 1])]
-        # All keys up to the count-th smallest, so that ties at the cut are settled below.
+        # All keys up to the limit, so that ties at the limit are decided below.
         limit = np.partition(least, count - 1)[count - 1]
         candidates = np.flatnonzero((keys <= limit) & (keys < np.inf))
     else:
@@ -101,7 +101,7 @@ def _below(bits, bound):
 
 @compiled()
 def _shuffle_columns(pool, key, out):
-    """Permute each row of ``pool`` (a column of the data) on its own (Fisher & Yates)."""
+    """Permute each row of ``pool``, a column of the data, independently (Fisher & Yates)."""
     p, m = pool.shape
     for j in range(p):
         state = _mix(key + np.uint64(j) * _GOLDEN)
@@ -117,7 +117,7 @@ def _shuffle_columns(pool, key, out):
 
 @compiled()
 def _deal(shuffled, key, start, out):
-    """Fill rows ``start ..``: every m rows all values of each column occur once."""
+    """Fill rows from ``start`` on: every m rows contain all values of each column once."""
     p, m = shuffled.shape
     n = out.shape[0]
     done = 0
@@ -130,7 +130,7 @@ def _deal(shuffled, key, start, out):
             for j in range(p):
                 at = first + low
                 if turn:
-                    # From one turn to the next columns move against each other.
+                    # In each turn, columns are shifted relative to each other.
                     word = _mix(key ^ _mix(np.uint64(turn) * np.uint64(p) + np.uint64(j)))
                     at += np.intp(_below(word, m))
                 if at >= m:
@@ -148,10 +148,10 @@ def _key(seed: int, number: int) -> np.uint64:
 
 
 def permuted_rows(pool: Array, seed: int, number: int, start: int, count: int) -> Array:
-    """Rows ``start .. start + count - 1`` of data whose columns are permuted on their own.
+    """Return rows ``start .. start + count - 1`` of data with independently permuted columns.
 
-    ``pool`` (p, m) is m rows of the data, transposed; each run of m rows holds a random permutation
-    of each column, shifted against each other.  Cost O(p (m + count)).
+    ``pool`` (p, m) contains m rows of the data, transposed.  Each run of m rows contains a random
+    permutation of each column, shifted relative to the others.  Cost O(p (m + count)).
     """
     out = np.empty((count, len(pool)), pool.dtype)
     shuffled = np.empty_like(pool)
@@ -190,9 +190,9 @@ def _draw(starts, sizes, index, limits, key, places, draws):
 def low_draws(
     seed: int, runs: Sequence[tuple[int, int]], index: Ints, limits: Floats
 ) -> tuple[Ints, Floats]:
-    """Places and draws of rows of runs whose uniform draw is at most ``limits[index]``.
+    """Return positions and draws of the rows whose uniform draw is at most ``limits[index]``.
 
-    Cheaper than :func:`row_uniforms` where few are: the others are written nowhere.
+    Faster than :func:`row_uniforms` if there are few, because other draws are not stored.
     """
     starts, sizes = np.array(runs, np.int64).reshape(-1, 2).T
     places, draws = np.empty(len(index), np.int64), np.empty(len(index))

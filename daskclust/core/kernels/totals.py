@@ -1,4 +1,4 @@
-"""Totals of a block of rows, by which two reads of the same block are compared."""
+"""Totals of a block of rows, to compare two reads of the same block."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.kernels.compiling import compiled, read_only
 
-#: Number of sums of a block: those of as many features, or each of a share of them.
+#: Number of sums of a block, each over a part of the features.
 N_SUMS = 4
-#: Least number of sums that run side by side: no addition waits for the one before.
+#: Minimum number of concurrent sums, so that additions do not wait for each other.
 _LANES = 64
-#: Values whose plain sum a lane takes before it is added to the totals.
+#: Number of values of a lane whose plain sum is added to the totals.
 _SEGMENT = 2**12
 
 
 @compiled()
 def _add(values, lanes, totals):
-    """Add the sums of each lane, of values and of their sizes, to totals (2, n_lanes)."""
+    """Add sums of values and of absolute values, by lane, to totals (2, n_lanes)."""
     n = len(lanes[0])
     sums, sizes = lanes[0], lanes[1]
     step = 4 * n
@@ -28,7 +28,7 @@ def _add(values, lanes, totals):
         sums[:] = 0.0
         sizes[:] = 0.0
         for at in range(first * step, min(first + _SEGMENT // 4, n_steps) * step, step):
-            # Four rows of lanes at a time, each a slice: the bounds are checked once.
+            # Four rows of lanes at a time as slices, whose bounds are checked only once.
             a, b = values[at : at + n], values[at + n : at + 2 * n]
             c, d = values[at + 2 * n : at + 3 * n], values[at + 3 * n : at + 4 * n]
             for i in range(n):
@@ -46,16 +46,16 @@ def _add(values, lanes, totals):
 
 @functools.lru_cache(maxsize=8)
 def _factors(p: int) -> Floats:
-    """Return different factors of the features: the sum of a row may be the same for all rows."""
+    """Return distinct factors of the features, because all rows may have the same sum."""
     factors: Floats = 1.0 + np.arange(p) * ((np.sqrt(5.0) - 1.0) / 2.0) % 1.0
     factors.setflags(write=False)
     return factors
 
 
 def block_totals(x: Array) -> tuple[Floats, int]:
-    """Return sums of values and of their sizes (2, N_SUMS), and the number of non-finite values.
+    """Return sums of values and absolute values (2, N_SUMS), and the number of non-finite values.
 
-    Non-finite values count as 0. The sums are the same wherever rows are cut, up to rounding.
+    Non-finite values count as 0.  Up to rounding, the sums do not depend on the blocks.
 
     >>> block_totals(np.array([[1.0, np.nan], [3.0, -2.0]]))[1]
     1
@@ -73,7 +73,7 @@ def block_totals(x: Array) -> tuple[Floats, int]:
                 filled = np.where(finite, x, x.dtype.type(0))
                 _add(read_only(filled.reshape(-1)), np.empty_like(totals), totals)
     shares = np.zeros((2, N_SUMS * max(1, -(-p // N_SUMS))))
-    # The survey refuses values that overflow, and names their row.
+    # The survey raises an error for values that overflow, with their row.
     with np.errstate(over="ignore", invalid="ignore"):
         if p:
             shares[:, :p] = totals.reshape(2, -1, p).sum(axis=1) * _factors(p)

@@ -1,4 +1,4 @@
-"""Assignment passes: statistics of the clusters, and the rows farthest from them."""
+"""Assignment passes: statistics of the clusters, and the rows farthest from their centers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBloc
 
 @dataclass(frozen=True)
 class CenterSets:
-    """Centers (r, k, p) that are tried side by side in one pass, with their feature weights (r, p).
+    """Several sets of centers (r, k, p) for one pass, with their feature weights (r, p).
 
-    `shift` (p,) is a point amid the data. `missing`: NaN is a missing value, and distances are over
-    what is observed.
+    `shift` (p,) is a point near the data.  With `missing`, NaN is a missing value, and distances
+    use the observed values.
     """
 
     centers: Floats
@@ -37,31 +37,31 @@ class CenterSets:
     missing: bool = False
 
     def weights(self, r: int) -> Floats | None:
-        """Return the feature weights of one set; None where they are ones."""
+        """Return the feature weights of one set, or None if all are 1."""
         if self.feature_weights is None or (self.feature_weights[r] == 1).all():
             return None
         return self.feature_weights[r]
 
 
 class Clusters(NamedTuple):
-    """Weighted sums (k, p), weights (k,), and weights of observed values (k, p), None for all."""
+    """Weighted sums (k, p), weights (k,), and weights of observed values (k, p) or None for all."""
 
     sums: Floats
     counts: Floats
     masses: Floats | None = None
 
     def means(self, centers: Floats) -> Floats:
-        """Means of what is observed; without any, a cluster or a feature keeps its center."""
+        """Return means of observed values; clusters or features without values keep `centers`."""
         if self.masses is not None:
             return np.divide(self.sums, self.masses, out=centers.copy(), where=self.masses > 0)
-        filled = self.counts > 0
-        moved = centers.copy()
-        moved[filled] = self.sums[filled] / self.counts[filled, None]
-        return moved
+        nonempty = self.counts > 0
+        means = centers.copy()
+        means[nonempty] = self.sums[nonempty] / self.counts[nonempty, None]
+        return means
 
 
 class ClusterStatistics(NamedTuple):
-    """As :class:`Clusters`, for each set; `inertia` (r, k) is about the centers given."""
+    """Like :class:`Clusters`, for each set; `inertia` (r, k) belongs to the centers of the pass."""
 
     sums: Floats
     counts: Floats
@@ -86,7 +86,7 @@ def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
     stats, segments = _assign_fields(state)["stats"].identity(), rows.segments()
     for r, centers in enumerate(state.centers):
-        found = accumulate(
+        statistics = accumulate(
             rows.x,
             centers,
             weight=rows.weight,
@@ -97,7 +97,7 @@ def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
             into=None if state.missing else BlockStatistics(*stats[:, r]),
         )
         if state.missing:
-            stats[:, r] = found
+            stats[:, r] = statistics
     return {"stats": stats}
 
 
@@ -108,13 +108,13 @@ def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
     return ClusterStatistics(stats[..., :p], stats[..., -2], stats[..., -1], masses)
 
 
-#: Nearest center of every row; sums, weights and squared distances by cluster.
+#: Nearest center of every row: sums, weights and squared distances by cluster.
 ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 
 
 @dataclass(frozen=True)
 class MovedCenters:
-    """One set without feature weights or missing values, and how it moved since the last pass."""
+    """One set without feature weights or missing values, and its shift since the last pass."""
 
     sets: CenterSets
     moves: Moves | None = None
@@ -124,7 +124,7 @@ def _kept_fields(state: MovedCenters) -> Mapping[str, Field]:
     return _assign_fields(state.sets)
 
 
-def _kept_block(rows: RowBlock, state: MovedCenters, held: Kept | None) -> tuple[Partial, Kept]:
+def _kept_block(rows: RowBlock, state: MovedCenters, bounds: Kept | None) -> tuple[Partial, Kept]:
     stats = _kept_fields(state)["stats"].identity()
     _, kept = accumulate_kept(
         rows.x,
@@ -132,7 +132,7 @@ def _kept_block(rows: RowBlock, state: MovedCenters, held: Kept | None) -> tuple
         weight=rows.weight,
         shift=state.sets.shift,
         segments=rows.segments(),
-        kept=held,
+        kept=bounds,
         moves=state.moves,
         into=BlockStatistics(*stats[:, 0]),
     )
@@ -143,13 +143,13 @@ def _kept_finalize(partial: Partial, state: MovedCenters) -> ClusterStatistics:
     return _assign_finalize(partial, state.sets)
 
 
-#: As ``ASSIGN``, to the last bit; rows that cannot have changed are not compared anew.
+#: Like ``ASSIGN``, with the same bits; rows whose label cannot have changed are not compared.
 ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True)
 
 
 @dataclass(frozen=True)
 class FarthestRequest:
-    """Ask for the rows farthest from their nearest center, of one of :class:`CenterSets`."""
+    """Request of the rows farthest from their nearest center; see :class:`CenterSets`."""
 
     centers: Floats
     count: int
@@ -160,7 +160,7 @@ class FarthestRequest:
 
 def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
     p = state.centers.shape[1]
-    # The weight of a row travels as one more value.
+    # The last two values of a record are weight and cluster.
     return {"rows": Field((state.count,), "top", top_dtype(p + 2))}
 
 
@@ -186,14 +186,14 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
 
 
 def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
-    found = partial["rows"]
-    found = found[found["row"] >= 0]
-    return found[off_center(found["x"][:, :-2], -found["key"], state.feature_weights)]
+    records = partial["rows"]
+    records = records[records["row"] >= 0]
+    return records[off_center(records["x"][:, :-2], -records["key"], state.feature_weights)]
 
 
-#: Rows farthest from their nearest center, farthest first, ties by row number.  The values
-#: of each record are the row, its weight and its cluster.  Rows on their center are left out: they
-#: have no reason to found a cluster.
+#: Rows farthest from their nearest center, farthest first, ties by row number.  The values of each
+#: record are the row, its weight and its cluster.  Rows on their center are omitted, because they
+#: are not useful as new centers.
 FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)
 
 
@@ -204,7 +204,7 @@ class LeafQuery:
 
 
 class LeafStatistics(NamedTuple):
-    """Weight of each leaf's rows, and their weighted squared distances to it, (k,)."""
+    """Weight of the rows of each leaf, and their weighted squared distances to it, (k,)."""
 
     counts: Floats
     inertia: Floats
@@ -219,13 +219,13 @@ def _block(rows: RowBlock, state: LeafQuery) -> Partial:
     labels, squared = nearest_leaf(rows.x, state.tree, state.n_probe)
     weight = np.ones(len(labels)) if rows.weight is None else rows.weight
     cost = np.where(weight > 0, weight * squared, 0.0)
-    # A row with NaN has no nearest leaf. Its cost is NaN, too, and the caller names the row.
+    # A row with NaN has no nearest leaf. Its cost is NaN, and the caller reports the row.
     labels = np.maximum(labels, 0)
-    found = [
-        np.column_stack([np.bincount(labels[at], of[at], k) for of in (weight, cost)])
-        for at in rows.slices()
+    sums = [
+        np.column_stack([np.bincount(labels[chunk], values[chunk], k) for values in (weight, cost)])
+        for chunk in rows.slices()
     ]
-    return {"stats": sum_terms(np.asarray(part, np.float64) for part in found)}
+    return {"stats": sum_terms(np.asarray(part, np.float64) for part in sums)}
 
 
 def _finalize(partial: Partial, state: LeafQuery) -> LeafStatistics:

@@ -1,8 +1,8 @@
-"""The part that distributed algorithms are made of: the :class:`Reduction`.
+"""The building block of distributed algorithms: the :class:`Reduction`.
 
-Its laws are tested for every instance: ``identity`` is neutral, ``combine`` is associative, the
-result does not depend on where blocks are cut (empty blocks included), an integer weight equals
-repetition, and inputs are never written to.
+Tests check these laws for every instance.  ``identity`` is neutral, and ``combine`` is associative.
+The result does not depend on where blocks are cut, and blocks may be empty.  An integer weight
+equals repetition.  Inputs are never modified.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from daskclust.core.kernels.rng import row_uniforms
 
 @dataclass(frozen=True)
 class Merge:
-    """A rule by which two arrays become one: a commutative monoid, up to rounding.
+    """A rule that merges two arrays into one: a commutative monoid, up to rounding.
 
-    :func:`daskclust.testing.check_merge_laws` tests what is asked of it.
+    :func:`daskclust.testing.check_merge_laws` tests these laws.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the merge, for messages.
     identity : callable(shape, dtype) -> ndarray
-        The neutral element.  An axis whose length the data decide is 0 long.
+        The neutral element.  An axis whose length depends on the data has length 0.
     combine : callable(a, b) -> ndarray
-        Associative and commutative; writes to neither.  A function of a module, so
-        that it can be pickled.
+        Associative and commutative; must not modify its arguments.  A function of a module,
+        so that it can be pickled.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Merge:
 
 
 def top_dtype(p: int) -> np.dtype:
-    """Record of a chosen row: its key, its global number (-1 = none) and its values."""
+    """Return the record type of a chosen row: key, global number (-1 = none) and values."""
     return np.dtype([("key", np.float64), ("row", np.int64), ("x", np.float64, (p,))])
 
 
@@ -81,20 +81,20 @@ def _top(a: Array, b: Array) -> Array:
     return chosen
 
 
-#: Unevaluated pairs ``hi + lo``, so the first axis is 2 long: the total does not depend on the
+#: Unevaluated sums ``hi + lo``, so the first axis has length 2: the total does not depend on the
 #: order of merging.
 SUM = Merge("sum", np.zeros, add_stacked)
 #: Unsigned integers, summed modulo their range.
 COUNT = Merge("count", np.zeros, np.add)
-#: Rows weight, mean and squared deviations.
+#: Weight, mean and sum of squared deviations.
 MOMENTS = Merge("moments", np.zeros, merge_moments)
 MIN = Merge("min", _highest, np.minimum)
 MAX = Merge("max", _lowest, np.maximum)
-#: Records of :func:`top_dtype` along the last axis: those of smallest key stay, ties by row number,
-#: as many as the first has.
+#: Records of :func:`top_dtype` along the last axis: the smallest keys are kept, ties by row number,
+#: as many as the first array has.
 TOP = Merge("top", _no_rows, _top)
 
-#: Kinds that may be given by name.
+#: Merges that can be selected by name.
 MERGES = {merge.name: merge for merge in (SUM, COUNT, MOMENTS, MIN, MAX, TOP)}
 
 
@@ -103,15 +103,15 @@ State = Any
 
 
 class RowBlock(NamedTuple):
-    """Rows as the kernels see them: one chunk, or several tiny ones joined.
+    """Rows in the form that kernels take: one chunk, or several tiny chunks joined.
 
     Attributes
     ----------
     x : ndarray of shape (n, p), float32 or float64, C-contiguous
     weight : ndarray of shape (n,), float64, or None
-        Row weights; ``None`` means 1 for all.
+        Row weights; ``None`` means weight 1 for all rows.
     runs : tuple of (start, size)
-        Global number of the first row and length of each chunk.
+        Global number of the first row, and length, of each chunk.
     """
 
     x: Array
@@ -119,14 +119,14 @@ class RowBlock(NamedTuple):
     runs: tuple[tuple[int, int], ...]
 
     def numbers(self, local: NDArray[np.intp]) -> Ints:
-        """Global numbers of rows given by their place in this block."""
+        """Return the global numbers of rows, given by their positions in this block."""
         starts = np.array([start for start, _ in self.runs], dtype=np.int64)
         offsets = np.cumsum([0] + [size for _, size in self.runs])
         run = np.searchsorted(offsets, local, side="right") - 1
         return starts[run] + (local - offsets[run])
 
     def slices(self) -> list[slice]:
-        """Places of the chunks, for sums that shall not show how chunks were joined."""
+        """Return the slices of the chunks, for sums that must not depend on joined chunks."""
         ends = np.cumsum([0] + [size for _, size in self.runs]).tolist()
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
@@ -136,7 +136,7 @@ class RowBlock(NamedTuple):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def segments(self) -> Ints:
-        """Where plain sums end: chunks, cut at multiples of ``SEGMENT`` rows, however grouped."""
+        """Return the ends of plain sums: ends of chunks, and multiples of ``SEGMENT`` rows."""
         ends, offset = [], 0
         for start, size in self.runs:
             first = SEGMENT - start % SEGMENT
@@ -147,47 +147,46 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a partial: its shape, its type and how two of them merge.
+    """One array of a partial: its shape, its type and how two such arrays are merged.
 
     Parameters
     ----------
     shape : tuple of int or None
-        ``None`` for the first axis: the data decide how long it is, as in a table of
-        the labels that occur.  The declaration of such a field states its bound.
+        ``None`` for the first axis means that its length depends on the data, as in a table
+        of labels.  The declaration of such a field states the maximum length.
     merge : Merge or {"sum", "count", "moments", "min", "max", "top"}
-        Names stand for the instances of :mod:`daskclust.core.reduction.contract`; any other
-        :class:`~daskclust.core.reduction.contract.Merge` will do as well.
+        Names select instances of :mod:`daskclust.core.reduction.contract`; any other
+        :class:`~daskclust.core.reduction.contract.Merge` is also valid.
     dtype : dtype, default=float64
 
     Raises
     ------
     ValueError
-        For a name that stands for no merge.
+        For an unknown name.
     """
 
     shape: tuple[int | None, ...]
     merge: Merge | str = "sum"
     dtype: Any = np.float64
-    #: How two arrays of this field merge.
+    #: The merge of two arrays of this field.
     rule: Merge = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         rule = MERGES.get(self.merge) if isinstance(self.merge, str) else self.merge
         if rule is None:
             raise ValueError(
-                f"merge={self.merge!r} stands for no merge; expected a Merge or one of "
-                f"{sorted(MERGES)}."
+                f"merge must be a Merge or one of {sorted(MERGES)}, got {self.merge!r}."
             )
         vars(self).update(rule=rule)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the size is known before the data are seen."""
+        """True if the size does not depend on the data."""
         return None not in self.shape
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one array of this field; 0 where the data decide."""
+        """Bytes of one array of this field; 0 if the size depends on the data."""
         return int(np.prod(self._least_shape)) * np.dtype(self.dtype).itemsize
 
     @property
@@ -206,8 +205,8 @@ class Field:
 def _partial_only(
     block: Callable[..., Any], rows: RowBlock, state: State, *before: Partial
 ) -> Partial:
-    made: Partial = block(rows, state, *before, None)[0]
-    return made
+    partial_result: Partial = block(rows, state, *before, None)[0]
+    return partial_result
 
 
 @dataclass(frozen=True)
@@ -217,26 +216,26 @@ class Reduction:
     Parameters
     ----------
     name : str
-        Appears in Dask keys (``daskclust-<name>``), hence on the dashboard.
+        Part of Dask keys (``daskclust-<name>``), hence visible on the dashboard.
     fields : callable(state) -> {str: Field}
-        Shapes and merges of a partial; fixed by the state, so memory is known
-        beforehand (but for fields whose size the data decide).
+        Shapes and merges of a partial.  They depend only on the state, so the memory is known
+        in advance (except for fields whose size depends on the data).
     block : callable(rows, state[, before][, held])
-        Partial of one :class:`RowBlock`.  One that is ``sequential`` takes the partial of
-        the blocks before it.  One that ``carries`` takes last what the block held (``None`` at
-        first), and returns ``(partial, held)``.
+        Return the partial of one :class:`RowBlock`.  If ``sequential``, it gets the partial of
+        the previous blocks.  If ``carries``, its last argument is the cache of the block (``None``
+        at first), and it returns ``(partial, held)``.
     finalize : callable(partial, state) -> Any
-        What the merged partial means.
+        Return the result of the merged partial.
     carries : bool, default=False
-        Whether each block keeps an array of its own length between passes.  A
-        carry is a cache of what could be computed again, never new information.
+        If True, each block keeps an array of its own length between passes.  It is a
+        cache of values that could be computed again, never new information.
     sequential : bool, default=False
-        Whether a block is worked through in the light of the blocks before it in its
-        group: ``block`` is handed their partial and returns it with its own rows
-        added, writing to nothing.  For algorithms that go by row order, and for those that
-        need not look at rows that others have beaten; groups are merged as ever.  How rows
-        are grouped must not show in a result that is used: the laws hold for states that
-        already tell a group what it needs to know of the others.
+        If True, a block is processed with the result of the previous blocks of its group:
+        ``block`` gets their partial and returns it with its own rows added, without modifying
+        it.  This is for algorithms that depend on the row order, and for algorithms that can skip
+        rows that cannot win any more.  Groups are merged as usual.  The result must not depend on
+        how rows are grouped: the laws hold for states that contain all that a group
+        needs to know about other groups.
     """
 
     name: str
@@ -247,34 +246,36 @@ class Reduction:
     sequential: bool = False
 
     def identity(self, state: State) -> Partial:
-        """Return the partial of no rows at all."""
+        """Return the partial of an empty set of rows."""
         return {name: field.identity() for name, field in self.fields(state).items()}
 
     def add(self, before: Partial, rows: RowBlock, state: State) -> Partial:
-        """Return the partial of the blocks so far with that of one more block; no carry."""
+        """Return the partial of the previous blocks and one more block, without a cache."""
         return self.step(before, rows, state)[0]
 
     def step(
         self, before: Partial, rows: RowBlock, state: State, held: Any = None
     ) -> tuple[Partial, Any]:
-        """Return the partial of the blocks so far with one more, and what that block holds."""
-        ahead = (before,) if self.sequential else ()
+        """Return the partial of the previous and one more block, and the cache of that block."""
+        previous = (before,) if self.sequential else ()
         if self.carries:
-            made, held = self.block(rows, state, *ahead, held)
+            block_partial, held = self.block(rows, state, *previous, held)
         else:
-            made, held = self.block(rows, state, *ahead), None
-        return (made if self.sequential else self.combine(before, made, state)), held
+            block_partial, held = self.block(rows, state, *previous), None
+        return (
+            block_partial if self.sequential else self.combine(before, block_partial, state)
+        ), held
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
         """Merge two partials; associative, and exact to the last bits in any order."""
-        # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
+        # The check of the values reports infinities and overflow, not NumPy's warnings.
         with np.errstate(invalid="ignore", over="ignore"):
             return {name: f.combine(a[name], b[name]) for name, f in self.fields(state).items()}
 
     def without_carry(self) -> Reduction:
-        """Return the same reduction for data too long to keep anything for each row."""
+        """Return the same reduction without caches, for data whose caches would not fit."""
         return replace(self, carries=False, block=partial(_partial_only, self.block))
 
     def nbytes(self, state: State) -> int:
-        """Bytes of one partial, fields whose size the data decide apart: what each task sends."""
+        """Return the bytes of one partial that a task sends, without fields of variable size."""
         return sum(field.nbytes for field in self.fields(state).values())

@@ -1,4 +1,4 @@
-"""Passes whose partials are tables of the labels, or pairs of labels, that occur: O(k) rows."""
+"""Passes with tables of labels, or pairs of labels, as partials: O(k) rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Labeler = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class AgreementRequest:
-    """Ask for the tables of labelings, in [0, n_labels)."""
+    """Request of contingency tables of labelings with labels in [0, n_labels)."""
 
     reference: Labeler
     others: tuple[Labeler, ...]
@@ -45,20 +45,23 @@ def _block(rows: RowBlock, state: AgreementRequest) -> Partial:
     own = state.reference(rows.x).astype(np.int64)
     pairs = [own * k + other(rows.x) for other in state.others]
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    # Chunk by chunk, so that sums of uneven weights do not show which chunks were joined.
+    # Chunk by chunk, so that sums do not depend on how chunks were joined.
     parts = [
-        np.array([np.bincount(one[at], weight[at], k * k) for one in pairs], dtype=np.float64)
-        for at in rows.slices()
+        np.array(
+            [np.bincount(pair_codes[chunk], weight[chunk], k * k) for pair_codes in pairs],
+            dtype=np.float64,
+        )
+        for chunk in rows.slices()
     ]
     return {"tables": sum_terms([part.reshape(-1, k, k) for part in parts])}
 
 
 def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
-    found: Floats = partial["tables"].sum(axis=0)
-    return found
+    tables: Floats = partial["tables"].sum(axis=0)
+    return tables
 
 
-#: Weight of the rows by their label in the reference (rows) and in each other labeling.
+#: Weight of the rows by label in the reference (rows) and in each other labeling (columns).
 AGREEMENT = Reduction("agreement", _fields, _block, _finalize)
 
 
@@ -73,7 +76,7 @@ def _count(rows: RowBlock, state: None) -> Partial:
     pairs = rows.x[:, :2]
     if rows.weight is not None:
         if (rows.weight != np.floor(rows.weight)).any():
-            raise ValueError("Pairs of labels are counted, so weights must be whole numbers.")
+            raise ValueError("Weights of label pairs must be integers, because pairs are counted.")
         pairs = np.repeat(pairs, rows.weight.astype(np.int64), axis=0)
     return {"table": count_label_pairs(*np.ascontiguousarray(pairs.T).astype(np.int64))}
 
@@ -82,20 +85,20 @@ def _table(partial: Partial, state: None) -> Ints:
     return partial["table"]
 
 
-#: How often each pair of labels occurs, of rows that are such pairs.
+#: Number of occurrences of each pair of labels; the rows are the pairs.
 CONTINGENCY = Reduction("contingency", _count_fields, _count, _table)
 
 
 @dataclass(frozen=True)
 class LabelMomentsRequest:
-    """Ask for weight, mean and spread of the rows of each label, in one more, last column."""
+    """Request of weight, mean and spread of the rows of each label (in the last column)."""
 
     n_features: int
     ignored: int | None = None
 
 
 def _moments_dtype(p: int) -> np.dtype:
-    """Record of a label: the fields of :class:`LabelMoments`."""
+    """Return the record type of a label, with the fields of :class:`LabelMoments`."""
     return np.dtype(
         [
             ("label", np.int64),
@@ -130,7 +133,7 @@ def _moments_fields(state: LabelMomentsRequest) -> Mapping[str, Field]:
 
 
 def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
-    """Which rows count; the first bad weight or value among them is an error."""
+    """Return a mask of rows that count; raise ValueError for the first bad weight among them."""
     keep = np.ones(len(rows.x), bool)
     if ignored is not None:
         keep = rows.x[:, -1].astype(np.int64) != ignored
@@ -140,9 +143,8 @@ def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
         if wrong.any():
             row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
             raise ValueError(
-                f"sample_weight of row {row} is NaN, infinite or negative, or too small or "
-                "large to be summed; weights must be finite and non-negative. Divide them by "
-                "their mean."
+                f"sample_weight must be finite, non-negative and not too small or large to be "
+                f"summed, but the weight of row {row} is not. Divide the weights by their mean."
             )
         keep &= rows.weight > 0
     return keep
@@ -153,59 +155,63 @@ def _check_sizes(x: Array, weight: Floats | None) -> None:
         return
     largest = float(max(x.max(), -x.min()))
     heaviest = 1.0 if weight is None else float(weight.max())
-    # By logarithms, since the product itself would overflow.
+    # Logarithms, because the product would overflow.
     if largest > LARGEST_VALUE or (
         largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
     ):
         raise ValueError(
-            f"X has values up to {largest:.3g} in size, with weights up to {heaviest:.3g}; squared "
-            "distances overflow. Mask such values if they stand for missing data, else rescale X."
+            f"X has absolute values up to {largest:.3g}, with weights up to {heaviest:.3g}; "
+            "squared distances overflow. Mask such values if they stand for missing data, or "
+            "rescale X."
         )
 
 
 def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
     keep = _counting_rows(rows, state.ignored)
-    whole, labels = split_labels(rows)
-    x, weight, slices = whole.x, whole.weight, rows.slices()
+    labeled, labels = split_labels(rows)
+    x, weight, slices = labeled.x, labeled.weight, rows.slices()
     local = np.arange(len(labels))
     if not keep.all():
         local = np.flatnonzero(keep)
         x, labels = x[local], labels[local]
         weight = None if weight is None else weight[local]
-        ends = [(part.start, part.stop) for part in slices]
+        ends = [(chunk.start, chunk.stop) for chunk in slices]
         slices = [slice(*np.searchsorted(local, end)) for end in ends]
     row, column = first_nonfinite(x)
     if row >= 0:
         number = int(rows.numbers(local[[row]])[0])
         raise ValueError(
-            f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
-            "rows -1 and use ignore_masked=True to leave them out."
+            f"X must contain finite values, got {x[row, column]} at row {number}, column {column}. "
+            "Label such rows -1 and use ignore_masked=True to exclude them."
         )
     _check_sizes(x, weight)
-    found: LabelMoments | None = None
-    for part in slices:
-        if part.stop > part.start:
-            own = None if weight is None else weight[part]
-            made = label_moments(x[part], labels[part], own)
-            found = made if found is None else merge_label_moments([found, made])
-    if found is None:
+    merged: LabelMoments | None = None
+    for chunk in slices:
+        if chunk.stop > chunk.start:
+            own = None if weight is None else weight[chunk]
+            chunk_moments = label_moments(x[chunk], labels[chunk], own)
+            merged = (
+                chunk_moments if merged is None else merge_label_moments([merged, chunk_moments])
+            )
+    if merged is None:
         return {"moments": np.empty(0, _moments_dtype(state.n_features))}
-    return {"moments": _packed(found)}
+    return {"moments": _packed(merged)}
 
 
 def _finalize_moments(partial: Partial, state: LabelMomentsRequest) -> LabelMoments:
     return _unpacked(partial["moments"])
 
 
-#: Weight, mean and spread of the rows of each label that occurs.
+#: Weight, mean and spread of the rows of each label.
 LABEL_MOMENTS = Reduction("label-moments", _moments_fields, _moments, _finalize_moments)
 
 
 @dataclass(frozen=True)
 class SpreadRequest:
-    """Ask how rows lie about centers (k, p), their own or, without `labels`, the nearest.
+    """Request of the spread of rows about their own or, without `labels`, the nearest center.
 
-    `labels` (k,), sorted, are those of centers; the last column of the rows then holds theirs.
+    `labels` (k,), sorted, are the labels of the centers; the last column of the rows has row
+    labels.
     """
 
     centers: Floats
@@ -226,8 +232,10 @@ class Spread(NamedTuple):
     stray_row: int | None
 
     def of(self, clusters: Bools) -> Spread:
-        kept = {name: part[clusters] for name, part in self._asdict().items() if name in _SUMS}
-        return self._replace(**kept)
+        selected = {
+            name: values[clusters] for name, values in self._asdict().items() if name in _SUMS
+        }
+        return self._replace(**selected)
 
 
 _SUMS = Spread._fields[:-1]
@@ -249,8 +257,8 @@ def _score_block(rows: RowBlock, state: SpreadRequest) -> Partial:
     k = len(state.centers)
     partial = {name: field.identity() for name, field in _score_fields(state).items()}
     if state.labels is None:
-        found, _ = nearest(rows.x, state.centers, feature_weights=state.feature_weights)
-        index: Ints = found.astype(np.int64)
+        assigned, _ = nearest(rows.x, state.centers, feature_weights=state.feature_weights)
+        index: Ints = assigned.astype(np.int64)
         known = np.ones(len(index), bool)
     else:
         rows, labels = split_labels(rows)
@@ -271,12 +279,12 @@ def _score_block(rows: RowBlock, state: SpreadRequest) -> Partial:
     larger = np.maximum(a, b)
     with np.errstate(invalid="ignore"):
         score = np.divide(b - a, larger, out=np.zeros(len(a)), where=larger > 0)
-    # Without another center there is no silhouette.
+    # With a single center there is no silhouette.
     score[~np.isfinite(b)] = 0.0
     values = np.stack([np.ones(len(a)), np.zeros(len(a)), a, own, score, score**2])
-    # Values in a row of weight 0 must not matter, NaN included.
+    # Values of rows of weight 0 must not matter, including NaN.
     values = np.where(weight > 0, values, 0.0) * weight
-    # A small weight says what a row counts, not that there is less than a row.
+    # A weight below 1 still counts as one row.
     values[1] = np.where(weight > 0, np.maximum(weight, 1.0), 0.0)
     terms = [
         np.stack([np.bincount(index[s], v[s], k).astype(np.float64) for v in values])

@@ -1,4 +1,4 @@
-"""Transformations of a block of rows before a reduction sees it."""
+"""Transformations of a block of rows before a reduction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBloc
 
 
 class View(Protocol):
-    """A pure function of a block; fits that share a pass make those of the same `key` once."""
+    """A pure function of a block; fits that share a pass compute views of the same `key` once."""
 
     @property
     def key(self) -> Hashable: ...
@@ -26,20 +26,22 @@ class View(Protocol):
 
 
 def digest(value: Any) -> str:
-    """Name a picklable value by its content."""
+    """Return a hash of a picklable value."""
     return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
 
 
 def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
-    """Return rows in another space; those that have no place in it get weight 0."""
-    moved = rows._replace(x=function(rows.x))
+    """Return rows in another space; rows that do not exist there get weight 0."""
+    transformed = rows._replace(x=function(rows.x))
     absent = getattr(function, "absent", None)
     if absent is None:
-        return moved
-    left_out = absent(moved.x)
-    if not left_out.any():
-        return moved
-    return moved._replace(weight=np.where(left_out, 0.0, 1 if rows.weight is None else rows.weight))
+        return transformed
+    is_absent = absent(transformed.x)
+    if not is_absent.any():
+        return transformed
+    return transformed._replace(
+        weight=np.where(is_absent, 0.0, 1 if rows.weight is None else rows.weight)
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Transformed:
 
 @dataclass(frozen=True)
 class WithoutRows:
-    """Some rows, by (sorted, global) number, given weight 0."""
+    """A view in which some rows (sorted global numbers) have weight 0."""
 
     rows: Ints
     key: Hashable = field(init=False)
@@ -79,7 +81,7 @@ class WithoutRows:
 
 @dataclass(frozen=True)
 class Subsampled:
-    """Rows drawn by their number with probability `share`; the others have weight 0."""
+    """A random sample: rows are drawn with probability `share`, others have weight 0."""
 
     share: float
     seed: int
@@ -90,14 +92,14 @@ class Subsampled:
         return "subsampled", self.share, self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        kept = rows.uniforms(self.seed, self.number) <= self.share
-        weight = kept.astype(np.float64)
+        drawn = rows.uniforms(self.seed, self.number) <= self.share
+        weight = drawn.astype(np.float64)
         return rows._replace(weight=weight if rows.weight is None else weight * rows.weight)
 
 
 @dataclass(frozen=True)
 class PermutedColumns:
-    """Reference data of Witten & Tibshirani: columns of a `pool` (p, m) of rows, permuted."""
+    """Reference data of Witten & Tibshirani: permuted columns of a `pool` (p, m) of rows."""
 
     pool: Array = field(repr=False)
     seed: int
@@ -134,13 +136,13 @@ class UniformBox:
         return rows._replace(x=np.concatenate(parts))
 
 
-#: Rows for which views are made at a time: what a view may take of memory.
+#: Maximum number of rows for which views are computed at a time; limits their memory.
 _PORTION = 8 * SEGMENT
 
 
 @dataclass(frozen=True)
 class Request:
-    """One of the reductions, without carry, that share a pass; `views` one after another."""
+    """A reduction that shares a pass with others; its `views` are applied one after another."""
 
     reduction: Reduction
     state: Any
@@ -160,28 +162,28 @@ def _fields(state: tuple[Request, ...]) -> Mapping[str, Field]:
 
 
 def _portions(rows: RowBlock) -> Iterator[RowBlock]:
-    """Cut a block at multiples of ``SEGMENT`` global rows, where sums do not show it."""
+    """Cut a block at multiples of ``SEGMENT`` global rows, so that sums do not change."""
     if len(rows.x) <= _PORTION:
         yield rows
         return
     ends = rows.segments()
-    begin = 0
-    for at, end in enumerate(ends.tolist()):
-        following = ends[at + 1] if at + 1 < len(ends) else np.inf
-        if following - begin > _PORTION:
-            yield _part(rows, begin, end)
-            begin = end
+    first = 0
+    for i, end in enumerate(ends.tolist()):
+        next_end = ends[i + 1] if i + 1 < len(ends) else np.inf
+        if next_end - first > _PORTION:
+            yield _part(rows, first, end)
+            first = end
 
 
-def _part(rows: RowBlock, begin: int, end: int) -> RowBlock:
+def _part(rows: RowBlock, first: int, end: int) -> RowBlock:
     runs, offset = [], 0
     for start, size in rows.runs:
-        low, high = max(begin - offset, 0), min(end - offset, size)
+        low, high = max(first - offset, 0), min(end - offset, size)
         if low < high:
             runs.append((start + low, high - low))
         offset += size
-    weight = None if rows.weight is None else rows.weight[begin:end]
-    return RowBlock(rows.x[begin:end], weight, tuple(runs))
+    weight = None if rows.weight is None else rows.weight[first:end]
+    return RowBlock(rows.x[first:end], weight, tuple(runs))
 
 
 def _own(partial: Partial, i: int, request: Request) -> Partial:
@@ -190,15 +192,15 @@ def _own(partial: Partial, i: int, request: Request) -> Partial:
 
 
 def _block(rows: RowBlock, state: tuple[Request, ...], before: Partial) -> Partial:
-    alike: dict[Hashable, list[int]] = {}
+    by_views: dict[Hashable, list[int]] = {}
     for i, request in enumerate(state):
-        alike.setdefault(request.seen, []).append(i)
-    known = [_own(before, i, request) for i, request in enumerate(state)]
+        by_views.setdefault(request.seen, []).append(i)
+    previous = [_own(before, i, request) for i, request in enumerate(state)]
     partials = [
         own if request.reduction.sequential else request.reduction.identity(request.state)
-        for own, request in zip(known, state, strict=True)
+        for own, request in zip(previous, state, strict=True)
     ]
-    for members in alike.values():
+    for members in by_views.values():
         views = state[members[0]].views
         for portion in _portions(rows) if views else [rows]:
             seen = portion
@@ -210,11 +212,11 @@ def _block(rows: RowBlock, state: tuple[Request, ...], before: Partial) -> Parti
                     partials[i] = reduction.add(partials[i], seen, inner)
                     continue
                 part = reduction.block(seen, inner)
-                # As a block of its own: nothing is merged with nothing.
+                # Without views, the block is not cut, and nothing is merged.
                 partials[i] = part if seen is rows else reduction.combine(partials[i], part, inner)
     for i, request in enumerate(state):
         if not request.reduction.sequential:
-            partials[i] = request.reduction.combine(known[i], partials[i], request.state)
+            partials[i] = request.reduction.combine(previous[i], partials[i], request.state)
     return {f"{i}.{name}": a for i, p in enumerate(partials) for name, a in p.items()}
 
 

@@ -1,12 +1,12 @@
-"""Passes that find starting centers: D^2 sampling, oversampled or not, and farthest-first.
+"""Passes that find initial centers: D^2 sampling, with or without oversampling, and farthest-first.
 
-Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest keys
-``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
-beforehand.  Distances to the nearest candidate only ever fall, so keys only ever rise: the
-key by an old distance is a bound below that of today, and only rows in front of the race need
-to be measured against the newest candidates, and of these only the ones that may still beat the
-rows that lead in the blocks before.  Each row keeps its squared distance and how many
-candidates it has been measured against, aligned with the blocks.
+Sampling is an exponential race on the mass ``w D^2``: the rows with the smallest keys
+``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total in advance.
+Distances to the nearest candidate can only decrease, so keys can only increase.  The key from an
+old distance is therefore a lower bound of the current key.  Only rows with small bounds must be
+compared with the newest candidates, and of these only rows that may still beat the leading rows of
+the previous blocks.  Each row keeps its squared distance, and the number of candidates with which
+it has been compared, in a cache of its block.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from daskclust.core.reduction.contract import (
 )
 from daskclust.core.reduction.survey import pick_rows
 
-#: Bytes that a row and restart keep between rounds.
+#: Bytes per row and restart that are kept between rounds.
 CARRY_BYTES = 12
-#: A quantile of keys is estimated from every n-th key, with a margin.
+#: Every n-th key is used to estimate a quantile of the keys, with a margin of this many keys.
 _EVERY, _SPARE = 16, 4
-#: Rows in front that are measured at a time, at least.
+#: Minimum number of leading rows that are compared at a time.
 _BATCH = 256
-#: A draw of its own, beside those of the rounds.
+#: Offset of the random stream for weighing candidates.
 _WEIGHING = 2**32
 
 
 @dataclass(frozen=True)
 class CandidateRound:
-    """One round of D^2 sampling: `n_picks` rows for each restart, which draw anew in each round.
+    """One round of D^2 sampling: `n_picks` new rows for each restart.
 
-    `candidates` (m_r, p) of each restart are in the order of their draw. `shift`, `missing`: as in
-    :class:`~daskclust.core.reduction.assign.CenterSets`.
+    `candidates` (m_r, p) of each restart are in the order in which they were drawn.  `shift` and
+    `missing` are as in :class:`~daskclust.core.reduction.assign.CenterSets`.
     """
 
     candidates: tuple[Floats, ...]
@@ -60,7 +60,7 @@ class CandidateRound:
 
 
 class _Carry(NamedTuple):
-    """Squared distance to the nearest of the first ``seen`` candidates, for each row."""
+    """Squared distance of each row to the nearest of the first ``seen`` candidates."""
 
     distance: Floats
     seen: NDArray[np.int32]
@@ -80,24 +80,25 @@ class _Race:
         else:
             self.carry = _Carry(before.distance.copy(), before.seen.copy())
 
-    def _keys(self, places: Any) -> Floats:
-        mass = self.carry.distance[places]
+    def _keys(self, positions: Any) -> Floats:
+        mass = self.carry.distance[positions]
         if self._weight is not None:
-            mass = mass * self._weight[places]
-        return race_keys(self._uniforms[places], mass)
+            mass = mass * self._weight[positions]
+        return race_keys(self._uniforms[positions], mass)
 
-    def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
-        approach(self._x, self._candidates, places, *self.carry, **self._space)
-        keys[places] = self._keys(places)
+    def _overtake(self, positions: NDArray[np.intp], keys: Floats) -> None:
+        approach(self._x, self._candidates, positions, *self.carry, **self._space)
+        keys[positions] = self._keys(positions)
 
     def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
-        """Return places and exact keys of all rows that can be among the first.
+        """Return positions and exact keys of all rows that can be among the first.
 
-        ``ahead``: keys of the leading rows, ascending, as many as are drawn; infinite for none.
+        ``ahead`` contains the keys of the leading rows, ascending, as many as are drawn; infinite
+        for none.
         """
         count = len(ahead)
         keys = self._keys(slice(None))
-        # Rows that look like the first, then those that may still beat them, a few at a time.
+        # First the rows that seem to lead, then rows that may still beat them, a few at a time.
         limit = min(ahead[-1], _low_quantile(keys, 2 * count))
         batch = np.flatnonzero((keys <= limit) & (keys < np.inf))
         self._overtake(batch, keys)
@@ -117,10 +118,14 @@ class _Race:
 
 
 def _low_quantile(keys: Floats, count: int) -> float:
-    """Return a bound below which about ``count`` keys lie, or a few more."""
-    some = keys[::_EVERY]
-    at = -(-count // _EVERY) + _SPARE
-    return float(np.partition(some, at)[at]) if at < len(some) else np.inf
+    """Return a bound such that about ``count`` keys, or a few more, are smaller."""
+    sampled_keys = keys[::_EVERY]
+    position = -(-count // _EVERY) + _SPARE
+    return (
+        float(np.partition(sampled_keys, position)[position])
+        if position < len(sampled_keys)
+        else np.inf
+    )
 
 
 def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
@@ -131,23 +136,23 @@ def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
 def _round_block(
     rows: RowBlock, state: CandidateRound, before: Partial, carry: list[_Carry] | None
 ) -> tuple[Partial, list[_Carry]]:
-    picks, kept = before["picks"].copy(), []
+    picks, carries = before["picks"].copy(), []
     for r in range(len(state.seeds)):
         race = _Race(rows, state, r, None if carry is None else carry[r])
         front, keys = race.run(picks["key"][r])
-        found = pick_rows(rows, keys, min(len(front), state.n_picks), front)
-        if len(found):
-            picks[r] = TOP.combine(picks[r], found)
-        kept.append(race.carry)
-    return {"picks": picks}, kept
+        drawn = pick_rows(rows, keys, min(len(front), state.n_picks), front)
+        if len(drawn):
+            picks[r] = TOP.combine(picks[r], drawn)
+        carries.append(race.carry)
+    return {"picks": picks}, carries
 
 
 def _round_finalize(partial: Partial, state: CandidateRound) -> Array:
     return partial["picks"]
 
 
-#: Rows drawn by ``w D^2``: records of shape (r, n_picks) in order of their draw, ``row == -1``
-#: where mass ran out.
+#: Rows drawn by ``w D^2``: records of shape (r, n_picks) in the order of the draw, ``row == -1``
+#: if no mass was left.
 CANDIDATES = Reduction(
     "candidates", _round_fields, _round_block, _round_finalize, carries=True, sequential=True
 )
@@ -155,11 +160,11 @@ CANDIDATES = Reduction(
 
 @dataclass(frozen=True)
 class Attraction:
-    """Ask for the weight of the rows nearest to each candidate (m_r, p) of each restart.
+    """Request of the weight of the rows nearest to each candidate (m_r, p) of each restart.
 
-    With a `rate` a row of weight w is looked at with probability ``min(1, rate w)`` and stands for
-    those that are not: sums are right in expectation.  A power of two, so that sums of equal
-    weights are exact.
+    With a `rate`, a row of weight w is used with probability ``min(1, rate w)`` and represents the
+    unused rows, so the expected sums are exact.  The rate is a power of two, so that sums of equal
+    weights have no rounding errors.
     """
 
     candidates: tuple[Floats, ...]
@@ -170,29 +175,29 @@ class Attraction:
 
 
 def _attraction_fields(state: Attraction) -> Mapping[str, Field]:
-    most = max(len(c) for c in state.candidates)
-    return {"mass": Field((2, len(state.seeds), most))}
+    max_candidates = max(len(c) for c in state.candidates)
+    return {"mass": Field((2, len(state.seeds), max_candidates))}
 
 
 def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
     partial = {name: field.identity() for name, field in _attraction_fields(state).items()}
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    share = (weight > 0).astype(np.float64)
+    probability = (weight > 0).astype(np.float64)
     if state.rate is not None:
-        share = np.minimum(share, state.rate * weight)
-    most = partial["mass"].shape[-1]
+        probability = np.minimum(probability, state.rate * weight)
+    max_candidates = partial["mass"].shape[-1]
     for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
-        taken = share > 0
+        used = probability > 0
         if state.rate is not None:
-            taken &= rows.uniforms(seed, _WEIGHING) <= share
-        mass, owner = np.zeros(len(share)), np.zeros(len(share), dtype=np.int32)
-        mass[taken] = weight[taken] / share[taken]
-        few, missing = rows.x[taken], state.missing
-        owner[taken] = nearest(few, candidates, shift=state.shift, missing=missing)[0]
-        # Rows that observe nothing are nowhere, and attracted by none.
+            used &= rows.uniforms(seed, _WEIGHING) <= probability
+        mass, owner = np.zeros(len(probability)), np.zeros(len(probability), dtype=np.int32)
+        mass[used] = weight[used] / probability[used]
+        used_rows, missing = rows.x[used], state.missing
+        owner[used] = nearest(used_rows, candidates, shift=state.shift, missing=missing)[0]
+        # Rows without observed values have no nearest candidate.
         mass[owner < 0], owner[owner < 0] = 0.0, 0
         partial["mass"][:, r] = sum_terms(
-            np.bincount(owner[s], weights=mass[s], minlength=most).astype(np.float64)
+            np.bincount(owner[s], weights=mass[s], minlength=max_candidates).astype(np.float64)
             for s in rows.slices()
         )
     return partial
@@ -206,15 +211,15 @@ def _attraction_finalize(partial: Partial, state: Attraction) -> list[Floats]:
 ATTRACTED = Reduction("attracted", _attraction_fields, _attraction_block, _attraction_finalize)
 
 
-#: Bytes that a row keeps between the passes.
+#: Bytes per row that are kept between the passes.
 FARTHEST_FIRST_BYTES = 8
 
 
 @dataclass(frozen=True)
 class FarthestFirst:
-    """Ask for the row farthest from all points (m, p), in the order of their choice.
+    """Request of the row farthest from all points (m, p), which are in the order of their choice.
 
-    Rows are measured against the newest, as far as they know the distance to the others.
+    Cached rows are compared only with the newest points.
     """
 
     points: Floats
@@ -240,9 +245,9 @@ def _farthest_block(
     distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
     if seen < len(state.points):
         unseen, missing = state.points[seen:], state.missing
-        found = nearest(rows.x, unseen, shift=state.shift, missing=missing)[1]
-        distances = np.minimum(distances, found)
-    # A row on a chosen point cannot be chosen; a row of weight 0 is absent.
+        distances_to_new = nearest(rows.x, unseen, shift=state.shift, missing=missing)[1]
+        distances = np.minimum(distances, distances_to_new)
+    # A row on a chosen point cannot be chosen; a row of weight 0 is ignored.
     usable = distances > 0
     if rows.weight is not None:
         usable &= rows.weight > 0
@@ -251,11 +256,11 @@ def _farthest_block(
 
 
 def _farthest_finalize(partial: Partial, state: FarthestFirst) -> Array:
-    found = partial["row"]
-    return found[found["row"] >= 0]
+    record = partial["row"]
+    return record[record["row"] >= 0]
 
 
-#: The row farthest from its nearest point, as one record (ties by row number), or none.
+#: Record of the row farthest from its nearest point (ties by row number), or no record.
 FARTHEST_FIRST = Reduction(
     "farthest-first", _farthest_fields, _farthest_block, _farthest_finalize, carries=True
 )

@@ -1,7 +1,7 @@
-"""The first pass over any data: is it usable, where does it lie, which rows to start from.
+"""The first pass over the data: it checks values, finds their range, and draws initial rows.
 
-Where NaN means missing it finds the same of what is observed; a block without missing values takes
-the very same way, so that data without any give the same to the last bit.
+If NaN is a missing value, the statistics use the observed values.  A block without missing values
+is processed in the same way in both cases, so complete data give equal bits.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ from daskclust.core.kernels.rng import race_keys, smallest
 from daskclust.core.reduction.assign import ClusterStatistics
 from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
+#: Row number that means no row.
 NO_ROW = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Classes, in [0, n_classes), of rows by global number, ascending and distinct."""
+    """Class codes in [0, n_classes) of rows, given by ascending and distinct global numbers."""
 
     rows: Ints
     codes: NDArray[np.int32]
     n_classes: int
 
     def by_chunk(self, rows: RowBlock) -> list[tuple[Ints, NDArray[np.int32]]]:
-        """Places in the block, and codes, of the labeled rows of each of its chunks."""
-        found, offset = [], 0
+        """Return positions in the block, and codes, of the labeled rows of each chunk."""
+        labeled, offset = [], 0
         for start, size in rows.runs:
             first, last = np.searchsorted(self.rows, [start, start + size])
-            found.append((self.rows[first:last] - (start - offset), self.codes[first:last]))
+            labeled.append((self.rows[first:last] - (start - offset), self.codes[first:last]))
             offset += size
-        return found
+        return labeled
 
 
 @dataclass(frozen=True)
 class ClassStatistics:
     """Moments of the labeled rows: (n_classes,), `mean` and `masses` (n_classes, p).
 
-    `mean` is 0 for a class without weight, `scatter` the weighted squared distances to it;
-    `masses` are weights of the values of each feature, None where nothing is missing.
+    `mean` is 0 for a class without weight.  `scatter` is the sum of weighted squared distances to
+    it.  `masses` are the weights of the values of each feature, None if no value is missing.
     """
 
     weight: Floats
@@ -63,16 +64,16 @@ class ClassStatistics:
     masses: Floats | None = None
 
     def filled(self, values: Floats) -> Floats:
-        """Return the means, with these values where a class has none."""
+        """Return the means, with `values` for missing means of classes."""
         return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
-        """Return statistics, of rows assigned by centers (r, k, p), with class c in cluster c."""
+        """Add class c to cluster c in statistics of rows assigned to centers (r, k, p)."""
         n = len(self.weight)
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
         counts[:, :n] += self.weight
-        own = self.weight[:, None] if self.masses is None else self.masses
-        sums[:, :n] += own * self.mean
+        value_weight = self.weight[:, None] if self.masses is None else self.masses
+        sums[:, :n] += value_weight * self.mean
         squares = (self.mean - centers[:, :n]) ** 2
         if self.masses is None:
             inertia[:, :n] += self.scatter + self.weight * squares.sum(axis=-1)
@@ -81,7 +82,7 @@ class ClassStatistics:
         masses = stats.masses
         if masses is not None:
             masses = masses.copy()
-            masses[:, :n] += own
+            masses[:, :n] += value_weight
         return ClusterStatistics(sums, counts, inertia, masses)
 
 
@@ -93,40 +94,40 @@ def add_classes(
     *,
     empty: Bools | None = None,
 ) -> None:
-    """Add a block's labeled rows to a partial, in place; `empty` ones are absent as of weight 0."""
+    """Add a block's labeled rows to a partial, in place; `empty` rows count as rows of weight 0."""
     if labels is None:
         return
     absent = empty
     if weight is not None:
         absent = weight == 0 if empty is None else empty | (weight == 0)
-    for places, codes in labels.by_chunk(rows):
-        if not len(places):
+    for positions, codes in labels.by_chunk(rows):
+        if not len(positions):
             continue
-        found = class_moments(
-            rows.x, places, codes, weight, labels.n_classes, missing=empty is not None
+        statistics = class_moments(
+            rows.x, positions, codes, weight, labels.n_classes, missing=empty is not None
         )
         sums = partial["class_sums"]
-        partial["class_sums"] = add_stacked(sums, np.stack([found.hi, found.lo]))
-        partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
+        partial["class_sums"] = add_stacked(sums, np.stack([statistics.hi, statistics.lo]))
+        partial["class_moments"] = merge_moments(partial["class_moments"], statistics.moments)
         if absent is not None:
-            first = np.min(rows.numbers(places[absent[places]]), initial=NO_ROW)
+            first = np.min(rows.numbers(positions[absent[positions]]), initial=NO_ROW)
             partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
 
 
-#: Weights between which neither their inverses nor their sums leave the range of float64.
+#: Range of weights whose inverses and sums do not overflow float64.
 LIGHTEST, HEAVIEST = 1e-140, 1e140
-#: Squares of larger values, summed over rows and features, may overflow.
+#: Maximum magnitude of a value. Sums of squares of larger values may overflow.
 LARGEST_VALUE = 1e140
-#: Logarithm of the largest product of a weight and a squared value.
+#: Logarithm of the maximum product of a weight and a squared value.
 LOG_LARGEST = float(np.log(1e300))
 
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """Ask for the survey, `n_picks` rows for each seed, drawn by weight, and moments of classes.
+    """Request of the survey, with `n_picks` rows drawn by weight for each seed, and class moments.
 
-    Labeled rows are not drawn. To hash rows takes about half as long again where they are in
-    memory: for what must know the data again.
+    Labeled rows are not drawn.  `hashed` requests a hash of the rows, to recognize the data later;
+    it takes about half of the pass's time again for rows in memory.
     """
 
     n_features: int
@@ -138,13 +139,14 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of the first pass; columns are weighted, so that rows of weight 0 do not count.
+    """The result of the first pass; columns are weighted, so rows of weight 0 do not count.
 
-    `idle` (p,): largest absolute values over rows of weight 0, which get labels, too; -inf without
-    any. `first_bad`: row and column of the first NaN or infinity. `bad_weight_row`: first row whose
-    weight is NaN, negative, or neither 0 nor between :data:`LIGHTEST` and :data:`HEAVIEST`. `picks`
-    (n_seeds, n_picks): the drawn rows, ``row == -1`` for none. `hash`, where it was asked for.
-    `n_incomplete`: rows that miss values, where they may.
+    `idle` (p,) are the largest absolute values of rows of weight 0, which also get labels; -inf
+    without such rows.  `first_bad` is row and column of the first NaN or infinity.
+    `bad_weight_row` is the first row whose weight is NaN, negative, or neither 0 nor between
+    :data:`LIGHTEST` and :data:`HEAVIEST`.  `picks` (n_seeds, n_picks) are the drawn rows, ``row ==
+    -1`` for none.  `hash` is None if it was not requested.  `n_incomplete` is the number of rows
+    with missing values.
     """
 
     weight: float
@@ -165,9 +167,9 @@ class Survey:
 def pick_rows(
     rows: RowBlock, keys: Floats, count: int, places: NDArray[np.intp] | None = None
 ) -> Array:
-    """Return records (count,) of the rows of smallest finite key in a block, padded with none.
+    """Return records (count,) of the rows with the smallest finite keys, padded with empty records.
 
-    `keys` are of the rows in `places` (ascending), or of all.
+    `keys` belong to the rows at `places` (ascending), or to all rows.
     """
     chosen = smallest(keys, count)
     out: Array = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
@@ -183,7 +185,7 @@ def pick_rows(
 def _fields_of(
     p: int, picks: tuple[int, int], n_classes: int, hashed: bool, missing: bool
 ) -> Mapping[str, Field]:
-    of_gaps = {
+    missing_fields = {
         "rows": Field((3,), "count", np.int64),
         "first_unobserved": Field((), "min", np.int64),
     }
@@ -194,24 +196,24 @@ def _fields_of(
         "low": Field((p,), "min"),
         "high": Field((p,), "max"),
         "idle": Field((p,), "max"),
-        # Row and column packed into one integer would overflow: smallest row, then its column.
+        # Row and column packed into one integer would overflow, so the key is the row.
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
         "picks": Field(picks, "top", top_dtype(p)),
-        # The moments of each class, and masses of its values where some are missing.
+        # The moments of each class, and the weights of its values if some are missing.
         "class_sums": Field((2, n_classes, 2 * p + 1 if missing else p + 1)),
         "class_moments": Field((3, n_classes, p), "moments"),
         "first_weightless": Field((), "min", np.int64),
-        **(of_gaps if missing else {}),
+        **(missing_fields if missing else {}),
     }
 
 
 def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
-    """Return the weights, 0 for invalid ones; the partial is told, and of values of weight 0."""
+    """Return the weights, 0 for invalid ones; note invalid weights and idle values."""
     weight = rows.weight
     if weight is None:
         return None
-    # NaN compares to nothing.
+    # Comparisons with NaN are False.
     usable = (weight == 0) | ((weight >= LIGHTEST) & (weight <= HEAVIEST))
     if not usable.all():
         partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
@@ -229,11 +231,11 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
 
 
 def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Floats) -> None:
-    """Draw the rows to start from, with probability proportional to their mass; no labeled ones."""
+    """Draw initial rows with probability proportional to their mass; labeled rows are not drawn."""
     if state.labels is not None:
         mass = mass.copy()
-        for places, _ in state.labels.by_chunk(rows):
-            mass[places] = 0.0
+        for positions, _ in state.labels.by_chunk(rows):
+            mass[positions] = 0.0
     for r, seed in enumerate(state.seeds):
         keys = race_keys(rows.uniforms(seed, 0), mass)
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
@@ -249,13 +251,13 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     x = rows.x
     partial = {name: field.identity() for name, field in _fields(state).items()}
     weight = usable_weight(rows, partial)
-    found = block_moments(x, weight, rows.segments())
-    partial["sums"] = np.stack([found.hi, found.lo])
-    partial["moments"] = found.moments
-    partial["low"], partial["high"] = found.low, found.high
-    if not found.finite:
+    statistics = block_moments(x, weight, rows.segments())
+    partial["sums"] = np.stack([statistics.hi, statistics.lo])
+    partial["moments"] = statistics.moments
+    partial["low"], partial["high"] = statistics.low, statistics.high
+    if not statistics.finite:
         row, column = first_nonfinite(x)
-        # NaN or infinity, by the sign of the column number.
+        # The sign of the column number distinguishes NaN and infinity.
         note_bad(partial, rows, row, -column - 1 if np.isnan(x[row, column]) else column + 1)
         return partial
     if state.hashed:
@@ -268,10 +270,10 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 
 @dataclass(frozen=True)
 class PartialSurvey(Survey):
-    """The result of the first pass, over the values that are there, of `observed` weight (p,).
+    """The result of the first pass over the observed values, with `observed` weight (p,).
 
-    Rows may be incomplete (those of weight 0 included), or wholly unobserved; `informed` and
-    `n_informed` are weight, and number of positive weight, of the others.
+    Rows may be incomplete (also rows of weight 0), or have no value.  `informed` is the weight of
+    the rows with values, and `n_informed` the number of these rows with positive weight.
     """
 
     observed: Floats
@@ -285,10 +287,12 @@ _partial_fields = functools.partial(_fields, missing=True)
 
 
 def _partial_block(rows: RowBlock, state: SurveyRequest) -> Partial:
-    # Chunk by chunk: which chunks were joined does not show in the way that each of them takes.
+    # Chunk by chunk, so that the result does not depend on how chunks were joined.
     chunks = [
-        RowBlock(rows.x[at], None if rows.weight is None else rows.weight[at], (run,))
-        for at, run in zip(rows.slices(), rows.runs, strict=True)
+        RowBlock(
+            rows.x[chunk_slice], None if rows.weight is None else rows.weight[chunk_slice], (run,)
+        )
+        for chunk_slice, run in zip(rows.slices(), rows.runs, strict=True)
     ]
     parts = [_partial_chunk(chunk, state) for chunk in chunks]
     return functools.reduce(lambda a, b: PARTIAL_SURVEY.combine(a, b, state), parts)
@@ -304,41 +308,44 @@ def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
         return partial
     if state.hashed:
         partial["hash"] = np.array([row_hash(x, rows.weight, rows.runs)])
-    incomplete, gone = missing > 0, missing == p
-    found = block_moments(x, weight, rows.segments(), missing=bool(incomplete.any()))
-    sums = np.stack([found.hi, found.lo])
+    incomplete, unobserved = missing > 0, missing == p
+    statistics = block_moments(x, weight, rows.segments(), missing=bool(incomplete.any()))
+    sums = np.stack([statistics.hi, statistics.lo])
     if not incomplete.any():
         masses = np.repeat(sums[:, p:], p, axis=1)
         sums = np.concatenate([sums[:, :p], masses, sums[:, p:], np.zeros((2, 1))], axis=1)
     mass = np.ones(len(x)) if weight is None else weight
-    # The weight of the rows that are somewhere, in the place of their number.
-    sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
-    partial["sums"], partial["moments"] = sums, found.moments
-    partial["low"], partial["high"] = found.low, found.high
-    partial["rows"] = np.array([incomplete.sum(), gone.sum(), (~gone & (mass > 0)).sum()])
-    if gone.any():
-        first = rows.numbers(np.flatnonzero(gone)[:1])[0]
+    # The weight of the rows with values replaces the last sum.
+    sums[:, -1] = sums[:, -2] if not unobserved.any() else (mass[~unobserved].sum(), 0.0)
+    partial["sums"], partial["moments"] = sums, statistics.moments
+    partial["low"], partial["high"] = statistics.low, statistics.high
+    partial["rows"] = np.array(
+        [incomplete.sum(), unobserved.sum(), (~unobserved & (mass > 0)).sum()]
+    )
+    if unobserved.any():
+        first = rows.numbers(np.flatnonzero(unobserved)[:1])[0]
         partial["first_unobserved"] = np.asarray(first).reshape(())
-    add_classes(partial, rows, weight, state.labels, empty=gone)
+    add_classes(partial, rows, weight, state.labels, empty=unobserved)
     if state.n_picks:
-        draw_picks(partial, rows, state, np.where(gone, 0.0, mass))
+        draw_picks(partial, rows, state, np.where(unobserved, 0.0, mass))
     return partial
 
 
 def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
-    p, with_gaps = state.n_features, "rows" in partial
-    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
+    p, has_missing = state.n_features, "rows" in partial
+    # The sums of each feature are followed by the weight of the rows; with missing values, the
+    # weight of each feature's values comes in between.
     sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
-    observed, total = (sums[p : 2 * p], sums[2 * p]) if with_gaps else (sums[p:], sums[p])
+    observed, total = (sums[p : 2 * p], sums[2 * p]) if has_missing else (sums[p:], sums[p])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean, variance = sums[:p] / observed, squares / weight
     class_sums, masses, mass = np.split(partial["class_sums"][0], [p, -1], axis=1)
-    of_values = masses if with_gaps else mass
+    of_values = masses if has_missing else mass
     bad, weightless = partial["bad"][0], int(partial["bad_weight"])
     first = int(partial["first_weightless"])
-    # The number of the column, from 1; negative for NaN.
+    # The number of the column, counted from 1; negative for NaN.
     code = int(bad["x"][0])
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "weight": float(total),
         "mean": mean,
         "variance": variance,
@@ -360,12 +367,12 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         ),
         "hash": int(partial["hash"][0]) if "hash" in partial else None,
     }
-    if not with_gaps:
-        return Survey(**found)
+    if not has_missing:
+        return Survey(**results)
     n_incomplete, n_unobserved, n_informed = partial["rows"].tolist()
     first = int(partial["first_unobserved"])
     return PartialSurvey(
-        **found,
+        **results,
         observed=observed,
         n_incomplete=n_incomplete,
         n_unobserved=n_unobserved,
@@ -375,7 +382,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
     )
 
 
-#: Whether all values are there, and where they lie.
+#: Check of the values, and their range; for complete rows.
 SURVEY = Reduction("survey", _fields, _block, _finalize)
-#: Observed values of the columns, rows to start from, and the classes of labeled rows.
+#: Check and range of the observed values, initial rows, and the classes of labeled rows.
 PARTIAL_SURVEY = Reduction("partial-survey", _partial_fields, _partial_block, _finalize)

@@ -1,10 +1,10 @@
-"""Small vocabulary for emitting LLVM vector code from Numba intrinsics.
+"""Functions to emit LLVM vector code from Numba intrinsics.
 
-LLVM's vectorizer keeps tiled accumulators in memory (3x slower) and leaves rows of a few tens of
-features scalar.  So the three innermost loops of the package are written as vector code, generic in
-the width of the registers.  What is emitted for a sum does not depend on that width.
+LLVM's vectorizer keeps tiled accumulators in memory (3x slower), and does not vectorize rows with a
+few tens of features.  Therefore the three innermost loops of the package are emitted as vector
+code for any register width.  The code of a sum does not depend on that width.
 
-Uses internals of llvmlite and Numba: both have an upper bound in ``pyproject.toml``.
+It uses internals of llvmlite and Numba, so both have an upper bound in ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
 def _target_features() -> set[str]:
-    """Features of the processor that Numba compiles for: this one, or the one it is told."""
-    told: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # set by name
-    if told is None:
+    """Return the features of the processor for which Numba compiles: configured, or this one."""
+    configured: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # set by name
+    if configured is None:
         return {name for name, has in llvm.get_host_cpu_features().items() if has}
-    return {name[1:] for name in told.split(",") if name.startswith("+")}
+    return {name[1:] for name in configured.split(",") if name.startswith("+")}
 
 
 def _lane_bytes() -> int:
@@ -37,8 +37,8 @@ def _lane_bytes() -> int:
 
 
 LANE_BYTES: int = _lane_bytes()
-#: Partial sums of a sum along a row, in float64, on any processor: sums of fewer or more
-#: would round differently, and workers of different age would disagree.
+#: Number of partial sums of a sum along a row, in float64, on all processors: another number would
+#: round differently, and workers with different processors would disagree.
 SUM_LANES = 8
 
 
@@ -47,10 +47,12 @@ def is_given(kind: types.Type) -> bool:
 
 
 def require_contiguous(*arrays: Any) -> None:
-    """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
+    """Raise TypingError, when a kernel is compiled, for arrays that are not C-contiguous."""
     for array in arrays:
         if is_given(array) and array.layout != "C":
-            raise TypingError(f"{array} is not C-contiguous; use numpy.ascontiguousarray.")
+            raise TypingError(
+                f"Arrays must be C-contiguous, got {array}. Use numpy.ascontiguousarray."
+            )
 
 
 def const(value: int, kind: ir.IntType = I64) -> Any:
@@ -72,7 +74,7 @@ def data(context: Any, builder: Any, ty: Any, value: Any) -> Any:
 
 
 def row_pointer(context: Any, builder: Any, ty: Any, value: Any, row: Any) -> tuple[Any, Any]:
-    """Return the pointer to a row of a C-contiguous matrix, and the row's length."""
+    """Return the pointer to a row of a C-contiguous matrix, and the length of the row."""
     struct = context.make_array(ty)(context, builder, value)
     length = cgutils.unpack_tuple(builder, struct.shape)[-1]
     return builder.gep(struct.data, [builder.mul(row, length)]), length
@@ -86,19 +88,19 @@ def splat(builder: Any, scalar: Any, vector: ir.VectorType) -> Any:
 
 
 def load(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
-    """Load a vector from an address aligned to its elements only."""
+    """Load a vector from an address with the alignment of its elements."""
     typed = builder.bitcast(pointer, vector.as_pointer())
     return builder.load(typed, align=_width(vector))
 
 
 def store(builder: Any, value: Any, pointer: Any) -> None:
-    """Store a vector to an address aligned to its elements only."""
+    """Store a vector to an address with the alignment of its elements."""
     typed = builder.bitcast(pointer, value.type.as_pointer())
     builder.store(value, typed, align=_width(value.type))
 
 
 def fma(builder: Any, a: Any, b: Any, c: Any, *, exact: bool) -> Any:
-    """Emit ``a * b + c``; ``exact`` rounds once, else it is fused where that is fast."""
+    """Emit ``a * b + c``; ``exact`` rounds once, otherwise it is fused if that is faster."""
     vector = a.type
     name = f"llvm.{'fma' if exact else 'fmuladd'}.v{vector.count}f{8 * _width(vector)}"
     kind = ir.FunctionType(vector, [vector, vector, vector])
@@ -106,7 +108,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any, *, exact: bool) -> Any:
 
 
 def fold(builder: Any, values: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Combine the lanes of a vector to a scalar, halving it each time."""
+    """Combine the lanes of a vector to a scalar, in steps that halve the vector."""
     lanes = values.type.count
     while lanes > 1:
         lanes //= 2
@@ -128,11 +130,11 @@ def fold_rows(
     merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]],
     held: int = 1,
 ) -> list[tuple[Any, ...]]:
-    """Emit the reduction of the lanes of several rows; a lane for each row, in their order.
+    """Emit the reduction of the lanes of several rows; the result has one lane per row, in order.
 
-    A row has one vector or several, which ``merge`` reduces with those of another half of its
-    lanes.  Two rows are folded into vectors of as many lanes, so that no lane is idle; vectors
-    hold ``held`` rows already.  Where there are more rows than lanes, more vectors are left.
+    A row has one or more vectors, which ``merge`` combines with those of the other half of its
+    lanes.  Two rows are combined into vectors of full width, so that no lane is idle.  The vectors
+    already have ``held`` rows.  If there are more rows than lanes, several vectors remain.
     """
     lanes = rows[0][0].type.count
     if held == lanes:
@@ -141,7 +143,7 @@ def fold_rows(
     firsts = [v * lanes + r * width for v in range(2) for r in range(held)]
     folded = []
     for i in range(0, len(rows), 2):
-        # A last row is folded with itself; its repetition is not looked at.
+        # The last row may be combined with itself; its copy is ignored.
         pair = list(zip(rows[i], rows[min(i + 1, len(rows) - 1)], strict=True))
         halves = []
         for start in (0, width // 2):
@@ -153,7 +155,7 @@ def fold_rows(
 
 
 def store_rows(builder: Any, found: Sequence[Any], n_rows: int, pointer: Any, at: Any) -> None:
-    """Emit the store of a number of each of so many rows, as :func:`fold_rows` leaves them."""
+    """Emit the store of one number per row, from the result of :func:`fold_rows`."""
     lanes = found[0].type.count
     for v, values in enumerate(found):
         some = list(range(min(lanes, n_rows - v * lanes)))
@@ -163,7 +165,7 @@ def store_rows(builder: Any, found: Sequence[Any], n_rows: int, pointer: Any, at
 
 
 class Lanes:
-    """Loads and stores of one vector: whole, or cut at the end of a row."""
+    """Loads and stores of one vector, whole or masked at the end of a row."""
 
     def __init__(self, builder: Any, mask: Any = None) -> None:
         self.builder = builder
@@ -175,7 +177,7 @@ class Lanes:
         return self.builder.call(function, arguments)
 
     def load(self, pointer: Any, vector: ir.VectorType) -> Any:
-        """Load a vector; lanes beyond the row are 0."""
+        """Load a vector; lanes after the end of the row are 0."""
         if self.mask is None:
             return load(self.builder, pointer, vector)
         address = vector.as_pointer()
@@ -186,7 +188,7 @@ class Lanes:
         return self._call("load", vector, signature, [typed, align, self.mask, zeros])
 
     def store(self, value: Any, pointer: Any) -> None:
-        """Store a vector; lanes beyond the row are left alone."""
+        """Store a vector; lanes after the end of the row are not written."""
         if self.mask is None:
             store(self.builder, value, pointer)
             return
@@ -201,7 +203,7 @@ class Lanes:
 def counted_loop(
     builder: Any, end: Any, start: Sequence[Any], body: Callable[..., list[Any]], step: int = 1
 ) -> list[Any]:
-    """Emit ``carried = body(number, *carried)`` for 0, step, ... below the end; return the last."""
+    """Emit ``carried = body(number, *carried)`` for 0, step, ... < ``end``; return the last."""
     entry = builder.block
     loop, done = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_signed(">", end, const(0)), loop, done)
@@ -209,7 +211,7 @@ def counted_loop(
     builder.position_at_end(loop)
     number, *carried = phis = [builder.phi(value.type) for value in (const(0), *start)]
     stepped = body(number, *carried)
-    # The body may have loops of its own.
+    # The body may contain loops.
     end_of_loop = builder.block
     following = builder.add(number, const(step))
     builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
@@ -224,7 +226,7 @@ def counted_loop(
 
 
 def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
-    """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row, the last masked."""
+    """Emit ``carried = body(offset, Lanes, carried)`` per vector of a row; the last is masked."""
     whole = builder.and_(length, const(-lanes))
 
     def one(offset: Any, carried: Any) -> list[Any]:

@@ -1,16 +1,16 @@
-"""Loops over the rows of a block, a tile of rows at a time; compiled around the emitted code.
+"""Compiled loops over tiles of the rows of a block, which contain the emitted code.
 
-A tile is scored against all centers while it is in the first-level cache, its doubtful rows are
-settled exactly, and its rows are summed or measured.  Each loop holds one kind of vector code:
-several in one loop cost LLVM its registers.
+A tile is scored against all centers while it is in the first-level cache.  Then its doubtful rows
+are decided exactly, and its rows are summed or measured.  Each loop contains one kind of vector
+code, because LLVM runs out of registers otherwise.
 
-An array is handed over as nine numbers, so a call with all that is known of a tile takes as long
-as ten rows of few features.  What runs for each tile is therefore compiled into the loop, and
-counts no references; only what scores panels is called: it needs all registers.
+A call passes an array as nine numbers, so a call with all arrays of a tile takes as long as ten
+rows with few features.  Code for each tile is therefore inlined into the loop and counts no
+references.  Only the scoring of panels is a call, because it needs all registers.
 
-Rows with missing values take the same loops: a tile is copied with 0 where a value is missing and a
-bit where there is one.  What tells them apart is the last argument, ``gaps``, empty for complete
-rows: Numba drops branches on the length of a tuple before it compiles them.
+Rows with missing values use the same loops: a tile is copied with 0 for missing values, and a bit
+for each observed value.  The last argument, ``gaps``, is empty for complete rows: Numba removes
+branches on the length of a tuple before it compiles them.
 """
 
 from __future__ import annotations
@@ -46,34 +46,35 @@ from daskclust.core.kernels.nearest.row_loops import (
     row_distance,
 )
 
-#: How centers are laid out: one half-width vector, one vector, two, panels of one, panels of two.
+#: Layouts of centers: one half-width vector, one vector, two, panels of one, panels of two.
 NARROW, WIDE, TWO, PANELS, PAIRS = range(5)
 
-#: Features of a byte of bits, and of one look into the tables.
+#: Number of features of a byte of bits, and of a table lookup.
 _BYTE, _GROUP = 8, 4
-#: Tiles of complete rows in one of rows with missing values: a panel's tables are four times as
-#: long as the panel and lie in the second-level cache anyway, so more rows share the way to them.
+#: Factor of the tile length for rows with missing values: tables are four times as long as a panel
+#: and are in the second-level cache, so more rows share the loads.
 _LONGER = 2
 #: Bytes of packed rows that share the first-level cache with the centers.
 _TILE_BYTES = 16384
-#: Rows of a tile: at most, and what they are a multiple of, on any processor: sums of rows
-#: that change their cluster at the end of a tile must not depend on the registers' width.
+#: Maximum number of rows of a tile, and its divisor, on all processors: sums of rows that change
+#: their cluster at the end of a tile must not depend on the register width.
 _MOST_ROWS, _ROW_UNIT = 64, 8
-# Data are near the origin when the centers' mean square is at most this multiple of their
-# variance.
+#: Maximum ratio of the mean square of the centers to their variance for data near the origin.
 _NEAR_ORIGIN = 16.0
+#: Bytes of a cache line.
 _LINE_BYTES = 64
 
 
 class Layout(NamedTuple):
-    """Centers laid out for the register tiles, and what the scan needs to know of them.
+    """Centers in the layout of register tiles.
 
-    ``panels`` (P, q, width) hold ``-2 c`` of the shifted centers, one center a column, in the
-    precision of the rows; ``consts`` (P, width) ``|c|^2``, infinite for padding; ``tail`` (q,
-    narrow) and ``tail_consts`` the same for the centers beyond the last whole panel, or nothing.
-    ``variant`` is one of the five above, ``lanes`` those of the running minima, ``active`` (q,) the
-    features of non-zero weight.  ``shift`` (p,) is subtracted before rows are scored; ``in_place``:
-    rows are scored where they lie, all features and without a shift.
+    ``panels`` (P, q, width) contain ``-2 c`` of the shifted centers, one center per column, in the
+    precision of the rows; ``consts`` (P, width) contain ``|c|^2``, infinite for padding.  ``tail``
+    (q, narrow) and ``tail_consts`` are the same for the centers after the last whole panel, or
+    empty.  ``variant`` is one of the five layouts, and ``lanes`` the number of lanes of the running
+    minima.  ``active`` (q,) are the features of non-zero weight.  ``shift`` (p,) is subtracted
+    before rows are scored.  If ``in_place``, rows are scored without a copy, with all features and
+    without a shift.
     """
 
     panels: NDArray
@@ -89,7 +90,7 @@ class Layout(NamedTuple):
 
 @compiled(counted=False)
 def _is_near_origin(centers, shift):
-    """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
+    """Return True if scores of unshifted rows lose no relevant precision."""
     square, spread = 0.0, 0.0
     for c in range(centers.shape[0]):
         for j in range(centers.shape[1]):
@@ -101,7 +102,7 @@ def _is_near_origin(centers, shift):
 
 @compiled(counted=False)
 def place(exact, layout):
-    """Put centers into a layout, in the place of those that were there."""
+    """Write centers into a layout, replacing the previous ones."""
     centers, weights = exact.points, exact.weights
     shift, active = layout.shift, layout.active
     panels, consts, tail, tail_consts = layout[:4]
@@ -130,8 +131,8 @@ _NO_WEIGHTS = read_only(np.empty(0))
 def choose_origin(
     centers: Floats, shift: Floats | None, dtype: np.dtype, *, may_stay: bool = True
 ) -> tuple[NDArray, bool]:
-    """Return the point that is subtracted from rows, and whether they stay as they are."""
-    # What overflows makes rows take the exact path, which does not need it.
+    """Return the point that is subtracted from rows, and True if rows are not copied."""
+    # Rows with overflow are decided exactly, without a shift.
     with np.errstate(over="ignore", invalid="ignore"):
         shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
     in_place = may_stay and bool(_is_near_origin(read_only(centers), shift))
@@ -143,14 +144,14 @@ def choose_origin(
 def lay_out(
     centers: Floats, feature_weights: Floats | None, shift: Floats | None, dtype: np.dtype
 ) -> Layout:
-    """Make room for centers of shape (k, p), for rows of a precision; see :func:`sweeper`."""
+    """Allocate a layout for centers (k, p), for rows of a given precision; see :func:`sweeper`."""
     k, p = centers.shape
     active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
     q = active.size
     shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
-    # Padding costs as much as centers do; panels of two use each broadcast feature twice.
+    # Padding costs as much as centers; panels of two vectors use each broadcast feature twice.
     vectors = k // full + (k % full > narrow)
     if k <= narrow:
         variant, width = NARROW, narrow
@@ -165,7 +166,7 @@ def lay_out(
     has_tail = k > width and 0 < k % width <= narrow
     n_panels = k // width if has_tail else -(-k // width)
     panels = on_lines((n_panels, q, width), dtype)
-    panels[-1] = 0  # what pads the last one
+    panels[-1] = 0  # padding of the last panel
     return Layout(
         panels,
         np.full((n_panels, width), np.inf, dtype),
@@ -180,7 +181,7 @@ def lay_out(
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
-    """Make an array, not filled, that begins at a line of the cache: two take two loads."""
+    """Return an uninitialized array aligned to cache lines: loads across two lines are slower."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
     start = -room.__array_interface__["data"][0] % _LINE_BYTES
@@ -188,13 +189,13 @@ def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
 
 
 def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
-    """Rows of q numbers that are worked on together; so many times the usual number."""
+    """Return the number of rows with q numbers that are processed together."""
     rows = n_tiles * _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
     return min(_MOST_ROWS, max(_ROW_UNIT, rows))
 
 
 class _Centers(NamedTuple):
-    """Centers (k, p) as they are, for exact distances; weights (p,) unless uniform."""
+    """Centers (k, p) for exact distances; weights (p,) unless uniform."""
 
     points: Floats
     weights: Floats
@@ -202,10 +203,10 @@ class _Centers(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """What is known of the T rows of a tile.
+    """Results of the T rows of a tile.
 
     ``best``, ``second`` and ``vector`` (T, lanes) are the running minima of each lane: smallest
-    score, second smallest, vector number of the smallest.  The rest is by row.
+    score, second smallest score, and vector number of the smallest.  The other arrays are by row.
     """
 
     best: NDArray
@@ -219,11 +220,11 @@ class _Tile(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What scores begin with, by which values are there.
+    """Initial values of scores, by the pattern of observed values.
 
-    Constants are as of a layout, 0 for centers.  ``sums`` (P, groups, WAYS, width) and
-    ``tail_sums`` (groups, WAYS, narrow) are those of ``w c^2`` over the features, of four, whose
-    bits are set.
+    Constants are like those of a layout, but 0 for centers.  ``sums`` (P, groups, WAYS, width) and
+    ``tail_sums`` (groups, WAYS, narrow) are sums of ``w c^2`` over the features, of a group of
+    four, whose bits are set.
     """
 
     consts: NDArray
@@ -233,7 +234,7 @@ class _Tables(NamedTuple):
 
 
 class _Gaps(NamedTuple):
-    """Which values of a tile are there (T, bytes), and rows without any of positive weight (T,)."""
+    """Bits of the observed values of a tile (T, bytes), and rows without any of positive weight."""
 
     bits: NDArray[np.uint8]
     nowhere: Bools
@@ -241,7 +242,7 @@ class _Gaps(NamedTuple):
 
 @inner(counted=False, forceinline=True)
 def _pack_tile(x, start, m, layout, packed, gaps):
-    """Copy a tile's rows, less the shift, 0 where a value is missing."""
+    """Copy the rows of a tile minus the shift, with 0 for missing values."""
     shift, active = layout.shift, layout.active
     whole = active.size == x.shape[1]
     bits: Any = () if len(gaps) == 0 else gaps.bits
@@ -265,7 +266,7 @@ def _pack_tile(x, start, m, layout, packed, gaps):
                 some |= has
                 packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
                 bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
-            # A complete row is somewhere, even where no feature has a weight.
+            # A complete row counts, even if all features have weight 0.
             if active.size == 0:
                 missing = 0
                 for j in range(x.shape[1]):
@@ -276,7 +277,7 @@ def _pack_tile(x, start, m, layout, packed, gaps):
 
 @inner(counted=False, forceinline=True)
 def keep_inside(tile, m, k):
-    """Replace padding, which wins where scores overflowed, by a center; such rows are doubtful."""
+    """Replace padding, which wins if scores overflow, by center 0; such rows are doubtful."""
     nearest = tile.nearest
     for t in range(m):
         nearest[t] = nearest[t] if nearest[t] < k else 0
@@ -306,7 +307,7 @@ def _score_panels(rows, first, m, variant, panels, consts, best, second, vector,
 
 @inner(counted=False)
 def _score_tail(rows, first, m, tail, consts, c, best, second, vector, bits, table):
-    """As :func:`_score_panels`, for the centers beyond; ``c`` vectors of centers come before."""
+    """Like :func:`_score_panels`, for the last centers; ``c`` is the number of vectors before."""
     for t in range(0, m, LONG_ROWS):
         i = first + t
         score_tail(rows, i, tail, consts, c, best, second, vector, t, bits, table)
@@ -314,13 +315,13 @@ def _score_tail(rows, first, m, tail, consts, c, best, second, vector, bits, tab
 
 @inner(counted=False, forceinline=True)
 def score_tile(rows, first, m, layout, tile, tables, gaps):
-    """Smallest and second smallest score, and nearest center, of a tile's rows, ROWS at a time."""
+    """Write smallest and second smallest score, and nearest center, of the rows of a tile."""
     panels, consts, tail, tail_consts, variant = layout[:5]
     best, second, vector, low, next_low, nearest = tile[:6]
     if len(gaps) == 0:
         bits = table = tail_table = None
     else:
-        first, bits = np.intp(0), gaps.bits  # always of a copy
+        first, bits = np.intp(0), gaps.bits  # rows are always copied here
         consts, tail_consts, table, tail_table = tables
     if variant == NARROW:
         for t in range(0, m, LONG_ROWS):
@@ -343,8 +344,8 @@ def score_tile(rows, first, m, layout, tile, tables, gaps):
 
 
 @inner(counted=False)
-def _ask(x, i, lines):
-    """Ask for a row of memory: the machine stops reading ahead itself, as scoring takes long."""
+def _prefetch_row(x, i, lines):
+    """Prefetch a row, because processors stop prefetching during the long scoring."""
     for line in range(lines):
         prefetch(x, i, line)
 
@@ -359,24 +360,24 @@ def _distance(x, i, centers, c, gaps):
 
 @inner(counted=False, forceinline=True)
 def add_tile(x, start, m, lines, centers, tile, sums, gaps):
-    """Measure a tile's rows, and add them to their clusters' sums, unless these are ``()``."""
+    """Measure the rows of a tile, and add them to cluster sums unless ``sums`` is ()."""
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
     if uniform:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            _prefetch_row(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance(x, start + t, points, c, (), scales[t], sums, gaps)
     else:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            _prefetch_row(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance(x, start + t, points, c, weights, scales[t], sums, gaps)
 
 
 @inner(counted=False)
 def exact_nearest(x, i, centers, gaps):
-    """Nearest center by direct differences, ties to the lowest."""
+    """Return the nearest center by direct differences; ties go to the lowest."""
     least = np.inf
     label = 0
     for c in range(centers.points.shape[0]):
@@ -389,16 +390,16 @@ def exact_nearest(x, i, centers, gaps):
 
 @inner(counted=False)
 def doubt(squared, low, bound):
-    """Gap of two scores below which rounding may have swapped them.
+    """Return the difference of two scores below which rounding may have swapped them.
 
-    In the precision of the scores, so that it overflows no later than they do.
+    It is computed in the precision of the scores, so that it overflows no earlier than they do.
     """
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
 
 
 @inner(counted=False)
 def rounding(layout, k, gaps):
-    """Relative error of a score; infinite where the scores of centers may overflow."""
+    """Return the relative error of a score; infinite if the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
     width = consts.shape[1]
     limit = np.finfo(consts.dtype).max / 16
@@ -415,15 +416,15 @@ def rounding(layout, k, gaps):
 
 @inner(counted=False)
 def _any_doubtful(tile, m, bound):
-    """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
+    """Return True if rounding may have swapped the two nearest centers of a row of a tile.
 
-    |x|^2 of the shifted row is its squared distance minus its score; the bound
-    follows from |c| <= |x| + |x - c|.
+    ``|x|^2`` of the shifted row is its squared distance minus its score.  The bound follows from
+    ``|c| <= |x| + |x - c|``.
     """
     low, next_low, squared = tile.low, tile.next_low, tile.squared
     doubtful = False
     for t in range(m):
-        # `not >`: what overflowed is doubtful, too.
+        # `not >`: rows with overflow are doubtful.
         doubtful |= not (next_low[t] - low[t] > doubt(squared[t], low[t], bound))
     return doubtful
 
@@ -462,7 +463,7 @@ def _settle(x, start, m, centers, tile, bound, sums, gaps):
 
 @compiled(counted=False)
 def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
-    """Go over the tiles of a block; :func:`sweeper` has the parameters, and makes the room."""
+    """Process the tiles of a block; see :func:`sweeper`, which allocates the buffers."""
     (hi, lo), labels, distances = out
     packed, tile, sums, totals = room
     n, p = x.shape
@@ -472,11 +473,11 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
     nearest, squared, weight, next_low = tile.nearest, tile.squared, tile.weight, tile.next_low
     lines = -(-p * x.itemsize // LINE_BYTES)
     if len(gaps) == 0:
-        # A copy reads ahead by itself.
+        # Copying rows prefetches them.
         lines = lines if in_place else 0
     bound = rounding(layout, k, gaps)
 
-    # Not literal zeros, for which Numba would compile what they are handed to once more.
+    # Not literal zeros: Numba would compile the called functions again for literals.
     top = np.intp(0)
     start = top
     segment = 0
@@ -498,7 +499,7 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
             for t in range(m):
                 weight[t] = row_weights[start + t] if weighted else 1.0
                 if nowhere[t]:
-                    # Counts for no center, and is as far from all of them.
+                    # The row counts for no center, and all its distances are equal.
                     weight[t], next_low[t] = 0.0, np.inf
         elif weighted:
             for t in range(m):
@@ -555,7 +556,7 @@ def _n_bytes(q: int) -> int:
 
 
 def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
-    """Return centers as compiled code takes them; with no weights at all where they are ones."""
+    """Return centers in the form for compiled code; weights are empty if all are 1."""
     if feature_weights is None:
         return _Centers(read_only(centers), _NO_WEIGHTS, True)
     weights = np.ascontiguousarray(feature_weights, dtype=np.float64)
@@ -563,7 +564,7 @@ def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
 
 
 def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
-    """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
+    """Allocate a tile; compiled code would take a second longer to compile this."""
     # Centers that fit one vector have no running minima.
     panels = layout.variant in (PANELS, PAIRS)
     make, shape = (on_lines, (size, layout.lanes)) if panels else (np.empty, (0, layout.lanes))
@@ -592,14 +593,14 @@ def sweeper(
     *,
     observed: bool = False,
 ) -> Callable[[], None]:
-    """Return a function that goes over a block once, for what ``centers`` hold when it is called.
+    """Return a function that processes a block once, with the current values of ``centers``.
 
-    It finds labels, distances and sums, as far as there is room for them.  Rows (n, p), n > 0, are
-    C-contiguous, without NaN unless ``observed``; ``row_weights`` (n,) or empty; ``ends`` are those
-    of the segments, the last n.  To the two of ``stats``, (k, p + 2) or (k, 2p + 2) where
-    ``observed``, the sums are added; ``labels`` and ``distances`` (n,) receive the nearest center
-    of each row and the squared distance to it, -1 and 0 for rows that are nowhere; what is empty
-    receives nothing.  All are held.
+    It computes labels, distances and sums, as far as there are output arrays.  Rows (n, p), n > 0,
+    are C-contiguous, and without NaN unless ``observed``.  ``row_weights`` is (n,) or empty;
+    ``ends`` are the ends of the segments, the last one is n.  Sums are added to the two arrays
+    ``stats``, of shape (k, p + 2), or (k, 2p + 2) if ``observed``.  ``labels`` and ``distances``
+    (n,) receive the nearest center of each row and the squared distance to it, or -1 and 0 for rows
+    without values.  Empty outputs are not computed.  The function keeps references to all arrays.
     """
     x, row_weights = read_only(x), read_only(row_weights)
     layout = lay_out(centers, feature_weights, shift, x.dtype)

@@ -1,15 +1,15 @@
 """Nearest center of every row of a block, and the sums that follow from it.
 
-The distance work runs in the input's precision on rows shifted near the origin, by
-``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  A row
-whose two smallest scores lie within a rigorous bound on the rounding error is decided again by
-direct differences in float64.  Hence labels are those of exact float64 distances, and ties go to
-the lowest cluster.  Distances that are summed or returned are direct differences throughout.
+Distances are computed in the precision of the input, on rows shifted to the origin, by
+``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  If
+the two smallest scores of a row differ by less than a rigorous bound on the rounding error, direct
+differences in float64 decide.  Labels therefore equal those of exact float64 distances, and ties
+go to the lowest cluster.  Distances that are summed or returned are always direct differences.
 
-Where values are missing, the distance is ``sum_j w_j (x_j - c_j)^2`` over the features that the
-row has, and a mean is that of the values that are there: the two steps that never raise the
-sum of squares over the observed values, which k-POD lowers as well (Chi, Chi & Baraniuk
-2016).  A complete row gets the numbers of complete data, to the last bit.
+With missing values, the distance is ``sum_j w_j (x_j - c_j)^2`` over the observed features of the
+row, and a mean is the mean of the observed values.  Neither step can increase the sum of squares
+over the observed values, which k-POD also minimizes (Chi, Chi & Baraniuk 2016).  Complete rows
+have the same bits as in complete data.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from daskclust.core.kernels.compiling import compiled, read_only
 from daskclust.core.kernels.nearest._tiles import sweeper
 from daskclust.core.kernels.nearest.row_loops import OBSERVED, row_distance
 
-#: Rows that are summed plainly before the sum joins the compensated total.  Segments are
-#: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.
+#: Number of rows whose plain sum is added to the compensated total.  Segments are aligned to global
+#: row numbers, so that sums depend little on the blocks.
 SEGMENT = 4096
 
 
 class BlockStatistics(NamedTuple):
-    """Sums of each cluster's rows, weight, and weighted squared distances, as pairs (k, p + 2).
+    """Sums of rows, weights, and weighted squared distances of clusters, as pairs (k, p + 2).
 
-    Where values are missing, weights of the values of each feature follow the sums: (k, 2p + 2).
+    With missing values, the weights of the values of each feature follow the sums: (k, 2p + 2).
     """
 
     hi: Floats
@@ -53,17 +53,17 @@ _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
 def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Array, Floats]:
-    """Return rows and centers as the compiled code takes them, which checks nothing itself."""
+    """Return checked rows and centers for compiled code, which checks nothing itself."""
     if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"rows are of dtype {x.dtype}; expected float32 or float64.")
+        raise TypeError(f"Rows must be float32 or float64, got {x.dtype}.")
     p = centers.shape[1]
     if x.ndim != 2 or x.shape[1] != p:
-        raise ValueError(f"rows of shape {x.shape} meet centers of {p} features.")
+        raise ValueError(f"Rows must have shape (n, {p}) like the centers, got {x.shape}.")
     if not len(centers):
-        raise ValueError("rows are compared with no center; expected one or more.")
+        raise ValueError("Rows must be compared with at least one center, got none.")
     for name, values in features.items():
         if values is not None and values.shape != (p,):
-            raise ValueError(f"{name} has shape {values.shape}; expected ({p},).")
+            raise ValueError(f"{name} must have shape ({p},), got {values.shape}.")
     points = np.ascontiguousarray(centers, dtype=np.float64)
     return read_only(np.ascontiguousarray(x)), read_only(points)
 
@@ -81,13 +81,13 @@ def accumulate(
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
 
-    Features of weight 0 are not touched.  ``shift``, a point amid the data, by default the mean of
-    the centers, is subtracted to keep digits.  ``segments`` are ends of the runs of rows that are
-    summed plainly before their sum joins the compensated total; the last is n.  Sums are added to
-    those of ``into``: in place, but where values may be ``missing``.  Then rows that are nowhere
-    count for no cluster; a segment without missing values takes the way of complete rows.
+    Features of weight 0 are not read.  ``shift``, a point near the data (default: the mean of the
+    centers), is subtracted to keep precision.  ``segments`` are the ends of runs of rows that are
+    summed plainly before their sum is added to the compensated total; the last is n.  Sums are
+    added to ``into``, in place unless values may be ``missing``.  Rows without values count for no
+    cluster.  Segments without missing values are processed as complete rows.
 
-    Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block O(k p).
+    Cost ``O(n k q)`` for q features of non-zero weight; memory in addition to the block: O(k p).
 
     >>> x = np.array([[0.0], [1.0], [10.0]])
     >>> accumulate(x, np.array([[0.0], [9.0]])).hi  # sum, weight, squared distances
@@ -97,7 +97,9 @@ def accumulate(
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n, (k, p) = len(x), centers.shape
     if weight is not None and len(weight) != n:
-        raise ValueError(f"{n} rows have {len(weight)} weights.")
+        raise ValueError(
+            f"There must be one weight per row, got {n} rows and {len(weight)} weights."
+        )
     weights = _NO_FLOATS if weight is None else weight
     ends = np.array([n]) if segments is None else segments
     space = centers, feature_weights, shift
@@ -125,9 +127,9 @@ def nearest(
 ) -> tuple[NDArray[np.int32], Floats]:
     """Return the nearest center of each row, and the squared distance to it.
 
-    Where values may be ``missing``, distances are over what the row observes; the label is -1 and
-    the distance 0 for rows that observe no feature of positive weight, complete ones excepted.
-    That takes 1.25 times the arithmetic of complete rows, and tables of ``4 k p`` numbers.
+    If values may be ``missing``, distances use the observed values of the row.  Rows that observe
+    no feature of positive weight have label -1 and distance 0, except complete rows.  This takes
+    1.25 times the arithmetic of complete rows, and tables of ``4 k p`` numbers.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
@@ -141,7 +143,7 @@ def nearest(
 
 @compiled()
 def _all_distances(x, centers, weights, gaps, out):
-    # Not by a function: a call for each pair takes as long as a short row.
+    # Inlined, because a function call per pair takes as long as a short row.
     for i in range(x.shape[0]):
         for c in range(centers.shape[0]):
             out[i, c] = row_distance(x, i, centers, c, weights, 1.0, (), gaps)
@@ -150,9 +152,10 @@ def _all_distances(x, centers, weights, gaps, out):
 def direct_distances(
     x: NDArray, centers: Floats, feature_weights: Floats | None = None, *, missing: bool = False
 ) -> Floats:
-    """Squared distances of a few rows to all centers, by which :func:`nearest` settles its ties.
+    """Return squared distances of a few rows to all centers, as :func:`nearest` uses for ties.
 
-    Where values may be ``missing``, over what both observe: of complete ones the same bits.
+    If values may be ``missing``, distances use the values that both observe, with equal bits for
+    complete rows.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
@@ -174,7 +177,7 @@ def label_sums(x: NDArray, weight: Floats, labels: Ints, k: int) -> tuple[Floats
     labels = np.ascontiguousarray(labels, dtype=np.int64)
     if len(labels) and not 0 <= labels.min() <= labels.max() < k:
         # Compiled code does not check its indices.
-        raise ValueError(f"labels lie in [{labels.min()}, {labels.max()}]; expected [0, {k}).")
+        raise ValueError(f"Labels must be in [0, {k}), got [{labels.min()}, {labels.max()}].")
     sums = np.zeros((k, x.shape[1]))
     _sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
     weights: Floats = np.bincount(labels, weights=weight, minlength=k).astype(np.float64)
@@ -183,7 +186,7 @@ def label_sums(x: NDArray, weight: Floats, labels: Ints, k: int) -> tuple[Floats
 
 @compiled(counted=False)
 def _move(hi: Any, lo: Any, n_fixed: int, centers: Any) -> bool:
-    """Move centers to the means of their points; return whether one has moved."""
+    """Move centers to the means of their points; return True if any center has moved."""
     p = centers.shape[1]
     moved = False
     for c in range(n_fixed, centers.shape[0]):
@@ -205,14 +208,16 @@ def cluster_points(
     shift: Floats,
     n_fixed: int = 0,
 ) -> tuple[Floats, float]:
-    """Move centers, but for ``n_fixed``, until none of a few weighted points changes its cluster.
+    """Move centers, except the first ``n_fixed``, until no weighted point changes its cluster.
 
-    Returned with the centers is the weighted sum of squared distances to the last that were
-    compared.  Cost ``O(m k p)`` an iteration, in one thread.
+    Return the centers, and the weighted sum of squared distances to the centers of the last
+    comparison.  Cost ``O(m k p)`` per iteration, in one thread.
     """
     points, centers = check_rows(points, centers, shift=shift)
     if len(mass) != len(points):
-        raise ValueError(f"{len(points)} points have {len(mass)} weights.")
+        raise ValueError(
+            f"There must be one weight per point, got {len(points)} points and {len(mass)} weights."
+        )
     centers = centers.copy()
     stats = no_statistics(*centers.shape)
     out = np.array([len(points)]), stats, _NO_LABELS, _NO_FLOATS
@@ -238,7 +243,7 @@ def _any_missing(x: Any, start: int, stop: int) -> bool:
 
 
 def _runs(x: Array, ends: Ints) -> Iterator[tuple[int, int, Ints, bool]]:
-    """Yield runs of segments with and without missing values: start, stop, own ends, and which."""
+    """Yield runs of segments with or without missing values: start, stop, segment ends, missing."""
     starts = np.concatenate([[0], ends[:-1]])
     gaps = [bool(_any_missing(x, *bounds)) for bounds in zip(starts, ends, strict=True)]
     changes = [0, *(np.flatnonzero(np.diff(gaps)) + 1).tolist(), len(ends)]
@@ -249,26 +254,26 @@ def _runs(x: Array, ends: Ints) -> Iterator[tuple[int, int, Ints, bool]]:
 
 
 def _widened(stats: Floats, p: int) -> Floats:
-    """Statistics of complete rows with the weight of each feature's values."""
+    """Return statistics of complete rows with the weight of each feature's values."""
     masses = np.repeat(stats[:, p : p + 1], p, axis=1)
     return np.concatenate([stats[:, :p], masses, stats[:, p:]], axis=1)
 
 
 class ObservedSums(NamedTuple):
-    """Weighted sums of what is observed, weight of the rows that observe it (k, p), and of all."""
+    """Weighted sums of observed values, weights of their rows (k, p), and of all rows."""
 
     sums: Floats
     masses: Floats
     counts: Floats
 
 
-#: The mean of equal rows differs from them by the rounding of their sum: by less than this share of
-#: their length (343 epsilon were measured at a million rows of float64).
+#: Maximum difference of equal rows and their mean, from rounding, as a fraction of their length.
+#: 343 epsilon were measured for a million rows of float64.
 _MEAN_ROUNDING = 512 * float(np.finfo(np.float64).eps)
 
 
 def off_center(x: Array, distances: Floats, feature_weights: Floats | None = None) -> Bools:
-    """Find the rows whose squared distance from a mean is more than the rounding of that mean."""
+    """Return a mask of rows whose distance from a mean is larger than the mean's rounding error."""
     weights = np.ones(x.shape[1]) if feature_weights is None else feature_weights
     lengths = np.square(np.nan_to_num(x, nan=0.0).astype(np.float64)) @ weights
     return np.asarray(distances > _MEAN_ROUNDING**2 * lengths)
@@ -285,7 +290,7 @@ def _pair_boxes(x, left, right, sides, out):
 
 
 def observed_pair_boxes(x: Array, left: Ints, right: Ints, sides: Floats) -> Floats:
-    """Sum of ``sides`` over the features that both rows of a pair observe."""
+    """Return the sum of ``sides`` over the features that both rows of a pair observe."""
     out = np.empty(len(left))
     _pair_boxes(np.ascontiguousarray(x), left, right, np.ascontiguousarray(sides), out)
     return out

@@ -1,14 +1,16 @@
-"""Nearest center of every row, of which most need not be looked for anew.
+"""Nearest-center assignment with distance bounds that are reused between iterations.
 
-A pass leaves for each row its center, the next one, and two bounds: the next one is no nearer than
-one, and no third center than the other.  In the next pass bounds fall by how far centers moved, but
-for those that moved most: they are compared with the row again, unless its bound can spare their
-moves.  Where the bound of all others is still above the nearer of the two, and these can be told
-apart, it is the row's.  All other rows are compared with all centers.
+A pass stores for each row its center, the next nearest center, and two lower bounds: of the
+distance to the next center, and of the distance to all other centers.  In the next pass, the bounds
+decrease by the shifts of the centers.  The centers that moved most are an exception: they are
+compared with the row again, unless the bound allows for their shifts.  If the bound of the other
+centers is still above the distance to the nearer of the two centers, and the two distances are
+clearly different, the nearer one is the row's center.  All other rows are compared with all
+centers.
 
-Rounding is on the safe side: a row is spared only where scores in the precision of the rows could
-not have preferred another center.  So labels and sums equal those of
-:func:`daskclust.core.kernels.nearest.assign.accumulate` to the last bit.
+Bounds include rounding errors: a comparison is skipped only if scores in the precision of the rows
+could not have preferred another center.  Labels and sums therefore have the same bits as those of
+:func:`daskclust.core.kernels.nearest.assign.accumulate`.
 """
 
 from __future__ import annotations
@@ -41,25 +43,26 @@ from daskclust.core.kernels.nearest._tiles import (
 from daskclust.core.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
 from daskclust.core.kernels.nearest.row_loops import pack_row, row_distance
 
-#: Bytes of what is kept.
+#: Bytes per row that are kept between passes.
 BYTES_A_ROW = 20
-#: Share of the centers that are always compared; all that moved, where they are few.  Centers times
-#: features from which that many fill panels: of fewer, two are compared.
+#: Fraction of the centers that is always compared, and fraction up to which all moved centers are.
+#: If centers times features are below the last number, two centers are always compared.
 _ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
-#: Further moves like the farthest for which a bound must hold, so that movers are not compared.
+#: Number of further shifts like the largest that a bound must allow for, to skip the movers.
 _SPARED = 2.0
-#: More than rounding takes of a number in single precision.
+#: Upper bound of the relative rounding error of float32.
 _ROUNDED = 2.0**-22
-#: Below and above that single precision has fewer digits, or no numbers.
+#: Range in which float32 has full precision.
 _SMALL, _LARGE = 2.0**-120, 2.0**127
 
 
 class Kept(NamedTuple):
-    """What a pass leaves for the next: for each of n rows its center, the next, and bounds.
+    """Bounds of n rows that a pass stores for the next one.
 
-    ``others`` are ``labels`` where the next one is not known.  ``near`` is no larger than the
-    distance to the next one, ``low`` than that to any center but the two; negative where nothing is
-    known.  ``square`` is no larger than the squared distance to ``origin`` (p,), the shift of rows.
+    ``labels`` are the nearest centers, and ``others`` the next nearest ones, or ``labels`` if
+    unknown.  ``near`` is a lower bound of the distance to the next center, ``low`` of the distance
+    to all other centers; both are negative if unknown.  ``square`` is a lower bound of the squared
+    distance to ``origin`` (p,), the shift of the rows.
     """
 
     labels: NDArray[np.int32]
@@ -71,11 +74,12 @@ class Kept(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a pass needs to know of the moves of k centers since the pass before.
+    """Shifts of k centers since the last pass.
 
-    ``places`` (k,) are those of centers among the ``movers``, that moved most, or -1; ``far`` (k,)
-    is how far each moved, or more, ``far_most`` how far any, ``most`` how far any that is no mover.
-    ``reach`` (k,) is the squared distance to the shift; ``bound`` the relative error of a score.
+    ``movers`` are the centers that moved most, and ``places`` (k,) the positions of centers among
+    them, or -1.  ``far`` (k,) are upper bounds of the shifts, ``far_most`` is their maximum, and
+    ``most`` the maximum without the movers.  ``reach`` (k,) is the squared distance to the shift of
+    the rows, and ``bound`` the relative error of a score.
     """
 
     movers: Ints
@@ -88,7 +92,7 @@ class Moves(NamedTuple):
 
 
 def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dtype) -> Moves:
-    """Compare two sets of centers, for rows of a type; ``shift`` as of ``accumulate``.
+    """Return the shifts between two sets of centers; ``shift`` is as in ``accumulate``.
 
     >>> after = np.array([[1.0], [3.0], [-3.0]])
     >>> moves = moves_of(np.zeros((3, 1)), after, None, np.dtype("f8"))
@@ -98,7 +102,8 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     k, p = centers.shape
     far = np.sqrt(((centers - before) ** 2).sum(axis=1)) * (1.0 + _ROUNDED)
     order = np.argsort(-far, kind="stable")
-    # The nearest of two or more others is one of them; no bound falls where all that moved are.
+    # One of at least two movers is always another center than the row's own. If all moved centers
+    # are movers, no bound decreases.
     n_moved = np.count_nonzero(far)
     share = _ALWAYS if k * p >= _PANELS else 0.0
     count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(share * k)))
@@ -106,7 +111,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     places = np.full(k, -1)
     places[movers] = np.arange(count)
     origin = choose_origin(centers, shift, dtype)[0].astype(np.float64)
-    # As `rounding`, which is asked where all centers are laid out.
+    # Like `rounding`, which needs a layout of all centers.
     limit = np.finfo(dtype).max / 32
     reach = ((centers - origin) ** 2).sum(axis=1)
     bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
@@ -116,7 +121,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
 
 @inner(counted=False)
 def _score(x, rows, at, m, layout, packed, tile):
-    """Score m rows, given by their numbers, against the centers that are laid out."""
+    """Score m rows, given by number, against the centers of a layout."""
     for t in range(m):
         pack_row(x, rows[at + t], layout.shift, packed, (), t)
     score_tile(packed, np.intp(0), m, layout, tile, (), ())
@@ -124,14 +129,14 @@ def _score(x, rows, at, m, layout, packed, tile):
 
 @inner(counted=False)
 def _error(x, square, squared, bound):
-    """More than two scores are off; of small numbers, by what is lost below the least normal."""
+    """Return an upper bound of the error of two scores, including subnormal numbers."""
     kind = np.finfo(x.dtype)
     return 2.0 * bound * (5.0 * square + 4.0 * squared + kind.tiny / kind.eps)
 
 
 @inner(counted=False)
 def _least(x, square, score, bound):
-    """Distance that a score stands for, or less, of a row of squared length ``square``, or -1."""
+    """Return a lower bound of the distance of a score, for a row of squared length, or -1."""
     squared = square + np.float64(score)
     squared -= _error(x, square, squared, bound)
     return np.sqrt(squared) if 0.0 < squared < np.inf else -1.0
@@ -139,19 +144,19 @@ def _least(x, square, score, bound):
 
 @inner(counted=False)
 def _apart(x, far, squared, square, bound):
-    """Whether scores could prefer no center at ``far`` or more to the row's at ``squared``."""
+    """Return True if scores cannot prefer a center at squared distance >= ``far``."""
     return far - squared > _error(x, square, far, bound)
 
 
 @inner(counted=False)
 def _stays(x, low, squared, square, bound):
-    """Tell the same of a distance ``low``."""
+    """Return the same for a distance ``low`` that is not squared."""
     return low > _SMALL and _apart(x, low * low, squared, square, bound)
 
 
 @compiled(counted=False)
 def _measure(x, origin, square):
-    """Measure rows from ``origin`` (1, p)."""
+    """Compute lower bounds of the squared distances of rows from ``origin`` (1, p)."""
     for i in range(x.shape[0]):
         length = row_distance(x, i, origin, np.intp(0), (), 1.0, (), ())
         square[i] = min(length * (1.0 - _ROUNDED), _LARGE) if length > _SMALL else 0.0
@@ -159,9 +164,9 @@ def _measure(x, origin, square):
 
 @compiled(counted=False)
 def _review(x, centers, moves, layout, kept, apart, rows, room):
-    """Bring bounds up to date; put rows that do not stay first in ``rows``, return how many.
+    """Update bounds; put rows to compare at the start of ``rows``, and return their number.
 
-    ``layout`` holds the movers; ``apart`` receives squared distances of rows to their centers.
+    ``layout`` contains the movers; ``apart`` receives squared distances of rows to their centers.
     """
     points = centers.points
     labels, others, near, low, lengths, _ = kept
@@ -170,11 +175,11 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
     away = rounding(layout, moves.movers.size, ())
     n, count = x.shape[0], 0
     for start in range(0, n, size):
-        # Rows that wait for the movers lie behind all that do not stay.
+        # Rows to compare with the movers are stored after n.
         m = 0
         for i in range(start, min(n, start + size)):
             squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
-            # No less than the squared length that scores of all centers begin with.
+            # An upper bound of the squared length from which scores of all centers start.
             square = 2.0 * (squared + moves.reach[labels[i]])
             clear = others[i] == labels[i]
             if not clear:
@@ -210,7 +215,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
             own = mover == moves.places[labels[i]] or mover == moves.places[others[i]]
             score = tile.next_low[t] if own else tile.low[t]
             least = _least(x, np.float64(lengths[i]), score, away) * (1.0 - _ROUNDED)
-            # What no longer stays is looked for; its bound is new then.
+            # Rows whose bound fails are compared with all centers, which gives a new bound.
             low[i] = min(np.float64(low[i]), least)
             if not _stays(x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound):
                 rows[count] = i
@@ -222,9 +227,9 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
 def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     """Compare the first rows of ``rows`` with all centers.
 
-    ``first`` is what scores prefer, before doubtful rows are settled, at the squared distances
-    ``apart``; ``runners`` is room for the score of the next center of each row of a tile, the
-    smallest of all others, and that center.
+    ``first`` receives the centers of the lowest scores, before doubtful rows are decided exactly,
+    and ``apart`` the squared distances to them.  ``runners`` is a buffer: for each row of a tile
+    the score of the next center, the smallest of all other scores, and the next center.
     """
     labels, others, near, low, lengths, _ = kept
     packed, tile = room
@@ -246,8 +251,8 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
             first[i] = labels[i] = others[i] = label
             near[i] = -1.0
             clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
-            # Ties, which are unclear, are in no lane any more; of two nearest centers in one lane
-            # the second is not known.
+            # Ties are not clear, and the next center is unknown if the two nearest centers are in
+            # the same lane.
             known = clear and tile.best.shape[0] > 0 and next_low[t] < rest[t] and runner[t] < k
             if known:
                 others[i] = runner[t]
@@ -263,7 +268,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
 
 @compiled(counted=False)
 def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
-    """Sum rows by cluster in the very order of ``accumulate``, which moves some of them."""
+    """Sum rows by cluster in the same order as ``accumulate``, which moves some rows afterwards."""
     hi, lo = stats
     packed, tile = room
     start, segment = 0, 0
@@ -277,7 +282,7 @@ def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums,
             row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
         for t in range(m):
             i = start + t
-            # Most rows stay, and a call with all that is known of a tile takes as long as ten.
+            # Most rows stay, and a call with all arrays of a tile takes as long as ten rows.
             if labels[i] != tile.nearest[t]:
                 move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
         add_totals(tile, m, totals)
@@ -298,10 +303,11 @@ def accumulate_kept(
     moves: Moves | None = None,
     into: BlockStatistics | None = None,
 ) -> tuple[BlockStatistics, Kept]:
-    """Return what ``accumulate`` does, with the help of the pass before, and help for the next.
+    """Return the result of ``accumulate``, using bounds of the last pass, and bounds for the next.
 
-    ``moves`` are from the centers of that pass; without them, all rows are compared with all
-    centers.  Cost ``O(n m p)`` for m movers, and ``O(k p)`` for each row that does not stay.
+    ``moves`` are relative to the centers of the last pass; without them, all rows are compared with
+    all centers.  Cost ``O(n m p)`` for m movers, and ``O(k p)`` for each row that is compared.
+
 
     >>> x, centers = np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]])
     >>> stats, kept = accumulate_kept(x, centers)

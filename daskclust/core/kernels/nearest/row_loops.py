@@ -1,8 +1,8 @@
-"""Emitted sweeps along one row, and over tiles of points: packing, exact distances, sums.
+"""Emitted loops along a row, and over tiles of points: packing, exact distances, sums.
 
 All float64 distances of the package come from :func:`row_distance`, whose arithmetic is fixed
-(``tests/oracles/plain_kernels.py`` spells it out): equal rows give equal bits everywhere, on any
-processor.
+(``tests/oracles/plain_kernels.py`` shows it in plain Python).  Equal rows give equal bits on all
+processors.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from daskclust.core.kernels.nearest._simd import (
     vector_type,
 )
 
-#: Bytes that one :data:`prefetch` asks for.
+#: Bytes that one :data:`prefetch` loads.
 LINE_BYTES = 64
 
-#: To a checker of types, an intrinsic has the arguments of the function that emits it.
+#: For a type checker, an intrinsic has the arguments of the function that emits it.
 _emitted: Any = intrinsic
 
 
 @_emitted
 def pack_row(typingctx, x, i, shift, packed, there, t):
-    """``packed[t] = x[i] - shift``.
+    """Emit ``packed[t] = x[i] - shift``; with ``there``, return True if all values are missing.
 
-    Where ``there`` is not ``()``, 0 where a value is missing; whether all are.  It (T, bytes) gets
-    a bit for each value that is, the first of a byte for the first of eight features.
+    If ``there`` is not ``()``, missing values become 0.  ``there`` (T, bytes) gets a bit for each
+    observed value; the first bit of a byte belongs to the first of eight features.
     """
     require_contiguous(x, shift, packed, there)
     observed = is_given(there)
@@ -72,7 +72,7 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
                 return any_
             has = builder.fcmp_ordered("ord", value, value)
             lanes.store(builder.select(has, moved, zeros), builder.gep(target, at))
-            # Lanes beyond the row were read as 0, which is a value.
+            # Lanes after the end of the row were read as 0, which is not missing.
             has = has if lanes.mask is None else builder.and_(has, lanes.mask)
             byte = builder.lshr(offset, const(3))
             builder.store(builder.bitcast(has, ir.IntType(8)), builder.gep(bits, [byte]))
@@ -88,7 +88,7 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
 
 
 def _ask_for(builder: Any, pointer: Any) -> None:
-    """Ask for the line of memory at an address: to be read, into the first-level cache."""
+    """Emit a prefetch of the cache line at an address, for reading, into the first-level cache."""
     byte = ir.IntType(8).as_pointer()
     signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
@@ -98,11 +98,11 @@ def _ask_for(builder: Any, pointer: Any) -> None:
 
 @_emitted
 def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
-    """Add the rows ``order[first:stop]`` to the moments and ranges of a label; see the plain one.
+    """Add the rows ``order[first:stop]`` to the moments and ranges of a label.
 
-    Parts of ``facts[c]`` are as wide as whole vectors.  Rows from ``ahead`` on are asked for, a
-    vector for each that is added, by their place in memory: the machine does not read ahead by
-    itself where rows are taken in another order.
+    The parts of ``facts[c]`` have a width of whole vectors.  Rows from ``ahead`` on are prefetched,
+    one vector for each added row, by their position in memory: processors do not prefetch rows
+    that are read in another order.
     """
     require_contiguous(x, order, facts)
     vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
@@ -123,7 +123,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
             shift = load(builder, origin, vector)
             for kept, place in zip(held, places, strict=True):
                 builder.store(load(builder, place, vector), kept)
-            # Of the rows of other labels, and of this one's in columns before.
+            # Vectors that were prefetched for other labels, and for this one in previous columns.
             asked = builder.add(
                 builder.mul(first, builder.sub(step, const(SUM_LANES))),
                 builder.mul(builder.sub(stop, first), offset),
@@ -161,7 +161,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
 
 @_emitted
 def prefetch(typingctx, x, i, line):
-    """Ask for a line of memory, counted from row i; addresses outside are harmless."""
+    """Emit a prefetch of a cache line, counted from row i; addresses outside are harmless."""
     require_contiguous(x)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -173,21 +173,21 @@ def prefetch(typingctx, x, i, line):
     return types.void(x, types.intp, types.intp), codegen
 
 
-#: Argument `gaps` of :func:`row_distance` for distances over the values that both rows have.
+#: Argument `gaps` of :func:`row_distance` for distances over the values that both rows observe.
 OBSERVED = (True,)
 
 
 @_emitted
 def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
-    """Squared distance of a row to a center, in float64: ``sum_j w_j (x_ij - c_kj)^2``.
+    """Emit the squared distance of a row to a center in float64: ``sum_j w_j (x_ij - c_kj)^2``.
 
-    By direct differences.  Weights are ones where they are ``()``.  Where ``sums`` are not ``()``,
-    the row times ``scale`` is added to ``sums[k]``, (k, P), in the same sweep; that is all that is
-    done, and returned is 0, where ``centers`` are ``()``.  Where ``gaps`` are not ``()``, NaN is
-    left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is a value: of
-    shape (k, 2 P).  P is at least p and a multiple of :data:`SUM_LANES`, so that whole vectors are
-    stored.  A load of what a masked store left waits until the store is done, and the next row
-    often has the same center.  Numbers between p and P, and beyond, mean nothing.
+    It uses direct differences.  If ``weights`` are ``()``, all weights are 1.  If ``sums`` are not
+    ``()``, the row times ``scale`` is added to ``sums[k]``, (k, P), in the same loop.  If
+    ``centers`` are ``()``, this addition is all, and the result is 0.  If ``gaps`` are not ``()``,
+    NaN is excluded from all sums, and ``scale`` is added to ``sums[k, P + j]`` for observed values;
+    the shape is then (k, 2 P).  P is at least p, and a multiple of :data:`SUM_LANES`, so that whole
+    vectors are stored: a load after a masked store waits for it, and the next row often has the
+    same center.  Numbers from p to P are undefined.
     """
     require_contiguous(x, centers, weights, sums)
     weighted, summing, observed = is_given(weights), is_given(sums), is_given(gaps)
@@ -223,7 +223,7 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
                 here, place = builder.gep(target, at), builder.gep(masses, at)
                 so_far, mass = load(builder, here, vector), load(builder, place, vector)
                 more = fma(builder, scales, value, so_far, exact=True)
-                # Adding 0 takes a whole store; a choice between sums would be masked.
+                # Adding 0 stores whole vectors; selecting a sum would use a masked store.
                 scale = builder.select(has, scales, zeros)
                 store(builder, builder.fadd(mass, scale), place)
                 store(builder, builder.select(has, more, so_far), here)
@@ -244,18 +244,18 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     return float64(x, intp, centers, intp, weights, float64, sums, gaps), codegen
 
 
-#: Vectors of sums that are held in registers.
+#: Number of vectors of sums that are kept in registers.
 _VECTORS = 8
-#: Points of a tile.
+#: Number of points of a tile.
 WIDTH = _VECTORS * LANE_BYTES // 4
 
 
 @_emitted
 def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
-    """``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
+    """Emit ``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
 
     Points (tiles, p, :data:`WIDTH`), tries (l, p) and old (tiles, :data:`WIDTH`) are float32,
-    masses float64.  Where ``into`` is not ``()``, it receives the smaller distances.
+    masses float64.  If ``into`` is not ``()``, it receives the smaller distances.
     """
     require_contiguous(points, tries, mass, old, into)
     vector = vector_type(types.float32, LANE_BYTES)
