@@ -36,7 +36,7 @@ X = np.arange(40.0).reshape(20, 2)
 def test_settings_that_mean_nothing_are_refused(name: str, value: Any) -> None:
     check_settings()
     with dask.config.set({f"daskclust.{name}": value}):
-        with pytest.raises(ValueError, match=rf"daskclust\.{name} is {value!r}; expected"):
+        with pytest.raises(ValueError, match=rf"daskclust\.{name} must be .*got {value!r}"):
             KMeans(2, random_state=0).fit(X)
 
 
@@ -57,9 +57,9 @@ def test_a_checkpoint_that_is_a_link_stays_one(tmp_path: Path) -> None:
 
 
 def test_truth_values_and_unknown_columns_are_told() -> None:
-    with pytest.raises(TypeError, match="n_clusters=True; expected a whole number"):
+    with pytest.raises(TypeError, match="n_clusters must be an integer"):
         KMeans(True).fit(X)
-    with pytest.raises(ValueError, match="unknown number of columns"):
+    with pytest.raises(ValueError, match="known number of columns"):
         KMeans(2).fit(
             da.from_array(X, chunks=5).map_blocks(lambda b: b, chunks=((5,) * 4, (np.nan,)))
         )
@@ -73,5 +73,7 @@ def test_a_large_oversampling_factor_takes_no_more_room_than_there_are_rows() ->
 
 def test_blocks_that_are_lists_are_told() -> None:
     lists = da.from_array(X, chunks=5).map_blocks(lambda b: b.tolist(), meta=np.empty((0, 2)))
-    with pytest.raises(ChunkError, match=r"A block is a list; .*map_blocks"):
+    with pytest.raises(
+        ChunkError, match=r"A block must be an array, as its metadata state, got list\..*map_blocks"
+    ):
         KMeans(2, random_state=0).fit(lists)

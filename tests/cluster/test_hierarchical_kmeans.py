@@ -417,7 +417,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_any_pass(tmp_path: Path, k
     with (
         dask.config.set(used),
         daskclust.on_iteration(passes.append),
-        pytest.raises(StoreError, match="cannot be made or written to") as caught,
+        pytest.raises(StoreError, match="Cannot create or write") as caught,
     ):
         model.fit(da.from_array(X, chunks=(500, -1)).map_blocks(unread, dtype=X.dtype))
     assert repr(str(spill)) in str(caught.value)
@@ -438,12 +438,12 @@ def unread(block):
 @pytest.mark.parametrize(
     ("spill", "kind", "match"),
     [
-        ("", ValueError, "spill='' names no folder"),
-        ("s3://", ValueError, "spill='s3://' names no folder"),
-        (5, TypeError, "spill=5; expected the path or URL"),
-        (b"x", TypeError, "spill=b'x'; expected"),
+        ("", ValueError, "spill must be the path or URL of a folder, or None, got ''"),
+        ("s3://", ValueError, "spill must be the path or URL of a folder, or None, got 's3://'"),
+        (5, TypeError, "spill must be the path or URL of a folder, or None, got 5"),
+        (b"x", TypeError, "spill must be the path or URL of a folder, or None, got b'x'"),
         ("s4://x/y", ValueError, "Protocol not known: s4"),
-        ("https://host/x", ValueError, "only read from"),
+        ("https://host/x", ValueError, "can only be read"),
     ],
 )
 def test_what_is_no_place_is_named_before_any_pass(spill, kind, match):

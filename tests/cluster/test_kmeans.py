@@ -917,7 +917,7 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
     )
     masked[7, 1] = np.ma.masked
     for use in (KMeans(2).fit, KMeans(2).fit(X).predict):
-        with pytest.raises(ValueError, match="masked values, the first in row 7;"):
+        with pytest.raises(ValueError, match="masked values, got one in row 7"):
             use(masked)
     # Blocks of a Dask array may be masked without notice: masked values are NaN.
     lazy = da.from_array(masked, chunks=(70, -1), asarray=False)
@@ -941,7 +941,7 @@ def test_the_first_bad_weight_is_named_after_one_pass(bad, container):
     scheduler = CountingScheduler()
     with (
         dask.config.set(scheduler=scheduler),
-        pytest.raises(ValueError, match=r"sample_weight of row 222 is NaN, infinite or negative"),
+        pytest.raises(ValueError, match=r"weight of row 222 is NaN, infinite or negative"),
     ):
         KMeans(6).fit(container(X), sample_weight=weight)
     assert scheduler.calls <= 1
@@ -949,7 +949,7 @@ def test_the_first_bad_weight_is_named_after_one_pass(bad, container):
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_weights_that_are_all_zero_are_refused(container):
-    with pytest.raises(ValueError, match="All sample weights are zero"):
+    with pytest.raises(ValueError, match="At least one sample weight must be positive"):
         KMeans(6).fit(container(X), sample_weight=np.zeros(len(X)))
 
 
@@ -964,7 +964,7 @@ def test_weights_of_another_shape_are_refused(data, weight, shape):
 @pytest.mark.parametrize("init", [INIT[:5], INIT[:, :3], INIT[0], np.ones((6, 4, 1))])
 def test_a_start_of_another_shape_is_refused(init):
     for start in (init, lambda X, k, r: init):
-        with pytest.raises(ValueError, match=r"centers have shape .*must have shape \(6, 4\)"):
+        with pytest.raises(ValueError, match=r"centers must have shape \(6, 4\)"):
             KMeans(6, init=start).fit(X)
 
 
@@ -992,9 +992,9 @@ def test_a_start_that_is_not_finite_is_refused():
         ("oversampling_factor", 0.0, "oversampling_factor == 0.0, must be > 0"),
         ("oversampling_factor", np.inf, "oversampling_factor == inf, must be finite"),
         ("init_rounds", 0, "init_rounds == 0, must be >= 1"),
-        ("init", "kmeans++", r"init='kmeans\+\+' is not known; it must be one of 'k-means\|\|'"),
-        ("metric", "manhattan", "metric='manhattan' is not known; it must be one of 'euclidean'"),
-        ("algorithm", "elkan", "algorithm='elkan' is not known; it must be one of 'auto'"),
+        ("init", "kmeans++", r"init must be one of 'k-means\|\|'.*got 'kmeans\+\+'"),
+        ("metric", "manhattan", "metric must be one of 'euclidean'.*got 'manhattan'"),
+        ("algorithm", "elkan", "algorithm must be one of 'auto'.*got 'elkan'"),
         ("random_state", -1, "random_state=-1 is negative"),
         ("random_state", "seed", "random_state"),
     ],

@@ -241,7 +241,7 @@ def test_what_cannot_be_used_is_refused(estimator):
         model.fit(infinite)
     unseen = X.copy()
     unseen[:, 2] = np.nan
-    with pytest.raises(ValueError, match=r"Column 2 of X has no value at all.*Drop the columns 2"):
+    with pytest.raises(ValueError, match=r"column 2 contains only NaN.*Drop the columns 2"):
         model.fit(unseen)
     with pytest.raises(ValueError, match="missing"):
         estimator(K, missing="drop").fit(X)

@@ -290,9 +290,9 @@ def test_pairs_by_index_labels() -> None:
     shifted = frame.set_index(np.arange(8)[::-1])
     assert_same_model(PCKMeans(2, random_state=0).fit(shifted, must_link=[[0, 1]]), want, 0)
     for bad, pairs, message in (
-        (frame, [["a", "z"]], "must_link contains 'z', which is not in the index of X"),
-        (frame.rename({"b": "a"}), [["a", "h"]], "the index of X repeats the label 'a'"),
-        (X, [["a", "h"]], "expected row numbers as integers, or index labels if X is a pandas"),
+        (frame, [["a", "z"]], "got 'z', which is not in the index"),
+        (frame.rename({"b": "a"}), [["a", "h"]], "index of X must be unique, but it repeats 'a'"),
+        (X, [["a", "h"]], "row numbers as integers, or index labels if X is a pandas"),
     ):
         with pytest.raises(ConstraintError, match=message):
             PCKMeans(2).fit(bad, must_link=pairs)

@@ -510,7 +510,7 @@ def test_a_class_whose_rows_are_absent_is_absent(init, clamp, container):
     weight = np.where(Y == 2, 0.0, 1.0)
     names = np.array(["a", "b", "c", "d", "-1"])[Y]
     model = SemiSupervisedKMeans(6, init=init, clamp=clamp, random_state=1)
-    with pytest.warns(ConstraintWarning, match=r"and so do the classes without other rows \(c\)"):
+    with pytest.warns(ConstraintWarning, match=r"and so are the classes without other rows \(c\)"):
         found = model.fit(container(X), names, sample_weight=weight)
     assert found.classes_.tolist() == ["a", "b", "d"]
     # Labels of rows with weight 0 are ignored.
@@ -600,20 +600,23 @@ def test_an_empty_cluster_is_founded_by_an_unlabeled_row(clamp):
     ("y", "message"),
     [
         (np.zeros(len(X), bool), r"dtype bool.*numpy\.where\(known, y\.astype\(int\), -1\)"),
-        (Y + 0.5, r"the value -?\d\.5; expected integers or text"),
-        (Y.astype(complex), "dtype complex128; expected integers or text"),
-        (np.array([*["a"] * 239, 3.5], object), "types float, str; expected all integers or all"),
-        (TRUTH[:-1], r"y has shape \(239,\); X has 240 rows"),
-        (np.stack([Y, Y], axis=1), r"y has shape \(240, 2\); expected one label a row"),
+        (Y + 0.5, r"must contain integers or strings.*got -?\d\.5"),
+        (Y.astype(complex), "must contain integers or strings, got dtype complex128"),
+        (
+            np.array([*["a"] * 239, 3.5], object),
+            "only integers or only strings, got the types float, str",
+        ),
+        (TRUTH[:-1], r"y must have one label per row of X \(240 rows\).*got shape \(239,\)"),
+        (np.stack([Y, Y], axis=1), r"one label per row.*got shape \(240, 2\)"),
         (np.arange(len(X)) % 7, "y has 7 classes; n_clusters=6.*use n_clusters=7 or more"),
         (([0, 1, 2], [0, 1]), r"shapes \(3,\) and \(2,\)"),
-        (([0, 240], [0, 1]), r"Row 240 is labeled; expected row numbers in \[0, 240\)"),
-        (([-1, 4], [0, 1]), r"Row -1 is labeled; expected row numbers in \[0, 240\)"),
-        (([3, 5, 3], [0, 1, 1]), r"Row 3 is labeled more than once \(0, 1\)"),
-        (([0.0, 1.0], [0, 1]), "have dtype float64; expected integers"),
+        (([0, 240], [0, 1]), r"Row numbers of y must be in \[0, 240\), got 240"),
+        (([-1, 4], [0, 1]), r"Row numbers of y must be in \[0, 240\), got -1"),
+        (([3, 5, 3], [0, 1, 1]), r"several for row 3 \(0, 1\)"),
+        (([0.0, 1.0], [0, 1]), "must be integers, got dtype float64"),
         ((Y >= 0, Y), r"have dtype bool.*numpy\.flatnonzero\(mask\)"),
         (([0, 1], [True, False]), "dtype bool"),
-        (np.uint64(2**63) + np.arange(len(X), dtype=np.uint64) % 2, "expected values below"),
+        (np.uint64(2**63) + np.arange(len(X), dtype=np.uint64) % 2, "must contain integers below"),
     ],
 )
 def test_labels_that_cannot_be_used(y, message):
@@ -626,7 +629,7 @@ def test_labels_that_cannot_be_used(y, message):
 
 
 def test_dask_labels_that_cannot_be_used():
-    with pytest.raises(ConstraintError, match="y has dtype"):
+    with pytest.raises(ConstraintError, match="y must contain integers or strings, got dtype"):
         SemiSupervisedKMeans(6).fit(chunked(X), chunked(Y == 0))
 
 
@@ -635,7 +638,10 @@ def test_dask_labels_of_unknown_or_other_length():
     want = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
     found = SemiSupervisedKMeans(6, random_state=0).fit(chunked(X), y[y > -2])
     assert_same(found, want, 1e-12)
-    with pytest.raises(ConstraintError, match=r"y has shape \(200,\); X has 240 rows"):
+    with pytest.raises(
+        ConstraintError,
+        match=r"y must have one label per row of X \(240 rows\).*got shape \(200,\)",
+    ):
         SemiSupervisedKMeans(6).fit(chunked(X), y[:200])
 
 
@@ -651,7 +657,7 @@ def test_dask_labels_of_unknown_or_other_length():
         ("clusters_per_class", 0, "clusters_per_class == 0, must be >= 1"),
         ("clusters_per_class", 1.5, "clusters_per_class must be an instance of"),
         ("clamp", "yes", "clamp must be True .*, got 'yes'"),
-        ("init", "k-means||", r"init='k-means\|\|' is not known; it must be one of 'auto'"),
+        ("init", "k-means||", r"init must be one of 'auto'.*got 'k-means\|\|'"),
         ("init", X[:3], r"must have shape \(6, 3\)"),
         ("random_state", -1, "random_state=-1 is negative"),
     ],

@@ -56,5 +56,5 @@ def test_labels_of_a_table_warn() -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = np.array(["-1"] * 60, dtype="U8")
     y[[0, 1, 2, 3]] = "Grünland", "Grunland", "maize", "maize"
-    with pytest.warns(DaskclustWarning, match="'Grunland' and 'Grünland'. They are taken for"):
+    with pytest.warns(DaskclustWarning, match="'Grunland' and 'Grünland'. They are treated as"):
         daskclust.LabelSpreading(random_state=0, classifier=None).fit(X, y)

@@ -334,7 +334,7 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
         make_hyperspectral_cube(memory, shape=(4, 4), n_bands=2)
     from daskclust.scenes import open_cube
 
-    with pytest.raises(FileNotFoundError, match="neither a Zarr group"):
+    with pytest.raises(FileNotFoundError, match="must be a Zarr group or a Zarr array"):
         open_cube(memory)
 
 

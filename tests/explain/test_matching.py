@@ -114,11 +114,14 @@ def test_models_of_columns_in_another_order_are_not_compared():
     old = daskclust.KMeans(5, random_state=0).fit(table)
     other = table[["b", "a", "c"]]
     new = daskclust.KMeans(5, random_state=0).fit(other)
-    message = "features, or in another order: number 0 is 'a' in one and 'b' in the other"
+    message = (
+        "different features, or the same ones in another order: "
+        "number 0 is 'a' in one and 'b' in the other"
+    )
     with pytest.raises(ValueError, match=message):
         match_clusters(old, new)
     for kind in (daskclust.KMeans, daskclust.SemiSupervisedKMeans, daskclust.PCKMeans):
-        with pytest.raises(ValueError, match=f"init and X have other {message}"):
+        with pytest.raises(ValueError, match=f"init and X have {message}"):
             kind(5, init=old).fit(other)
     # Rows without names are those of the model.
     daskclust.KMeans(5, init=old).fit(table.to_numpy())

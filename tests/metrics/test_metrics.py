@@ -225,7 +225,9 @@ def test_labels_of_unknown_chunks_are_matched_by_block():
 def test_vectors_that_cannot_be_compared_are_refused(score, make):
     with pytest.raises(ValueError, match=r"300.*299"):
         score(make(TRUTH), make(LABELS[1:]))
-    with pytest.raises(ValueError, match=r"labels_true has shape \(300, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"labels_true must have one label per row.*got shape \(300, 3\)"
+    ):
         score(make(X), make(LABELS))
     for bad in (0.5, np.nan, np.inf):
         labels = LABELS.astype(float)
@@ -249,7 +251,7 @@ def test_lazy_labels_may_be_text():
 
 def test_dask_labels_beyond_the_numbers_of_a_column_are_refused():
     huge = np.array([0, 2**60 + 1])
-    with pytest.raises(ValueError, match="cannot hold"):
+    with pytest.raises(ValueError, match="can represent"):
         metrics.adjusted_rand_score(da.from_array(huge), huge)
     assert metrics.adjusted_rand_score(huge, huge) == 1.0
 
@@ -427,7 +429,7 @@ def test_what_has_no_score_is_refused(score, make):
     data[123, 1] = np.nan
     with pytest.raises(ValueError, match="contains nan at row 123, column 1"):
         score(make(data), make(LABELS))
-    with pytest.raises(ValueError, match="sample_weight of row 7"):
+    with pytest.raises(ValueError, match="weight of row 7"):
         score(make(X), make(LABELS), sample_weight=np.where(np.arange(300) == 7, -1.0, 1.0))
 
 

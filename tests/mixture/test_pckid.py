@@ -419,7 +419,7 @@ def test_infinity_is_not_missing():
 def test_columns_without_values_and_constant_ones():
     data = X.copy()
     data[:, 2] = np.nan
-    with pytest.raises(ValueError, match="Column 2 of X has no value"):
+    with pytest.raises(ValueError, match="column 2 contains only NaN"):
         PCKID(K, **SMALL).fit(data)
     data[:, 2] = 5.0
     # No row is left without any other value.

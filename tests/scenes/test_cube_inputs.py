@@ -252,7 +252,7 @@ def test_a_url_is_read_and_written(group):
 
 
 def test_a_url_that_nothing_can_open(monkeypatch):
-    with pytest.raises(FileNotFoundError, match="neither a Zarr group"):
+    with pytest.raises(FileNotFoundError, match="must be a Zarr group or a Zarr array"):
         open_cube("memory://nothing/there.zarr")
     with pytest.raises(ValueError, match=r"'coop://pigeon/x' cannot be opened.*fsspec package"):
         open_cube("coop://pigeon/x")

@@ -114,7 +114,7 @@ def test_names_that_are_nearly_the_same_warn(tmp_path: Path) -> None:
     items = [("Grünland", (6, 0, 2, 2)), ("Grunland", (8, 8, 2, 2)), ("C3", (0, 6, 1, 1))]
     path = fields(tmp_path / "f.geojson", [*items, ("C4", (0, 8, 1, 1))])
     (said,) = told(cube, path)
-    assert said.startswith("Names of classes are nearly the same: 'Grunland' and 'Grünland'.")
+    assert said.startswith("Some class names are nearly the same: 'Grunland' and 'Grünland'.")
     # Also where each file has one of them.
     files = [fields(tmp_path / f"{at}.geojson", [item]) for at, item in enumerate(items[:2])]
     opened = [(str(one), cube.open_map("labels", one)) for one in files]

@@ -325,7 +325,10 @@ def test_a_selection_draws_itself():
         ({"n_folds": 1}, "n_folds == 1, must be >= 2"),
         ({"method": "f-score", "y": np.r_[0, 1, np.full(238, -1)]}, "got 2 rows of 2 classes"),
         ({"method": "f-score", "y": np.zeros(240, int)}, "240 rows of 1 classes"),
-        ({"method": "f-score", "y": TRUTH[1:]}, r"y has shape \(239,\); X has 240 rows"),
+        (
+            {"method": "f-score", "y": TRUTH[1:]},
+            r"y must have one label per row of X \(240 rows\).*got shape \(239,\)",
+        ),
         ({"random_state": -1}, "random_state=-1 is negative"),
     ],
 )

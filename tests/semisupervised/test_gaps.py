@@ -132,7 +132,7 @@ def test_what_cannot_be_used_is_refused():
     model = LabelSpreading(40, random_state=0)
     with pytest.raises(ValueError, match="infinity: the first at row 3, column 2"):
         model.fit(infinite, known(classes))
-    with pytest.raises(ValueError, match="Column 4 of X has no value at all"):
+    with pytest.raises(ValueError, match="column 4 contains only NaN"):
         model.fit(unseen, known(classes))
     with pytest.raises(ValueError, match="infinity: the first at row 3"):
         model.fit(X, known(classes)).predict(infinite)

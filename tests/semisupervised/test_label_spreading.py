@@ -318,7 +318,7 @@ def test_a_label_on_every_row_with_duplicates() -> None:
         (np.full(N, -1), "y has no label"),
         (None, "requires y"),
         (np.zeros(N - 1, int), r"shape \(599,\)"),
-        (([0, 0], [1, 2]), "labeled more than once"),
+        (([0, 0], [1, 2]), "one label per row, got several"),
         (([N], [1]), "expected row numbers"),
         (np.full(N, 0.5), "expected integers or"),
     ],

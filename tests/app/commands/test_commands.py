@@ -295,7 +295,7 @@ def test_every_command_keeps_its_places(
         ),
         ("fit S --n-clusters 3 --output file/l.zarr", "is no folder"),
         ("predict S --model S --output l.zarr", "ModelFormatError"),
-        ("predict S --model none --output l.zarr", "no saved model"),
+        ("predict S --model none --output l.zarr", "does not exist; use the path"),
         ("inspect none.zarr", "no Zarr store"),
     ],
 )
@@ -447,13 +447,13 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--labels none.zarr", "no Zarr store at"),
-        ("--truth none.zarr", "no Zarr store at"),
+        ("--labels none.zarr", "The Zarr store"),
+        ("--truth none.zarr", "The Zarr store"),
         ("--truth S::none", "No array 'none'"),
         ("--truth S::wavelength", "expected the image's (40, 50)"),
         ("--class-column crop", "--class-column is about --labels or --truth, and none is given"),
         ("--resample-labels", "--resample-labels is about --labels or --truth"),
-        ("--mask none.zarr", "no Zarr store at"),
+        ("--mask none.zarr", "The Zarr store"),
         ("--mask F", "mask has dtype int16; expected bool"),
         ("--estimator pckmeans --must-link none.csv", "there is no file 'none.csv'"),
         ("--output S", "in the same place as the cube"),

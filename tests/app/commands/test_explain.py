@@ -71,7 +71,7 @@ def test_a_table(explain: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.html").write_text("<p>mine")
     code, _, err = explain("m.zarr", "t.parquet", "--output", "mine.html", "--overwrite")
     assert code == 1
-    assert "written by daskclust only" in err
+    assert "written by daskclust. Use" in err
     assert (tmp_path / "mine.html").read_text() == "<p>mine"
 
 

@@ -121,8 +121,8 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
     [
         ("one.npy --output o.npy", "has shape (90,) and dtype int8; expected numbers of shape"),
         ("three.npy --output o", "on the command line --dims y,x,band"),
-        ("objects.npy --output o.npy", "objects.npy' cannot be read as an array of numbers"),
-        ("cut.npy --output o.npy", "cut.npy' cannot be read as an array of numbers"),
+        ("objects.npy --output o.npy", "objects.npy' cannot be read as a numeric array"),
+        ("cut.npy --output o.npy", "cut.npy' cannot be read as a numeric array"),
         ("fields.npy --output o.npy", "expected numbers of shape (n, p), a vector a row"),
         ("text.npy --output o.npy", "and dtype <U1; expected numbers"),
         ("none.npy --output o.npy", "has shape (0, 4); expected one row and value at least"),
@@ -133,7 +133,7 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
         ("v.npy --output one.npy", "exists already"),
         ("v.npy --output fields.npy --overwrite", "was not written by daskclust"),
         ("v.npy --output z.zarr --overwrite", "was not written by daskclust"),
-        ("v.npy --output s3://u:hunter2@b/o.npy", "'s3://***@b/o.npy' is a URL; expected a local"),
+        ("v.npy --output s3://u:hunter2@b/o.npy", "'s3://***@b/o.npy' must be a local"),
         ("v.npy --output o.npy --score s", "a .npy file holds the labels alone"),
         ("v.npy --output o.npy --output-column c", "a .npy file holds the labels alone"),
         ("z.zarr --output o", "give the path of the array, STORE/NAME"),
@@ -174,5 +174,7 @@ def test_a_file_that_changes_is_an_error(tmp_path: Path) -> None:
     np.save(path, vectors())
     table = open_table(path)
     np.save(path, vectors("int16"))
-    with pytest.raises(OSError, match="if it was changed, open it again"):
+    with pytest.raises(
+        OSError, match=r"if the file was changed, open it again|open it again if it was changed"
+    ):
         KMeans(3, random_state=0).fit(table.samples)

@@ -41,20 +41,32 @@ def _started(*_: object, **__: object) -> None:
         ("fit c.npy --dims y,x,band --n-clusters 3 --report folder", "'folder' is a folder"),
         ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is no folder"),
         ("suggest c.npy --dims y,x,band --n 2 --output c.npy", "in the same place as the cube"),
-        ("inspect cut.zip", "'cut.zip' is no whole zip file"),
+        ("inspect cut.zip", "'cut.zip' is not a complete zip file"),
         ("inspect torn.zarr", "torn.zarr' cannot be opened: its metadata are damaged"),
-        ("inspect torn.npz", "torn.npz' is a file of no known kind"),
-        (FIT + "m.png", "--output 'm.png' ends like a file of another format; a label map"),
-        (FIT + "o --model m.pkl", "--model 'm.pkl' ends like a file of another format"),
+        ("inspect torn.npz", "torn.npz' must be a Zarr store"),
+        (
+            FIT + "m.png",
+            "--output 'm.png' must not have the suffix of another file format: a label map",
+        ),
+        (
+            FIT + "o --model m.pkl",
+            "--model 'm.pkl' must not have the suffix of another file format",
+        ),
         ("inspect c.npy", "has no names of its dimensions, so their order cannot be guessed"),
         (FIT + "o --checkpoint void.txt", "void.txt' is not a readable daskclust checkpoint"),
-        (FIT + "o --checkpoint s3://u:hunter2@b/c", "checkpoint='s3://***@b/c' is a URL"),
+        (
+            FIT + "o --checkpoint s3://u:hunter2@b/c",
+            "checkpoint must be a path on this machine, got 's3://***@b/c'",
+        ),
         (FIT + "o --checkpoint void.txt/c", "is no folder"),
         (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
         (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
         *(
-            (f"{words}{more}{WEB}{name}", f"{flag} 'http://***@127.0.0.1:9/{name}' is at a web")
+            (
+                f"{words}{more}{WEB}{name}",
+                f"{flag} 'http://***@127.0.0.1:9/{name}' must not be on a web",
+            )
             for words, more, flag, name in (
                 (FIT, "", "--output", "o.zarr"),
                 (FIT, "", "--output", "o.tif"),

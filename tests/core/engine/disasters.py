@@ -1,4 +1,4 @@
-"""What befalls workers while a fit goes on, and clusters for it to befall."""
+"""Failures of workers during a fit, and clusters to test them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def state_of(model) -> dict:
 
 @cache
 def alone(fit) -> dict:
-    """What the same fit of the same chunks finds in one thread."""
+    """Return the result of the same fit of the same chunks in one thread."""
     with dask.config.set(scheduler="sync"):
         return state_of(fit(da.from_array(X, chunks=(60, P))))
 
@@ -70,7 +70,7 @@ def patiently() -> AbstractContextManager:
     """Workers that are gone are noticed soon, and those that come are waited for."""
     given = {
         "distributed.comm.timeouts.connect": "5s",
-        # A local cluster gives up workers that its nannies do not start anew within 15 s, for good.
+        # A local cluster drops workers that its nannies do not restart within 15 s.
         "distributed.deploy.lost-worker-timeout": f"{ENDLESS}s",
     }
     return dask.config.set(given)
@@ -121,7 +121,7 @@ def shrink_and_grow(client: Client, cluster: LocalCluster) -> None:
 
 
 class Disaster:
-    """What befalls the workers a moment after the client begins to wait for the n-th time.
+    """A failure of the workers shortly after the client starts to wait for the n-th time.
 
     A file is there from then on until it has happened: blocks are slow to read, so that it
     happens in between.
@@ -151,7 +151,7 @@ class Disaster:
         monkeypatch.setattr(resilient_tasks, "_wait", waited)
 
     def struck_in_time(self) -> bool:
-        """Whether there were so many waits at all, and the workers are gone."""
+        """Return True if there were that many waits, and the workers are lost."""
         return self.calls >= self._at and self.struck.wait(300)
 
 
@@ -188,13 +188,13 @@ class Clusters:
             cluster.close()
             raise
         if deed is shrink_and_grow:
-            # What it does by itself, it may be about to do to workers of the next fit.
+            # Otherwise the cluster may restart workers during the next fit.
             cluster.close()
         else:
             self._kept[n_workers] = cluster
 
     def waits(self, fit, persist: bool, n_workers: int, monkeypatch, now: Path) -> int:
-        """How often the client waits in this fit where nothing happens."""
+        """Return the number of waits of the client in this fit without failures."""
         key = (fit, persist, n_workers)
         if key not in self._waits:
             with self.use(n_workers) as (cluster, client), monkeypatch.context() as patch:
@@ -216,7 +216,7 @@ def many_clusters() -> Iterator[Clusters]:
 
 
 def struck(fit, persist, n_workers, share, deed, clusters, monkeypatch, now: Path) -> dict:
-    """What a fit finds whose workers meet with disaster at this share of its waits."""
+    """Return the result of a fit whose workers fail at this fraction of its waits."""
     with dask.config.set({"daskclust.persist": persist}):
         at = max(1, round(share * clusters.waits(fit, persist, n_workers, monkeypatch, now)))
         with clusters.use(n_workers, deed) as (cluster, client):

@@ -1,4 +1,4 @@
-"""Whatever is done to a checkpoint, it is refused as such, or does no harm."""
+"""A damaged checkpoint raises an error that says so, or has no effect."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_value_changed_without_the_seal_is_refused(case, tmp_path, monkeypatch
     arrays[name] = np.frombuffer(changed, arrays[name].dtype).reshape(arrays[name].shape)
     with path.open("wb") as file:
         np.savez(file, **arrays)
-    with pytest.raises(CheckpointError, match="its content is not what was written"):
+    with pytest.raises(CheckpointError, match="its content has changed since it was written"):
         labels_of(case, path)
 
 

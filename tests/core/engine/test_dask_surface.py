@@ -1,6 +1,6 @@
-"""What the engine takes from Dask beyond its documentation: a test for each reach.
+"""Undocumented features of Dask that the engine uses, with a test for each.
 
-Where a release of Dask or distributed changes one of them, the test's message says
+If a release of Dask or distributed changes one of them, the message of the test says
 which function of ``daskclust.core.engine.private_api`` has to follow.
 """
 
@@ -63,7 +63,7 @@ def test_what_is_not_needed_is_left_out():
     graph = {"a": 1, "b": surface.task(abs, "a"), "c": 3}
     small, inputs, _ = surface.needed(graph, ["b"])
     assert set(small) == {"a", "b"}, "cull: needed()"
-    assert inputs["b"] == ["a"], "cull no longer tells the inputs: needed()"
+    assert inputs["b"] == ["a"], "cull no longer returns the inputs: needed()"
     assert surface.inputs_of(graph, "b") == ["a"], "get_dependencies: inputs_of()"
 
 
@@ -90,14 +90,14 @@ def test_local_schedulers_have_no_client():
 
 def test_a_client_is_found_behind_its_scheduler(client):
     _, found = surface.scheduler_of(chain())
-    assert found is client, "Client.get is no bound method: scheduler_of()"
+    assert found is client, "Client.get is not a bound method: scheduler_of()"
 
 
 def test_an_asynchronous_client_says_what_to_do(client):
     async def get():
         async with Client(client.scheduler.address, asynchronous=True):
             with pytest.raises(
-                RuntimeError, match=r"make them in a thread, await asyncio.to_thread"
+                RuntimeError, match=r"call them in a thread, use await asyncio.to_thread"
             ):
                 surface.scheduler_of(chain())
 

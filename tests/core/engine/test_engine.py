@@ -1,4 +1,4 @@
-"""One answer, wherever the rows lie and whatever runs the passes."""
+"""Results do not depend on chunks, workers or the scheduler."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def lazy(lengths: tuple[int, ...] = EVEN) -> da.Array:
 
 
 def digest(model: KMeans) -> tuple:
-    """What must be equal to the last bit."""
+    """Return the values that must have equal bits."""
     labels = model.labels_
     return (
         (labels if isinstance(labels, np.ndarray) else labels.compute()).tolist(),
@@ -369,7 +369,7 @@ def test_warnings_point_at_the_line_of_the_user():
     assert caught[0].filename == __file__
 
 
-# What is read, and how often.
+# Number of reads.
 
 
 def test_a_streamed_array_is_read_once_a_pass():
@@ -488,7 +488,7 @@ def test_rows_can_be_left_out_of_sums(container, request):
     assert whole.counts.sum() == pytest.approx(WEIGHT.sum(), rel=1e-12)
     # They are still there to be fetched, with their weights.
     np.testing.assert_array_equal(weights, WEIGHT[out])
-    # Passes are those of the data, whoever makes them.
+    # Passes are counted for the data, not for a view.
     assert rows.passes == 3
 
 
@@ -529,7 +529,7 @@ def test_a_partial_pass_sees_some_blocks_only(container, groups, request, monkey
             np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-12)
             np.testing.assert_allclose(found.counts, expected.counts, rtol=1e-12)
             np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-12)
-            # Passes are those of the data, whoever makes them.
+            # Passes are counted for the data, not for a view.
             assert rows.passes == before + 1
         # Rows keep their numbers, so draws and fetches are those of the whole.
         values, _ = rows.only([2]).take(np.array([blocks[2][0]]))
@@ -710,7 +710,7 @@ def test_labels_of_most_rows_travel_once(client):
     n = 1_000_000
     data = da.random.default_rng(0).random((n, 2), chunks=(50_000, 2)).persist()
     y = np.where(np.arange(n) % 10, np.arange(n) % 3, -1)
-    # As above: the labels are more than 10 MB, and tell nothing of where rows lie.
+    # As above: the labels have more than 10 MB, and do not depend on the position of rows.
     model = SemiSupervisedKMeans(3, random_state=0).fit(data, y)
     np.testing.assert_allclose(model.cluster_centers_, 0.5, atol=0.1)
 
@@ -746,7 +746,7 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
     monkeypatch.setattr(Client, "gather", counting_gather)
     monkeypatch.setattr(OpenRows, "reduce", noting_reduce)
     model = KMeans(3, init="random", n_init=1, random_state=0, max_iter=3).fit(data)
-    # Before the passes, each worker tells how much memory it has left.
+    # Before the passes, each worker reports its free memory.
     measured, *gathered = gathered
     assert measured < 1000
     assert len(gathered) == len(allowed) == model.history_[-1]["passes"] + 1

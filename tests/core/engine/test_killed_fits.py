@@ -1,4 +1,4 @@
-"""Whenever the client is killed, the same fit goes on to the same model."""
+"""If the client is killed at any time, the same fit resumes and leads to the same model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def killed(name: str, n_kills: int, folder: Path) -> None:
         assert run["resumed"]["signal"] == 0, run
         assert run["resumed"]["model"] == model, run["at"]
         assert run["left"] == [], run["at"]
-        # What was saved is not done again.
+        # Saved stages are not repeated.
         written = [i for i, event in enumerate(events[: run["at"]]) if event == "written"]
         since = written[-1] + 1 if written else 0
         for kind, again in AGAIN.items():

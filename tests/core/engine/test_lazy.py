@@ -66,7 +66,7 @@ def test_masked_labels_are_none():
 
 @pytest.mark.skipif(dask.system.CPU_COUNT < 2, reason="this machine has one core")
 def test_an_array_is_worked_on_by_threads_with_the_numbers_of_its_rows():
-    # More values than one thread is used for; the rows are no multiple of anything.
+    # More values than for one thread; the number of rows is a prime.
     X = np.arange(2 * 200_003, dtype=np.float32).reshape(-1, 2)
     # The first parts are worked on at the same time.
     meet = threading.Barrier(2, timeout=60)

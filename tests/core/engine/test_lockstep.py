@@ -82,7 +82,7 @@ def test_fits_together_are_the_fits_alone(make):
     found = run_together(rows, jobs)
     for one, two in zip(found, expected, strict=True):
         assert_same(one, two)
-    # Most passes are shared. Rows that initializations fetch, and those of DPMeans, are apart.
+    # Most passes are shared, except rows that initializations fetch, and the passes of DPMeans.
     assert rows.passes <= sum(lengths) / 2
 
 
@@ -155,7 +155,7 @@ def test_a_fit_that_fails_ends_the_others_and_says_why():
 @pytest.mark.parametrize("make", [lambda: X, chunked], ids=["numpy", "dask"])
 @pytest.mark.parametrize("weight", [None, RNG.integers(0, 3, size=500).astype(float)])
 def test_a_fit_inside_a_fit_is_on_its_own_data(make, weight):
-    """Whatever their shape: nothing is taken for the shared data."""
+    """Other data of the same shape are not confused with the shared data."""
 
     def start(data, k, random_state):
         inner = KMeans(k, random_state=0).fit(data * scale, sample_weight=weight)

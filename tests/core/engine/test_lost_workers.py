@@ -1,4 +1,4 @@
-"""Whatever becomes of workers, a fit goes on to the same bits, or says why not."""
+"""If workers fail, a fit leads to the same bits or raises a clear error."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_blocks_that_kill_their_worker_again_and_again_end_the_fit(n_workers, pe
         started(n_workers) as cluster,
         Client(cluster),
         dask.config.set({"daskclust.persist": persist}),
-        pytest.raises(ClusterError, match=r"do not survive.*memory_limit"),
+        pytest.raises(ClusterError, match=r"Workers died while.*memory_limit"),
     ):
         finished(fit_kmeans, data)
 
@@ -295,7 +295,7 @@ def test_a_lost_scheduler_ends_the_fit_at_once(tmp_path):
 
 
 def busy(client: Client, seconds: float) -> None:
-    """Let the scheduler do nothing else for some time."""
+    """Block the scheduler for some time."""
     threading.Thread(
         target=client.run_on_scheduler, args=(time.sleep, seconds), daemon=True
     ).start()
@@ -351,7 +351,7 @@ def test_groups_move_to_workers_that_come_later():
         assert len(set(rows._executor.workers)) == 1
         cluster.scale(2)
         client.wait_for_workers(2)
-        rows._executor.worker_slots._looked = -1e9
+        rows._executor.worker_slots._last_check = -1e9
         before = rows.take(np.array([0, 599]))[0]
         assert set(rows._executor.workers) == set(client.nthreads())
     np.testing.assert_array_equal(before, X[[0, 599]])

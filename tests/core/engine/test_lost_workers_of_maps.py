@@ -1,4 +1,4 @@
-"""Whatever becomes of workers, labels and maps are whole and right, or it is said why not."""
+"""If workers fail, labels and maps are complete and correct, or an error is raised."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def alone(name: str, models: Any, folder: Any) -> np.ndarray:
 def struck(name: str, deed: str, n_workers: int, models: Any, folder: Any) -> None:
     expected = alone(name, models, folder / "alone")
     with started(n_workers) as cluster, Client(cluster) as client:
-        # Of what the user computes, nobody but Dask waits: time it.
+        # Only Dask waits for computations of the user, so they have a time limit.
         strike = threading.Timer(6 * SLOW, DEEDS[deed], (client, cluster))
         strike.start()
         found = within(ENDLESS, WORK[name], models, folder)

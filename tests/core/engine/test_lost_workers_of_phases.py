@@ -90,7 +90,7 @@ def of_one_graph(data):
     return data.rechunk((37, P)).rechunk((600, 1)).rechunk((60, P))
 
 
-#: What is waited for in the engine, as it is written there, with a fit that has such a wait.
+#: Names of the waits in the engine, as in its source, with a fit that has this wait.
 PHASES = {
     "the measuring of memory": [(kmeans, given, False, None)],
     "the reading of the data": [(kmeans, given, True, None), (kmeans, in_small_chunks, True, None)],
@@ -114,7 +114,7 @@ CASES = [
 
 
 def test_no_phase_is_forgotten():
-    """Whatever the engine waits for by a name of its own is struck below."""
+    """The tests below cover all named waits of the engine."""
     found = set()
     for path in ENGINE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -123,7 +123,7 @@ def test_no_phase_is_forgotten():
                     found.add(ast.unparse(node.args[1]).removeprefix("f").strip("'\""))
     # A cluster that has no worker yet: tests/app/commands/test_console.py.
     assert found - {"what", "the start"} == set(PHASES) - {"the pass", "the labels of rows"}
-    # They share one loop, and nothing else waits for a cluster.
+    # All waits for a cluster share one loop.
     assert not [
         path.name
         for path in ENGINE.glob("*.py")
@@ -187,7 +187,7 @@ def test_every_phase_outlives_a_worker(fit, of, kept, phase, monkeypatch, tmp_pa
 
 
 def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
-    """Whoever waits on looks at the same address again and again."""
+    """Other waits check the same address repeatedly."""
     looks, losses = [], []
 
     class Waiting:
@@ -219,7 +219,7 @@ def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
         def lost(self, gone):
             losses.append(sorted(gone))
 
-    # One goes, is back under its address, and goes again; another goes meanwhile.
+    # One worker is lost, returns under its address, and is lost again; another is lost in between.
     there = [{"b": 1}, {"b": 1}, {"a": 1, "b": 1}, {"b": 1}, {"b": 1}, {"c": 1}, {"c": 1}, {"c": 1}]
     monkeypatch.setattr(resilient_tasks, "ClusterWait", Watch)
     monkeypatch.setattr(resilient_tasks, "workers_of", lambda client: there[len(looks) - 1])

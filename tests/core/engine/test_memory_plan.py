@@ -75,7 +75,7 @@ def test_the_end_of_a_worker_is_where_its_configuration_says():
 
 
 def test_threads_share_a_worker():
-    with pytest.raises(MemoryPlanError, match="fewer threads a worker"):
+    with pytest.raises(MemoryPlanError, match="fewer threads per worker"):
         check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 8)
     # Two tasks keep two threads busy, not four.
     check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 2)
@@ -87,7 +87,7 @@ def one_worker(limit: str | int, **shares: float | bool) -> Iterator[Client]:
     settings = {f"distributed.worker.memory.{name}": share for name, share in shares.items()}
     settings |= {"daskclust.persist": False, "daskclust.worker-timeout": "90s"}
     with (
-        spawned(),  # what a worker imports is counted
+        spawned(),  # imports of a worker are counted
         dask.config.set(settings),
         LocalCluster(
             n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address=":0"
@@ -166,7 +166,7 @@ def test_what_passes_carry_along_is_counted():
     plan.check("lloyd", 190 * MIB, 8 * MIB)  # 50 + 3 x 190 + 8 of 650 MiB
     with pytest.raises(MemoryPlanError, match=r"pass 'lloyd' does not fit.*at least \d+ MiB"):
         plan.check("lloyd", 200 * MIB, 8 * MIB)
-    # Many groups are merged in a tree, so many at a time.
+    # Many groups are merged in a tree, a few at a time.
     many = MemoryPlan([memory(1000, 300)], n_groups=20)
     many.check("lloyd", 70 * MIB, 8 * MIB)
     with pytest.raises(MemoryPlanError):

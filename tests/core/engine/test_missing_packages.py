@@ -143,7 +143,7 @@ def test_a_worker_without_a_package_is_named_with_it(
     message = str(raised.value)
     assert f"The worker {worker}" in message
     assert package in message
-    assert "Install the client's packages, in the same versions, for each worker" in message
+    assert "Install the same packages and versions on each worker as on the client" in message
     assert [*poor.nthreads()] == [worker], "the worker ended"
     sys.modules.pop("of_this_process_alone", None)
 
@@ -191,7 +191,7 @@ def test_a_packed_function_lends_no_memory_of_memoryviews() -> None:
 
 
 class Opened:
-    """A file that is opened where it arrives, as those of h5py are."""
+    """A file that is opened when it is unpickled, like files of h5py."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -207,7 +207,7 @@ def test_a_file_that_is_not_there_is_no_missing_package(tmp_path: Path) -> None:
     packed = pickle.loads(pickle.dumps(Packed(Opened(tmp_path / "gone.h5"))))
     with pytest.raises(StoreError, match=r"does not see a file .*gone\.h5.*shared file system"):
         packed()
-    # What may pass is not taken for either.
+    # Temporary errors belong to neither kind.
     packed = pickle.loads(pickle.dumps(Packed(Opened(tmp_path))))
     with pytest.raises(IsADirectoryError):
         packed()

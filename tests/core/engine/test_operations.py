@@ -60,7 +60,7 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.mark.skipif(os.name == "nt", reason="processes cannot be stopped there")
 @pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
 def test_a_worker_that_stands_still_for_a_while(persist: bool, cluster: LocalCluster) -> None:
-    """SIGSTOP, as by a machine that sleeps or swaps; then it goes on."""
+    """Stop a process by SIGSTOP, like a machine that sleeps or swaps, and continue it."""
     woken = threading.Event()
     with dask.config.set({"daskclust.persist": persist}), Client(cluster) as client:
         pid = next(iter(client.run(os.getpid).values()))
@@ -190,7 +190,7 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
     told = [process.communicate(timeout=900) for process in processes]
     assert [process.returncode for process in processes] == [0] * 6, told
     assert len({out for out, _ in told}) == 1
-    # What they left is whole: another finds it.
+    # The files that they left are complete, and another process uses them.
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
@@ -202,7 +202,7 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
 
 
 def test_kernels_are_kept_where_they_can_be() -> None:
-    """Numba's own flag fails where nothing can be written; `compiled` goes on without."""
+    """Numba's cache flag fails if no folder can be written; `compiled` works without the cache."""
     for path in (ROOT / "daskclust").rglob("*.py"):
         if path.name != "compiling.py":
             assert "cache=True" not in path.read_text(), path
@@ -213,7 +213,7 @@ def test_kernels_are_kept_where_they_can_be() -> None:
     sys.platform != "linux" or os.getuid() != 0, reason="mounts need Linux and its superuser"
 )
 def test_home_and_package_are_read_only(tmp_path: Path) -> None:
-    """Kernels are then compiled for each process, and nothing else is missing."""
+    """Kernels are then compiled in each process, which is the only effect."""
     frozen = tmp_path / "frozen"
     shutil.copytree(
         ROOT / "daskclust", frozen / "daskclust", ignore=shutil.ignore_patterns("__pycache__")

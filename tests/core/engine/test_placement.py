@@ -1,4 +1,4 @@
-"""Blocks among workers: nothing is lost, and nobody waits for a worker that holds too much."""
+"""Blocks are distributed evenly over workers, and none is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that fail now and then do not end a fit; those that fail for good are named."""
+"""Temporary read errors do not end a fit; permanent errors name the chunk."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_chunk_that_cannot_be_read_is_named_and_the_next_fit_is_free_of_it(
     with dask.config.set({"daskclust.persist": persist, "daskclust.read-retries": 2}):
         with pytest.raises(ReadError) as failed:
             fit(opened(path, LosingOne))
-        # Whoever keeps the error keeps all that it passed through.
+        # An error keeps all frames that it passed alive.
         kept.append(failed.value)
         text = str(failed.value)
         assert "\n" not in text
@@ -262,7 +262,7 @@ def test_a_setting_of_persist_that_means_nothing_is_refused():
 
 
 def is_chunk(key):
-    """Whether a key of Zarr v2 or v3 is no metadata, nor the mark of who writes."""
+    """Return True if a key of Zarr v2 or v3 is a chunk, not metadata."""
     return not key.rpartition("/")[2].startswith((".", "zarr.json"))
 
 

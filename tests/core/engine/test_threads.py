@@ -19,7 +19,7 @@ from daskclust.core.engine.threads import cpu_threads, side_by_side
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
-    # As many as asked for, whatever this machine has.
+    # Use the requested number of threads, for any number of cores.
     monkeypatch.setattr(threads, "CPU_COUNT", 4)
     with dask.config.set({"daskclust.num-threads": 2}):
         yield
@@ -73,7 +73,7 @@ def test_after_an_error_of_a_helper_no_further_call_is_begun():
         if threading.current_thread() is not caller:
             failed.set()
             raise ValueError(i)
-        # The helper fails meanwhile.
+        # The helper fails in the meantime.
         assert failed.wait(300)
         time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Input that is computed in each pass must be the same each time; rounding is no change."""
+"""Input that is computed in each pass must not change, except by rounding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Y = ([0, 1, N - 2, N - 1], [0, 0, 1, 1])
 
 
 def rows_from(read: Callable[[int], np.ndarray], shape: tuple[int, ...] = (P,)) -> da.Array:
-    """Return a lazy array whose blocks are read anew in each pass."""
+    """Return a lazy array whose blocks are read again in each pass."""
     blocks = [
         da.from_delayed(delayed(read, pure=False)(at), (SIZE, *shape), dtype=float)
         for at in range(0, N, SIZE)

@@ -36,20 +36,29 @@ def lazy(frame):
 
 
 TABLES = {
-    "text": (A.assign(b=["West"] * N), "'b' holds text, such as 'West'.*OneHotEncoder.*tables"),
+    "text": (
+        A.assign(b=["West"] * N),
+        "'b' must contain numbers, got text, such as 'West'.*OneHotEncoder.*tables",
+    ),
     "text for Arrow": (
         arrow.Table.from_pandas(A.assign(b=["West"] * N)),
-        "'b' holds text, such as 'West'.*how-to/tables",
+        "'b' must contain numbers, got text, such as 'West'.*how-to/tables",
     ),
     "categories": (
         A.assign(b=pandas.Categorical(["West"] * N)),
-        "'b' holds categories, such as 'West'.*OneHotEncoder",
+        "'b' must contain numbers, got categories, such as 'West'.*OneHotEncoder",
     ),
-    "dates": (A.assign(b=DAYS), "'b' holds dates or times.*days since the first.*how-to/tables"),
-    "dates alone": (pandas.DataFrame({"b": DAYS}), "'b' holds dates or times"),
-    "zones": (A.assign(b=DAYS.tz_localize("UTC")), "'b' holds dates or times"),
-    "durations": (A.assign(b=DAYS - DAYS[0]), "'b' holds dates or times"),
-    "dates for Arrow": (arrow.Table.from_pandas(A.assign(b=DAYS)), "'b' holds dates or times"),
+    "dates": (
+        A.assign(b=DAYS),
+        "'b' must contain numbers, got dates or times.*days since the first.*how-to/tables",
+    ),
+    "dates alone": (pandas.DataFrame({"b": DAYS}), "'b' must contain numbers, got dates"),
+    "zones": (A.assign(b=DAYS.tz_localize("UTC")), "'b' must contain numbers, got dates"),
+    "durations": (A.assign(b=DAYS - DAYS[0]), "'b' must contain numbers, got dates"),
+    "dates for Arrow": (
+        arrow.Table.from_pandas(A.assign(b=DAYS)),
+        "'b' must contain numbers, got dates",
+    ),
     "lists": (
         A.assign(b=list(VECTORS)),
         r"'b' holds lists.*pass the column alone, X\['b'\].*how-to/embeddings",
@@ -66,17 +75,20 @@ TABLES = {
     "a missing list": (arrow.table({"b": [[1.0], None]}), "'b' has no list in row 1"),
     "a missing value in a list": (
         arrow.table({"b": [[1.0], [None]]}),
-        "'b' has lists with missing",
+        "lists of numbers, got missing",
     ),
-    "lazy text": (lazy(A.assign(b=["West"] * N)), "'b' holds text.*OneHotEncoder.*how-to/tables"),
-    "lazy dates": (lazy(A.assign(b=DAYS)), "'b' holds dates or times"),
+    "lazy text": (
+        lazy(A.assign(b=["West"] * N)),
+        "'b' must contain numbers, got text.*OneHotEncoder.*how-to/tables",
+    ),
+    "lazy dates": (lazy(A.assign(b=DAYS)), "'b' must contain numbers, got dates"),
     "lazy categories": (
         lazy(A.assign(b=pandas.Categorical(["West"] * N))),
-        "'b' holds categories.*how-to/tables",
+        "'b' must contain numbers, got categories.*how-to/tables",
     ),
     "a lazy column of lists": (
         lazy(pandas.DataFrame({"b": list(VECTORS)}))["b"],
-        "'b' holds text, or lists.*how-to/embeddings",
+        "'b' must contain numbers, got text or lists.*how-to/embeddings",
     ),
     "a lazy column": (lazy(A)["a"], r"Dask Series 'a'. Use X.to_frame\(\)"),
 }
@@ -203,7 +215,7 @@ def test_predict_names_columns() -> None:
         daskclust.HDBSCAN(3, allow_single_cluster=True).fit(both),
         daskclust.DPMeans(5.0).fit(both),
     ):
-        with pytest.raises(ValueError, match="'b' holds text, such as 'x'"):
+        with pytest.raises(ValueError, match="'b' must contain numbers, got text, such as 'x'"):
             model.predict(A.assign(b="x"))
         with pytest.raises(ValueError, match=r"NaN: the first at row 0, column 1 \('b'\)"):
             model.predict(A.assign(b=np.nan))
@@ -223,5 +235,5 @@ def test_fit_names_the_column_of_an_unusable_value(value: float, message: str) -
 
 
 def test_profiles_refuse_dates() -> None:
-    with pytest.raises(ValueError, match="'since' holds dates or times"):
+    with pytest.raises(ValueError, match="'since' must contain numbers, got dates or times"):
         daskclust.explain.profiles(fit(A), A.assign(since=DAYS))

@@ -101,14 +101,18 @@ def test_negative_numbers_but_minus_one_name_classes_unless_they_imply_pairs():
     labels = read_labels(np.array([-7, -1, 3, -7]), 4)
     np.testing.assert_array_equal(labels.classes, [-7, 3])
     np.testing.assert_array_equal(labels.codes, [0, 1, 0])
-    with pytest.raises(ConstraintError, match="The label of row 0 is -7; expected labels >= 0"):
+    with pytest.raises(
+        ConstraintError, match="Labels must be >= 0, or -1 for an unlabeled row, got -7 in row 0"
+    ):
         labels.without_negative()
 
 
 def test_rows_out_of_range_and_more_classes_than_allowed():
-    with pytest.raises(ConstraintError, match=r"y has shape \(60,\); X has 59 rows"):
+    with pytest.raises(
+        ConstraintError, match=r"y must have one label per row of X \(59 rows\).*got shape \(60,\)"
+    ):
         read_labels(Y, 59)
-    with pytest.raises(ConstraintError, match=r"Row 60 is labeled; .* \[0, 60\)"):
+    with pytest.raises(ConstraintError, match=r"Row numbers of y must be in \[0, 60\), got 60"):
         read_labels(([60], [0]), 60)
     with pytest.raises(ConstraintError, match="y has 3 classes; n_clusters=2"):
         read_labels(Y, 60, max_classes=2)
@@ -141,12 +145,15 @@ def test_every_estimator_reads_names(model, form):
     ("y", "message"),
     [
         (Y >= 0, "dtype bool"),
-        (np.where(Y < 0, np.inf, Y), "value inf; expected integers or text, and -1 or NaN"),
-        (Y + 0.5, "expected integers or text"),
-        (np.array([*["a"] * 59, 3.5], object), "all integers or all text"),
-        (Y[:-1], r"y has shape \(59,\); X has 60 rows"),
-        (([3, 5, 3], [0, 1, 1]), "Row 3 is labeled more than once"),
-        (([-1, 4], [0, 1]), "Row -1 is labeled"),
+        (
+            np.where(Y < 0, np.inf, Y),
+            "integers or strings, and -1 or NaN for unlabeled rows, got inf",
+        ),
+        (Y + 0.5, "must contain integers or strings"),
+        (np.array([*["a"] * 59, 3.5], object), "only integers or only strings"),
+        (Y[:-1], r"y must have one label per row of X \(60 rows\).*got shape \(59,\)"),
+        (([3, 5, 3], [0, 1, 1]), "several for row 3"),
+        (([-1, 4], [0, 1]), "Row numbers of y must be in .*got -1"),
     ],
 )
 def test_every_estimator_refuses_with_the_same_words(model, y, message):
@@ -190,5 +197,5 @@ def test_missing_values_are_no_label(model):
 @pytest.mark.parametrize("dtype", [str, bytes, object])
 def test_an_empty_text_is_no_class(dtype: type) -> None:
     y = np.array(["oak", "", "elm", "-1"]).astype(dtype)
-    with pytest.raises(ConstraintError, match="y holds an empty text"):
+    with pytest.raises(ConstraintError, match="y must not contain an empty string"):
         known_labels(y)

@@ -1,4 +1,4 @@
-"""How normal rows are: every estimator tells it, lazily, and it is what its docstring says."""
+"""`score_samples` of every estimator is lazy and agrees with its docstring."""
 
 import dask.array as da
 import numpy as np

@@ -88,7 +88,7 @@ EXPECTED_FAILURES: dict[type, dict[str, str]] = {
     },
     LabelSpreading: {
         "check_classifiers_regression_target": (
-            "labels that are no whole numbers are refused, by the reader of labels that all "
+            "labels that are not integers raise an error, by the reader of labels that all "
             "estimators share, in other words than scikit-learn's"
         ),
     },
@@ -135,6 +135,6 @@ def test_contract(estimator: BaseEstimator) -> None:
         check["check_name"]: check["exception"] for check in found if check["status"] == "failed"
     }
     assert not failed
-    # What is expected to fail does.
+    # Checks that are expected to fail do fail.
     passed = {check["check_name"] for check in found if check["status"] == "passed"}
     assert not passed & expected.keys()

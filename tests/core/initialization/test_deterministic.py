@@ -59,7 +59,7 @@ def blobs(n: int = 300, p: int = 3, seed: int = 0) -> np.ndarray:
 X = blobs()
 
 
-# What the published program chose.
+# Choices of the published program.
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -187,7 +187,7 @@ def test_above_the_budget_a_sample_is_drawn_and_said_so(init, make, known, caplo
     ):
         model = make(4, init=init, random_state=0).fit(x)
     assert model.history_[0]["init_rows"] == 50
-    assert f'init="{init}" was worked out on a uniform sample of 50 of 300 rows' in caplog.text
+    assert f'init="{init}" used a uniform sample of 50 of 300 rows' in caplog.text
     caplog.clear()
     with dask.config.set({"daskclust.init-rows": 300}):
         assert make(4, init=init).fit(X).history_[0]["init_rows"] == 300

@@ -30,7 +30,7 @@ def left(points, mass, places):
 
 
 def looped(points, mass, k, n_draws, seed):
-    """Draw batches by the same numbers; choose from each by all costs anew."""
+    """Draw batches with the same random numbers; choose from each by recomputed costs."""
     rng, last = np.random.default_rng(seed), len(points) - 1
     places, squared = [], np.ones(len(points))
     while len(places) < k:

@@ -1,4 +1,4 @@
-"""What the compiler is asked for, read from the code that it makes."""
+"""Options of the compiler, checked in the code that it generates."""
 
 import re
 import subprocess

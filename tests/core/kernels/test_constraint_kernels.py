@@ -19,7 +19,7 @@ from daskclust.core.kernels import pairs as kernels
 from daskclust.exceptions import ConstraintWarning
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
-#: What kernels are handed, by the names of their parameters.
+#: Arguments of kernels, by parameter name.
 TYPES: dict[str, type] = {
     **dict.fromkeys(("labels", "left", "right", "indptr", "neighbors", "classes"), np.int64),
     **dict.fromkeys(("weights", "pair_weights", "box2", "lengths", "costs", "distances"), float),
@@ -148,7 +148,7 @@ def test_pair_lengths_read_only() -> None:
 def test_all_squares_by_hand() -> None:
     # (1, 2) to (0, 0) and (3, 2): 5 + 4; their sum is (3, 2), their squared lengths 0 + 13
     assert kernels._all_squares(5.0, 2, 7.0, 13.0) == 9.0
-    # Rounding says less than nothing of a point and itself.
+    # Rounding would make the distance of a point from itself negative.
     assert kernels._all_squares(1.0, 1, 1.0, 1.0 - 1e-15) == 0.0
 
 

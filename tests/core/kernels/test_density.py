@@ -128,7 +128,7 @@ def test_rows_that_are_all_equal(m: int) -> None:
 def test_a_row_beside_rows_that_are_all_equal_is_an_outlier() -> None:
     x = np.array([[0.0]] * 4 + [[1.0]])
     assert local_outlier_factors(x, np.ones(5), 2).tolist() == [1, 1, 1, 1, np.inf]
-    # Beyond the equal rows there is nothing else to take.
+    # There are no rows except equal rows.
     assert robin_rows(x, np.ones(5), 3).tolist() == [0, 4]
 
 

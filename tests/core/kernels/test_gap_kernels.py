@@ -1,4 +1,4 @@
-"""Where values are missing or infinite."""
+"""Positions of missing and infinite values."""
 
 from __future__ import annotations
 

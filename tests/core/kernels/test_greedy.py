@@ -96,6 +96,6 @@ def test_a_tile_is_weighed_and_lowered(width, weigh) -> None:
     assert weigh(points, 1, tries, 1, mass, old, old) == total
     np.testing.assert_allclose(old[1], wanted, rtol=1e-6)
     assert total == pytest.approx((old[1] * mass[1]).sum(), rel=1e-13)
-    # Both a lower and a kept value, and nothing written beside the tile.
+    # One value decreases, one stays, and no value outside the tile is written.
     assert 0 < (old[1] < before[1]).sum() < width
     np.testing.assert_array_equal(old[[0, 2]], before[[0, 2]])

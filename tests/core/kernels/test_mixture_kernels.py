@@ -83,7 +83,7 @@ def test_softmax_of_several_models(dtype, n):
     scores, bias = 50 * rng.normal(size=(9, n)), rng.normal(size=9)
     bias[5] = -np.inf
     total = scores + bias[:, None]
-    # What the arrays held before does not matter.
+    # The previous content of the arrays does not matter.
     out = np.full((9, n), np.nan, dtype), np.full((3, n), np.inf), np.ones((3, n), dtype)
     shares, top, norm = softmax(scores.copy(), bias, bounds, out)
     assert [id(array) for array in (shares, top, norm)] == [id(array) for array in out]

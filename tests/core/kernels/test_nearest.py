@@ -135,7 +135,7 @@ def test_four_points_with_feature_weights_by_hand(dtype):
     assert labels.tolist() == [0, 0, 0, 1]
     assert distances.tolist() == [0.0, 2.0, 0.0, 0.0]
     stats = accumulate(x, centers, feature_weights=np.array([0.0, 0.5]))
-    # Sums hold all features, those of weight 0 too.
+    # Sums include all features, also features of weight 0.
     assert stats.hi.tolist() == [[4.0, 2.0, 3.0, 2.0], [4.0, 4.0, 1.0, 0.0]]
 
 
@@ -268,7 +268,7 @@ def test_direct_distances_are_the_numbers_nearest_returns(dtype):
 
 
 def test_huge_finite_values_take_the_safe_path_and_stay_right():
-    # Squares overflow float32; the answer must still be that of float64.
+    # Squares overflow float32; the result must still equal the result in float64.
     x = np.array([[3e30], [1e30], [-3e30]], dtype=np.float32)
     centers = np.array([[-2e30], [2e30], [0.0]])
     labels, distances = nearest(x, centers)

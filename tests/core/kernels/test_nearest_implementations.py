@@ -27,7 +27,7 @@ from daskclust.core.kernels.nearest.assign import (
 )
 
 ROOT = Path(daskclust.__file__).parents[1]
-#: What every x86 processor since 2013 has.
+#: Features of every x86 processor since 2013.
 HASWELL = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 _NO_WEIGHTS = np.empty(0)
 

@@ -97,7 +97,7 @@ def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     n, k, p = SEGMENT + 100, 50, 32
     centers = rng.normal(size=(k, p))
     x = (centers[rng.integers(k, size=n)] + 0.1 * rng.normal(size=(n, p))).astype(np.float32)
-    # One center goes far in each pass, the others hardly move.
+    # One center moves far in each pass, the others move little.
     walk = [centers]
     for t in range(5):
         after = walk[-1] + 1e-3 * rng.normal(size=(k, p))

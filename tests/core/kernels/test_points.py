@@ -96,7 +96,7 @@ def test_sweeps_of_centers_that_move_equal_those_of_a_block(module, k) -> None:
 
 
 def test_weights_of_another_number_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 points have 2 weights"):
+    with pytest.raises(ValueError, match="got 3 points and 2 weights"):
         cluster_points(
             np.zeros((3, 1)), np.ones(2), np.zeros((1, 1)), max_iter=1, shift=np.zeros(1)
         )

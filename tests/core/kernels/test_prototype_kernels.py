@@ -36,7 +36,7 @@ def test_nearest_several_is_a_stable_sort_of_all_distances(
 @given(grids, st.integers(64, 90), st.sampled_from([1e-200, 1.0, 1e19, 1e160]), st.booleans())
 def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far: bool) -> None:
     rng = np.random.default_rng(seed)
-    # Ties, distances that single precision cannot tell, and rows beyond its range.
+    # Ties, distances that are equal in single precision, and rows outside its range.
     x, centers = lattice(seed, 9, 3), lattice(seed + 1, k, 3)
     x[::2] += rng.normal(scale=1e-9, size=(5, 3))
     x[0] *= 1e18
@@ -55,7 +55,7 @@ def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far
 
 
 def test_more_neighbors_than_centers_are_refused() -> None:
-    with pytest.raises(ValueError, match="count=3; expected 1 to 2"):
+    with pytest.raises(ValueError, match="count must be in 1\.\.2"):
         nearest_several(np.zeros((1, 1)), np.zeros((2, 1)), 3)
 
 

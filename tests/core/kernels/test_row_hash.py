@@ -1,4 +1,4 @@
-"""The hash of rows: by hand, by brute force, and what it tells apart."""
+"""The hash of rows: hand-computed, by brute force, and for different data."""
 
 from __future__ import annotations
 

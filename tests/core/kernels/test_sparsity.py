@@ -140,7 +140,7 @@ def test_against_a_root_finder(values: list[float], sparsity: float, exponent: i
     if result.delta > 0:
         assert norm == pytest.approx(sparsity, abs=1e-12)
         top = max(np.array(values).max(), 0.0) * 10.0**exponent
-        # Where several thresholds serve (only the ties stay), weights decide, not Delta.
+        # If several thresholds are possible (only ties remain), weights decide, not Delta.
         if ties < sparsity**2 * (1 - 1e-9):
             assert result.delta / top == pytest.approx(root_finder(positive, sparsity), abs=1e-9)
     else:

@@ -3,7 +3,7 @@
     python mutations.py FOLDER FIRST LAST
 
 `FOLDER` holds saved models.  Each number from FIRST to LAST - 1 is the seed of one
-change.  Whatever is changed, loading must end in a model that predicts, or in
+change.  After any change, loading must end in a model that predicts, or in
 ModelFormatError.  The number is printed before the attempt, so that a crash names it.
 """
 
@@ -134,7 +134,7 @@ def change_files(rng: np.random.Generator, folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     file = files[rng.integers(len(files))]
     action = rng.integers(4)
-    if file.stat().st_size > _MOST:  # what an earlier change has made of it does not fit here
+    if file.stat().st_size > _MOST:  # an earlier change does not allow this one
         return
     content = bytearray(file.read_bytes())
     if action == 0 and content:

@@ -61,16 +61,16 @@ def test_many_changed_models(models: Path, part: int) -> None:
 @pytest.mark.parametrize(
     ("estimator", "arrays", "match"),
     [
-        ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "so no values"),
-        ("PCKID", {"_sizes": [1, 1]}, r"sums to 2; expected D"),
-        ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"sums to \d{19,}; expected D"),
+        ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "must have values"),
+        ("PCKID", {"_sizes": [1, 1]}, r"must sum to D = .*got 2"),
+        ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"must sum to D = .*got \d{19,}"),
         ("LabelSpreading", {"_n_prototypes": [6, 7]}, "has 36 nodes, and should have 37"),
         ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 36 nodes"),
         ("LabelSpreading", {"_ridge_weights": (4, 11, 3)}, "expected"),
         ("LabelSpreading", {"_ridge_kernels": [2**62]}, "4 kernels of its ridges, and should"),
         ("LabelSpreading", {"_node_shares": (36, 2), "_settled_shares": (36, 2)}, "expected"),
         ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),
-        ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "variances that are not positive"),
+        ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "must have positive variances"),
         ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
         ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ must sum to 1, got a sum of 0"),
         ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "holds values beyond"),
@@ -79,14 +79,18 @@ def test_many_changed_models(models: Path, part: int) -> None:
             {"cluster_classes_": [0, 1, 99]},
             r"must contain all \d+ classes, got \[0, 1, 99\]",
         ),
-        ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "holds values below -1"),
+        ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "must not have values below -1"),
         ("LabelSpreading", {"_n_prototypes": [1, 2]}, "has 36 nodes"),
         (
             "SpectralClustering",
             {"_clusters": [2**62] * 72},
-            r"holds \d{19}; expected less than d = ",
+            r"must be below d = \d+, got \d{19}",
         ),
-        ("SemiSupervisedKMeans", {"cluster_classes_": [0, 1]}, r"has shape \(2,\); expected \(k\)"),
+        (
+            "SemiSupervisedKMeans",
+            {"cluster_classes_": [0, 1]},
+            r"must have shape \(k\).*got \(2,\)",
+        ),
     ],
 )
 def test_arrays_are_tied_to_each_other(
@@ -112,7 +116,7 @@ def test_views_are_tied_to_what_they_need(tmp_path: Path) -> None:
 def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
     fitted("DPMeans").save(tmp_path / "d.zarr")
     edit(tmp_path / "d.zarr", lambda meta: meta["state"].update(n_clusters_=99))
-    refused(tmp_path / "d.zarr", "n_clusters_ is 99; expected k = ")
+    refused(tmp_path / "d.zarr", "n_clusters_ must be k = .*got 99")
     fitted("SemiSupervisedKMeans").save(tmp_path / "s.zarr")
     names = ["x" * 10**6, *(f"{n}" for n in range(2))]
     edit(tmp_path / "s.zarr", lambda meta: meta["state"].update(classes_=names * 9))
@@ -128,7 +132,7 @@ def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
 def test_an_earlier_format_is_named(tmp_path: Path) -> None:
     fitted("KMeans").save(tmp_path / "m.zarr")
     edit(tmp_path / "m.zarr", lambda meta: meta.update(format=1))
-    refused(tmp_path / "m.zarr", "its format 1 is that of an earlier version")
+    refused(tmp_path / "m.zarr", "its format 1 belongs to an earlier version")
 
 
 def test_metadata_are_measured_before_they_are_parsed(tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
         ("GaussianMixture", {"n_components": 10**12}, "but the fit has 3 components"),
         ("GaussianMixture", {"means_init": [[0.0] * 9] * 3}, "means_init"),
         ("PCKID", {"max_components": 2}, "max_components=2 allow 2 mixtures"),
-        ("KMeans", {"init": [[0.0] * 9] * 3}, r"must have shape \(3, 4\)\. Save"),
+        ("KMeans", {"init": [[0.0] * 9] * 3}, r"must have shape \(3, 4\).*Save"),
         ("SparseKMeans", {"sparsity": 1e9}, "sparsity"),
     ],
 )
@@ -234,7 +238,7 @@ def test_bands_are_tied_to_the_stored_ones(tmp_path: Path, bands: list[int]) -> 
     model.save(tmp_path / "m.zarr")
     daskclust.load(tmp_path / "m.zarr")
     edit(tmp_path / "m.zarr", lambda meta: meta["state"]["_cube_data"].update(bands=bands))
-    refused(tmp_path / "m.zarr", "bands that are not those of 6 stored ones")
+    refused(tmp_path / "m.zarr", "must have distinct bands below the number of stored bands")
 
 
 def test_a_number_without_arrays_costs_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Saved models: the same predictions back, and nothing else than models."""
+"""Saved models: equal predictions after loading, and errors for other files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ESTIMATORS = {
     for name, value in ((name, getattr(daskclust, name)) for name in daskclust.__all__)
     if inspect.isclass(value) and issubclass(value, BaseEstimator)
 }
-#: What keeps a fit small, where an estimator has such a parameter.
+#: Parameters that make a fit small, if an estimator has them.
 SMALL = {
     "n_clusters": 3,
     "n_components": 3,
@@ -254,7 +254,7 @@ def test_other_stores(tmp_path: Path) -> None:
         model.save(store)
 
 
-# Files that are no models
+# Files that are not models
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m.zarr"
 
 
-def refused(folder: Path, match: str = "no usable daskclust model") -> None:
+def refused(folder: Path, match: str = "not a valid daskclust model") -> None:
     with pytest.raises(ModelFormatError, match=match) as caught:
         daskclust.load(folder)
     assert str(folder) in str(caught.value)
@@ -298,7 +298,7 @@ def put(folder: Path, name: str, values: Any) -> None:
 
 
 def test_what_is_not_a_model(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no saved model"):
+    with pytest.raises(FileNotFoundError, match="does not exist; use the path"):
         daskclust.load(tmp_path / "none")
     (tmp_path / "file").write_bytes(pickle.dumps("code"))
     (tmp_path / "empty").mkdir()
@@ -331,10 +331,13 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
         (lambda m: m["state"].update(n_features_in_=3), "p = 3"),
         (lambda m: m["state"].update(n_features_in_=0), "at least 1"),
         (lambda m: m["state"].update(feature_names_in_=["a"]), "1 items"),
-        (lambda m: m["state"].update(feature_names_in_=[1, 2, 3, 4]), "list of text"),
+        (lambda m: m["state"].update(feature_names_in_=[1, 2, 3, 4]), "list of strings"),
         (lambda m: m["state"].update(history_={}), "no list"),
         (lambda m: m["state"].update(_metric={"kind": "Popen", "fields": {}}), "Popen"),
-        (lambda m: m["state"].update(_metric={"kind": "Whitened", "fields": {}}), "lacks fields"),
+        (
+            lambda m: m["state"].update(_metric={"kind": "Whitened", "fields": {}}),
+            "must have the fields",
+        ),
         (lambda m: m["state"].update(contradicting_pairs_=None), "no columns"),
         (lambda m: m["state"].update(contradicting_pairs_={"kind": ["x"]}), "lengths"),
     ],
@@ -349,7 +352,7 @@ def test_forged_headers(folder: Path, change: Any, match: str) -> None:
     [
         ("feature_weights_", [0.5, np.nan, 0.5, 0.5], "NaN or infinity"),
         ("feature_weights_", [0.5, -0.5, 0.5, 0.5], "below 0"),
-        ("feature_weights_", [0.5, 0.5, 0.5], r"shape \(3,\); expected \(p\)"),
+        ("feature_weights_", [0.5, 0.5, 0.5], r"must have shape \(p\).*got \(3,\)"),
         ("feature_weights_", [1, 0, 0, 0], "dtype int64"),
         ("cluster_centers_", np.zeros((3, 5)), r"expected \(k, p\)"),
         ("_centers", np.zeros((2, 4)), "k = 3"),
@@ -369,7 +372,7 @@ def test_huge_declared_sizes_are_never_allocated(folder: Path) -> None:
     meta = json.loads(file.read_text())
     meta["shape"] = [10**9, 4]
     file.write_text(json.dumps(meta))
-    refused(folder, "not stored as")
+    refused(folder, "another layout than")
     meta["chunk_grid"]["configuration"]["chunk_shape"] = [10**9, 4]
     file.write_text(json.dumps(meta))
     refused(folder, "declares 32000000000 bytes")
@@ -383,7 +386,7 @@ def test_compressed_arrays_are_refused(folder: Path) -> None:
     shutil.rmtree(folder / "cluster_centers_")
     group = zarr.open_group(folder, mode="a")
     group.create_array("cluster_centers_", shape=(3, 4), chunks=(3, 4), dtype="f8")[...] = 0.0
-    refused(folder, "not stored as")
+    refused(folder, "another layout than")
 
 
 def test_links_and_odd_files_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -405,7 +408,7 @@ def test_names_in_the_header_are_not_paths(folder: Path, name: str) -> None:
 
 def test_nested_groups_and_crowds_are_refused(folder: Path) -> None:
     zarr.open_group(folder, mode="a").create_group("more")
-    refused(folder, "is no array")
+    refused(folder, "must be an array")
     shutil.rmtree(folder / "more")
     for number in range(1000):
         (folder / f"f{number}").touch()
@@ -463,7 +466,7 @@ def test_flipped_bits_change_nothing_or_are_refused(
     )
 )
 def test_json_round_trip(value: Any) -> None:
-    # The one dictionary that JSON cannot tell from an infinity or NaN.
+    # The only dictionary that JSON cannot distinguish from infinity or NaN.
     assume(not (isinstance(value, dict) and value.keys() == {"$float"}))
     text = json.dumps(to_json(value), allow_nan=False)
     back = from_json(json.loads(text))
@@ -474,7 +477,7 @@ def test_json_round_trip(value: Any) -> None:
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
     tmp_path, monkeypatch, often, is_error
 ):
-    """What was read of two models was called damaged, in thirty ways."""
+    """A mixture of two models was reported as damaged."""
     rows = np.random.default_rng(0).normal(size=(60, 3))
     fitted = [daskclust.KMeans(k, random_state=0).fit(rows) for k in (5, 3)]
     fitted[0].save(tmp_path / "m.zarr")
@@ -488,7 +491,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(models, "_read", replaced_meanwhile)
     if is_error:
-        with pytest.raises(ModelFormatError, match="being written by another process; wait"):
+        with pytest.raises(ModelFormatError, match="another process is writing it"):
             daskclust.load(tmp_path / "m.zarr")
     else:
         found = daskclust.load(tmp_path / "m.zarr")

@@ -150,7 +150,7 @@ def sharing_states(rng, x):
     FOLDERS.append(folder)
 
     def boxes(found):
-        # Rows are counted, whatever they weigh.
+        # Rows are counted, independent of their weights.
         return found.shape
 
     return [Sharing(tree, 0.5, store)], boxes
@@ -452,7 +452,7 @@ def kept_gram_states(rng, x):
 
 
 def all_reductions() -> dict[str, Reduction]:
-    """Whatever is a Reduction in any module of the package."""
+    """Return all Reductions in the modules of the package."""
     found = {}
     for info in pkgutil.walk_packages(daskclust.__path__, "daskclust."):
         if info.name.endswith("__main__"):
@@ -586,7 +586,7 @@ def test_farthest_rows_come_in_order_with_their_cluster_and_weight():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_only_the_front_of_the_race_is_measured_and_wins_as_if_all_were(weighted, count):
-    """The draws are those of all rows measured against all candidates."""
+    """The draws equal those from comparing all rows with all candidates."""
     rng = np.random.default_rng(count)
     blob = np.repeat(rng.normal(scale=20.0, size=(30, 3)), 100, axis=0)
     x = blob + rng.normal(size=blob.shape)
@@ -749,7 +749,7 @@ def test_a_merge_of_another_kind_needs_no_change_of_the_contract():
         (np.subtract, "Not equal"),
         (lambda a, b: a, "Not equal"),
         (lambda a, b: np.hypot(a, b) + np.where((a == 0) | (b == 0), 0, 1e-3), "Not equal"),
-        (lambda a, b: np.add(a, b, out=a), "writes to what it merges"),
+        (lambda a, b: np.add(a, b, out=a), "modifies its arguments"),
         (lambda a, b: (a + b)[:1], "merged"),
         (lambda a, b: (a + b).astype(np.float32), "merged"),
     ],
@@ -765,7 +765,9 @@ def test_a_merge_that_breaks_a_law_is_caught(combine, law_broken, monkeypatch):
 
 
 def test_a_name_that_stands_for_no_merge_is_refused():
-    with pytest.raises(ValueError, match=r"merge='median' stands for no merge.*'moments'"):
+    with pytest.raises(
+        ValueError, match=r"merge must be a Merge or one of .*'moments'.*got 'median'"
+    ):
         Field((2,), "median")
 
 
@@ -799,8 +801,8 @@ def pair(value):
         (broken(lambda rows, state: pair(rows.x.max(initial=0))), "Not equal"),
         (broken(lambda rows, state: {"s": np.zeros((2, 2))}), "broken"),
         (broken(lambda rows, state: rows.x.sort(axis=0) or pair(0)), "read-only"),
-        (broken(lambda rows, state: state.append(1) or pair(0)), "writes to inputs"),
-        (sequential(add_in_place), "writes to what went before"),
+        (broken(lambda rows, state: state.append(1) or pair(0)), "modifies its inputs"),
+        (sequential(add_in_place), "modifies the previous partial"),
         (sequential(lambda rows, before: pair(before["s"][0, 0] + 1)), "Not equal"),
     ],
     ids=[
@@ -810,7 +812,7 @@ def pair(value):
         "wrong shape",
         "writes to x",
         "writes state",
-        "writes to what went before",
+        "modifies the previous partial",
         "counts blocks",
     ],
 )

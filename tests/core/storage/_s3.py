@@ -1,4 +1,4 @@
-"""A program: an S3 server on this machine that can be told to answer 503 now and then.
+"""A program: a local S3 server that can be configured to answer 503 at times.
 
 ``python _s3.py PORT``.  ``PUT /-/failures`` with a JSON object sets ``share`` (of the requests,
 in an even pattern) and ``match`` (text that the path of a request must hold to fail);

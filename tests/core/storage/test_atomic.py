@@ -49,7 +49,7 @@ def test_a_file_is_replaced_whole(path):
 
 def test_a_folder_that_is_removed_while_a_file_is_written(tmp_path):
     path = tmp_path / "out" / "map.tif"
-    said = r"map\.tif' was not written: its folder was removed"
+    said = r"map\.tif' was not written, because its folder was removed"
 
     def write(partial):
         shutil.rmtree(path.parent)
@@ -125,7 +125,7 @@ def test_files_of_others_stay(path, name):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/ns/pid"), reason="needs Linux")
 def test_a_container_of_the_same_host_name_has_processes_of_its_own(path, monkeypatch):
-    """Number 17 of another container is no number of ours: whether it lives is not known here."""
+    """Process 17 of another container is unknown here, so it does not count as dead."""
     with monkeypatch.context() as patch:
         real = os.stat
 
@@ -143,7 +143,7 @@ def test_a_container_of_the_same_host_name_has_processes_of_its_own(path, monkey
     remove_stale(path)
     assert writing.exists()
     assert not mine.exists()
-    # After a minute beside a newer file, it is of the past wherever it came from.
+    # If it is older than the file by a minute, it is stale on any host.
     os.utime(writing, (time.time() - 100,) * 2)
     remove_stale(path)
     assert not writing.exists()
@@ -197,7 +197,7 @@ def test_a_place_is_kept_for_one_process(path, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
 def test_of_two_processes_that_write_one_output_the_second_is_refused(tmp_path):
-    """A map could get the classes of another, which lie beside it."""
+    """A map could get the classes of another map from the file next to it."""
     other = (
         "import sys; from daskclust.core.storage.outputs import new_group\n"
         "with new_group(sys.argv[1], kind='model', overwrite=True): pass"

@@ -14,7 +14,7 @@ from daskclust.core.storage.files import matching
 
 
 class Hosted(LocalFileSystem):
-    """Files of a host, which is no part of their names, as with FTP, SFTP and HDFS."""
+    """Files of a host that is not part of their names, as in FTP, SFTP and HDFS."""
 
     protocol = "hosted"
 

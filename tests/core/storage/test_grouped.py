@@ -104,7 +104,7 @@ def test_parts_that_are_missing_or_cut_off_are_errors(tmp_path: Path) -> None:
         part = Path(folder) / "0.rows"
         part.write_bytes(part.read_bytes()[:-1])
         assert len(store.read([0], 3)) == 2
-        with pytest.raises(StoreError, match="where 14 were written"):
+        with pytest.raises(StoreError, match="must have 14 bytes"):
             store.read([0], 4)
     with pytest.raises(StoreError, match="does not see"):
         store.write(0, np.array([3]), _records(1))

@@ -38,7 +38,7 @@ JOB = "--estimator kmeans --n-clusters 4 --seed 0"
 
 
 class Store:
-    """The server, and what lies in its bucket."""
+    """The server, and the content of its bucket."""
 
     def __init__(self, port: int, scene: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -53,7 +53,7 @@ class Store:
             pass
 
     def failed(self) -> int:
-        """How many requests have failed since that was told."""
+        """Number of requests that have failed since the configuration."""
         with urllib.request.urlopen(f"{self.url}/-/failures", timeout=300) as answer:
             return int(json.loads(answer.read())["failed"])
 
@@ -93,10 +93,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": store.url,
-        # No configuration of whoever runs this.
+        # Ignore the configuration of the user.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        # What the client libraries do of themselves takes its time; ours is what is tested.
+        # The client libraries also retry, which takes time; only our retries are tested.
         "AWS_MAX_ATTEMPTS": "2",
     }
     try:

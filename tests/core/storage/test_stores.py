@@ -1,4 +1,4 @@
-"""What is refused where stores are opened."""
+"""Errors of opening stores."""
 
 import json
 import zipfile
@@ -65,7 +65,7 @@ def zipped(tmp_path):
 @pytest.mark.parametrize(
     ("at", "value", "match"),
     [
-        (0, 0, "is no whole zip file: Bad magic number"),
+        (0, 0, "is not a complete zip file: Bad magic number"),
         # The flags of the first file: as if it held a difference to another.
         (8, 0x20, "metadata are damaged.*compressed patched data"),
     ],

@@ -1,6 +1,6 @@
-"""What the package takes from xarray and fsspec beyond their documentation: a test for each reach.
+"""Undocumented features of xarray and fsspec that the package uses, with a test for each.
 
-Where a release changes one of them, the test names the function of
+If a release changes one of them, the test names the function of
 ``daskclust.core.storage.private_api`` that has to follow.
 """
 

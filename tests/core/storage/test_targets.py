@@ -1,4 +1,4 @@
-"""What is replaced, and what never is; on folders, URLs and stores in memory."""
+"""Outputs that are replaced, and outputs that never are: folders, URLs and stores in memory."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_only_our_own_of_the_same_kind_is_replaced(place: Any) -> None:
     written = scene.write_labels(labels + 1, place("l.zarr"), overwrite=True)
     assert (np.asarray(written["labels"][:]) == 1).all()
     model.save(place("m.zarr"), overwrite=True)
-    # What somebody has put beside our arrays is theirs.
+    # Files that a user has added to our arrays belong to the user.
     zarr.open_group(place("l.zarr"), mode="a").create_array("notes", data=np.ones(3))
-    with pytest.raises(FileExistsError, match="also holds 'notes'"):
+    with pytest.raises(FileExistsError, match="also contains 'notes'"):
         scene.write_labels(labels, place("l.zarr"), overwrite=True)
 
 
@@ -329,7 +329,7 @@ def test_web_servers_are_refused_before_anything_is_computed(url: str, tmp_path:
         lambda: daskclust.datasets.make_hyperspectral_cube(url, shape=(4, 4), n_bands=2),
         lambda: Group(zarr.storage.FsspecStore(Web()), "model", overwrite=True).check(),
     ):
-        with pytest.raises(ValueError, match="at a web server, which is only read from"):
+        with pytest.raises(ValueError, match="on a web server, which can only be read"):
             work()
 
 
@@ -345,6 +345,6 @@ def test_a_url_is_no_folder_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"'s3:/bucket/areas\.csv' is a URL; expected a path"):
+    with pytest.raises(ValueError, match=r"'s3:/bucket/areas\.csv' must be a path on this machine"):
         area_table(np.zeros((4, 4), int)).to_csv("s3://bucket/areas.csv")
     assert not list(tmp_path.iterdir())

@@ -111,7 +111,7 @@ def test_nothing_that_is_written_or_printed_holds_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # A file system in memory takes whatever stands in a URL as a path.
+    # A file system in memory uses any text of a URL as a path.
     url = "memory://bob:hunter2@host/scene.zarr?sig=SECRET"
     group = zarr.create_group(url, overwrite=True)
     values = np.random.default_rng(0).normal(size=(8, 8, 3)).astype("f4")
@@ -133,7 +133,7 @@ def test_nothing_that_is_written_or_printed_holds_them(
         assert b"hunter2" not in content, file
         assert b"SECRET" not in content, file
     assert b"bob" not in (tmp_path / "r.html").read_bytes()
-    # Errors, the library's and those of what it uses.
+    # Errors of the library, and of the libraries that it uses.
     asked = ["--n-clusters", "2", "--report", "never.html"]
     for words in (
         ["fit", "memory://bob:hunter2@nowhere/x?sig=SECRET"],

@@ -302,7 +302,9 @@ def test_an_npy_file_travels_as_its_path(tmp_path, values):
     found = open_file(tmp_path / "scene.npy")
     np.testing.assert_array_equal(found.compute(scheduler="processes"), values)
     np.save(tmp_path / "scene.npy", values[:, :10])
-    with pytest.raises(OSError, match="if it was changed, open it again"):
+    with pytest.raises(
+        OSError, match=r"if the file was changed, open it again|open it again if it was changed"
+    ):
         found.compute()
 
 
@@ -334,7 +336,9 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(tmp_path, values, n
             file.truncate(path.stat().st_size // 2)
     with (
         dask.config.set({"daskclust.read-retries": 0}),
-        pytest.raises(OSError, match="if it was changed, open it again"),
+        pytest.raises(
+            OSError, match=r"if the file was changed, open it again|open it again if it was changed"
+        ),
     ):
         daskclust.KMeans(2, random_state=0).fit(found)
 
@@ -358,7 +362,10 @@ def test_a_mosaic_of_very_many_files_that_changes_is_an_error(tmp_path):
     assert cube.samples.compute(scheduler="sync").max() == 79
     (tmp_path / "7.tif").unlink()
     (tmp_path / "71.tif").rename(tmp_path / "7.tif")
-    with pytest.raises(StoreError, match=r"7\.tif'.*if it was changed, open it again"):
+    with pytest.raises(
+        StoreError,
+        match=r"7\.tif'.*if the file was changed, open it again|open it again if it was changed",
+    ):
         cube.samples.compute(scheduler="sync")
 
 
@@ -381,7 +388,7 @@ def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
     content = (tmp_path / "scene.npy").read_bytes()
     # The header is an expression in Python: this one has no end.
     (tmp_path / "scene.npy").write_bytes(content.replace(b"}", b"{", 1))
-    with pytest.raises(ValueError, match=r"scene\.npy' cannot be read as an array of numbers"):
+    with pytest.raises(ValueError, match=r"scene\.npy' cannot be read as a numeric array"):
         open_file(tmp_path / "scene.npy")
 
 

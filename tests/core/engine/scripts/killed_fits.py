@@ -150,14 +150,14 @@ def forked(name: str, checkpoint: Path | None, deadly: int | None = None) -> dic
 
 
 def spread(events: list[str], count: int) -> list[int]:
-    """Choose at least so many events: of each kind equally many, from first to last."""
+    """Choose at least that many events, equally many of each kind, from first to last."""
     kinds = sorted(set(events))
     chosen: set[int] = set()
     for kind in kinds:
         at = np.flatnonzero(np.array(events) == kind) + 1
         wanted = np.linspace(0, len(at) - 1, -(-count // len(kinds))).astype(int)
         chosen |= set(at[wanted].tolist())
-    # Where one kind is rare, others make up for it.
+    # If one kind is rare, more events of other kinds are chosen.
     left = [at for at in range(1, len(events) + 1) if at not in chosen]
     missing = max(0, count - len(chosen))
     more = np.linspace(0, len(left) - 1, missing).astype(int) if left else []
@@ -165,7 +165,7 @@ def spread(events: list[str], count: int) -> list[int]:
 
 
 def main(name: str, n_kills: int, folder: Path) -> None:
-    # What is compiled or read now need not be in every process to come.
+    # Compile and read once here, not in every process that follows.
     run(name, None)
     free = forked(name, None)
     path = folder / "fit.npz"
@@ -182,7 +182,7 @@ def main(name: str, n_kills: int, folder: Path) -> None:
     # the looks at the data and what lies between two checkpoints, or after the last.
     written = np.flatnonzero(np.array([*whole["events"], "written"]) == "written")
     steps = np.diff(written, prepend=-1)
-    # A tree of centers groups its rows anew: a pass, and two events for each block.
+    # A tree of centers groups its rows again: a pass, and two events per block.
     more = 1 + 2 * 6 if name == "HierarchicalKMeans" else 0
     deadly = max(13, int(steps.max()) + 8 + more)
     n_runs, last = 0, {"signal": int(signal.SIGKILL)}
