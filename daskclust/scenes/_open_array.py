@@ -153,7 +153,6 @@ def describe(
         group = _parent_of(item) if group is None else group
         title, around = f"The array {item.path!r}", {} if group is None else group.attrs
         names, attributes = dimension_names(item), attributes_of(item)
-        mapping = item.attrs.get("grid_mapping")
 
         def in_group(name: str) -> Coordinate | None:
             if arrays is None:
@@ -166,31 +165,45 @@ def describe(
             dims = dimension_names(found) or ((name,) if found.ndim else ())
             return Coordinate(dims, found, said)
 
+        mapping = _grid_mapping(item.attrs.get("grid_mapping"), in_group)
         return Described(item, title, names, attributes, around, mapping=mapping, find=in_group)
     mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
     known = dict(item.coords)
     if mapping not in known:
         # xarray makes a variable of it unless asked for coordinates.
         beside = known if group is None else {**known, **group.data_vars}
-        for name in [mapping] if isinstance(mapping, str) else ["spatial_ref", "crs"]:
-            one = beside.get(name)
-            if one is not None and one.ndim == 0 and georeference(one.attrs):
-                known[name], mapping = one, name
-                break
+        mapping = _grid_mapping(mapping, lambda name: _coordinate(beside.get(name)))
+        if mapping in beside:
+            known[mapping] = beside[mapping]
     for name in () if group is None else OF_BANDS:
         if name not in known and name in group and group[name].ndim == 1:
             known[name] = group[name]
 
     def find(name: str) -> Coordinate | None:
-        found = known.get(name)
-        if found is None:
-            return None
-        return Coordinate(tuple(map(str, found.dims)), found.data, dict(found.attrs))
+        return _coordinate(known.get(name))
 
     values = seen_alike(item.chunk().data if lazy and item.chunks is None else item.data)
     names = tuple(map(str, item.dims))
     title = f"The DataArray {item.name!r}"
     return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
+
+
+def _coordinate(variable: Any) -> Coordinate | None:
+    """Describe a variable of xarray."""
+    if variable is None:
+        return None
+    return Coordinate(tuple(map(str, variable.dims)), variable.data, dict(variable.attrs))
+
+
+def _grid_mapping(stated: Any, find: Callable[[str], Coordinate | None]) -> Any:
+    """Return the name of the grid mapping: the stated one, or a usual name that is present."""
+    if isinstance(stated, str):
+        return stated
+    for name in ("spatial_ref", "crs"):
+        found = find(name)
+        if found is not None and found.values.ndim == 0 and georeference(found.attributes):
+            return name
+    return stated
 
 
 def _parent_of(array: zarr.Array) -> zarr.Group | None:

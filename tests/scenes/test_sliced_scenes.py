@@ -457,3 +457,33 @@ def test_coordinates_of_files_may_state_a_fill_value(tmp_path: Path) -> None:
     written = cube.write_labels(np.zeros(20, int), tmp_path / "map.zarr")
     assert_array_equal(written["lat"], lat)
     assert "_FillValue" not in written["lat"].attrs
+
+
+@pytest.mark.parametrize("name", ["spatial_ref", "crs"])
+def test_a_store_whose_array_names_no_grid_mapping_has_that_of_its_group(
+    name: str, tmp_path: Path
+) -> None:
+    def store(item: Any, file: str) -> Any:
+        item = item.rename(spatial_ref=name)
+        item.encoding.pop("grid_mapping", None)
+        data = item.reset_coords(name).rename({item.name or "band_data": "scene"})
+        data["scene"].attrs.pop("grid_mapping", None)
+        data.to_zarr(tmp_path / file, consolidated=False)
+        group = zarr.open_group(tmp_path / file, mode="r")
+        assert "grid_mapping" not in group["scene"].attrs
+        return group
+
+    full = scene(tmp_path).rename("scene")
+    group = store(full.isel(CUT), "cut.zarr")
+    for source in (tmp_path / "cut.zarr", group, group["scene"], tmp_path / "cut.zarr" / "scene"):
+        with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+            cube = daskclust.open_cube(source)
+        assert rasterio.crs.CRS.from_user_input(cube.pixel_grid.crs).to_epsg() == 32633
+        expected = from_origin(500_050, 5_099_970, 10, 10)
+        assert_allclose(map_of(cube, tmp_path)[0], expected, rtol=0, atol=1e-6)
+    with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+        column = daskclust.open_cube(store(full.isel(x=[4]), "column.zarr"))
+    expected = from_origin(500_040, 5_100_000, 10, 10)
+    assert_allclose(map_of(column, tmp_path)[0], expected, rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match="regular grid"):
+        daskclust.open_cube(store(full.isel(x=[0, 1, 3, 4]), "gaps.zarr"))
