@@ -413,21 +413,22 @@ def nodata_values(
 def with_nodata_of_bands(
     attributes: Mapping[str, Any], nodata: Any, n_bands: int
 ) -> dict[str, Any]:
-    """Return attributes that state one value for "no data" per band.
+    """Return attributes that state one value for "no data" per band; None: the band has none.
 
-    >>> with_nodata_of_bands({"nodata": 0}, [9, 8], 2)
-    {'nodata_of_bands': [[9.0], [8.0]]}
+    >>> with_nodata_of_bands({"nodata": 0}, [9, None], 2)
+    {'nodata_of_bands': [[9.0], []]}
     """
     try:
-        values = np.asarray(nodata, np.float64)
+        values = [[] if value is None else [float(value)] for value in nodata]
     except (TypeError, ValueError):
-        values = np.empty(0)
-    if values.shape != (n_bands,):
+        values = []
+    if len(values) != n_bands:
         raise ValueError(
-            f"nodata={nodata!r}; expected one number, or a number for each of {n_bands} bands."
+            f"nodata={nodata!r}; expected one number, or a number or None for each of {n_bands} "
+            "bands."
         )
     out = {name: value for name, value in attributes.items() if name not in NODATA_ATTRIBUTES}
-    return {**out, NODATA_OF_BANDS: [[value] for value in values.tolist()]}
+    return {**out, NODATA_OF_BANDS: values}
 
 
 def nodata_of_bands(

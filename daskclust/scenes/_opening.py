@@ -209,7 +209,7 @@ def open_cube(
     store: Any,
     *,
     variable: str | Sequence[str] | None = None,
-    nodata: float | Sequence[float] | Literal["auto"] | None = "auto",
+    nodata: float | Sequence[float | None] | Literal["auto"] | None = "auto",
     mask: Any = None,
     bad_bands: ArrayLike | str | None = "auto",
     bands: ArrayLike | None = None,
@@ -239,7 +239,8 @@ def open_cube(
         only one of three (or four) dimensions, else all images (y, x) in the order of
         their names, B2 before B10.
     nodata : float, sequence of float, None or "auto", default="auto"
-        Value that means "no data", besides NaN; a sequence has one value per stored band.
+        Value that means "no data", besides NaN; a sequence has one value per stored band,
+        and None for a band without such a value.
         ``"auto"`` reads the attributes ``_FillValue``, ``missing_value`` and ``nodata``,
         and the range of valid values; bands of a raster file, several files or variables may
         each have their own values.

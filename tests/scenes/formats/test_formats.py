@@ -216,7 +216,10 @@ def test_each_band_may_have_its_own_nodata_value(tmp_path, kind):
     assert np.argwhere(~same.valid.compute()).tolist() == [[3, 3], [7, 7]]
     swapped = daskclust.open_cube(source, nodata=[65000, 65535])
     assert np.argwhere(~swapped.valid.compute()).tolist() == [[3, 3], [4, 4]]
-    with pytest.raises(ValueError, match="a number for each of 2 bands"):
+    second_only = daskclust.open_cube(source, nodata=[None, 65000])
+    assert np.argwhere(~second_only.valid.compute()).tolist() == [[7, 7]]
+    assert second_only.nodata == (65000,)
+    with pytest.raises(ValueError, match="a number or None for each of 2 bands"):
         daskclust.open_cube(source, nodata=[1, 2, 3])
 
 
