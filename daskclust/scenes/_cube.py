@@ -153,8 +153,9 @@ class Cube:
     @property
     def _stored_names(self) -> list[str] | None:
         names = self.attributes.get("band_names")
-        has_all = isinstance(names, list | tuple) and len(names) == self._source.n_stored
-        return list(map(str, names)) if has_all else None
+        if not isinstance(names, list | tuple) or len(names) != self._source.n_stored:
+            return None
+        return list(map(str, names))
 
     @property
     def band_names(self) -> list[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import dask.array as da
 import numpy as np
@@ -368,16 +368,18 @@ def open_cube(
         mask, order = None, (0, 1, 2)
     coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
-    if np.ndim(nodata):  # type: ignore[arg-type]
+    if nodata is None or isinstance(nodata, str) or np.ndim(nodata) == 0:
+        nodata_value = cast("float | str | None", nodata)
+    else:
         attributes = _metadata.with_nodata_of_bands(attributes, nodata, n_bands)
-        nodata = "auto"
+        nodata_value = "auto"
     if coded == "tessera":
-        if _metadata.nodata_of_bands(attributes, array.dtype, nodata):
+        if _metadata.nodata_of_bands(attributes, array.dtype, nodata_value):
             raise ValueError(
                 "The bands state different nodata values; expected one for all with scales=. Pass "
                 "it as nodata=."
             )
-        codes = _metadata.nodata_values(attributes, array.dtype, nodata)
+        codes = _metadata.nodata_values(attributes, array.dtype, nodata_value)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
         attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
     if wavelengths is None:
@@ -393,10 +395,10 @@ def open_cube(
     )
     meaning = _metadata.meaning_of(attributes, array.dtype, n_bands, found.title)
     dtype = array.dtype if meaning.dtype is None else meaning.dtype
-    no_data = _metadata.nodata_values(attributes, dtype, nodata)
+    no_data = _metadata.nodata_values(attributes, dtype, nodata_value)
     if coded == "alphaearth":
         meaning = _metadata.Meaning(curved=True)
-        no_data = (NO_CODE,) if nodata == "auto" else no_data
+        no_data = (NO_CODE,) if nodata_value == "auto" else no_data
     source = CubeSource(
         array=StoredArray(array) if isinstance(array, zarr.Array) else None,
         order=order,
@@ -404,7 +406,7 @@ def open_cube(
         n_stored=n_bands,
         bands=kept,
         nodata=no_data,
-        nodata_of_bands=_metadata.nodata_of_bands(attributes, dtype, nodata),
+        nodata_of_bands=_metadata.nodata_of_bands(attributes, dtype, nodata_value),
         keep_incomplete=incomplete == "keep",
         min_observed=float(min_observed),
         grid=grid,

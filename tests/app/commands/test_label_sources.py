@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from numpy.testing import assert_array_equal
 
-from daskclust import open_cube
+from daskclust import KMeans, open_cube
 from daskclust.app.commands._cubes import open_labels
 from daskclust.app.commands.requests import FitRequest
 from daskclust.app.report.summary import known_classes
@@ -41,3 +43,24 @@ def test_the_named_column_is_taken_though_there_is_a_column_class(tmp_path: Path
         )
         found = cube.rows_of(open_labels(cube, options, "labels"), unlabeled=(-1,))
         assert_array_equal(found[1], wanted)
+
+
+@pytest.mark.filterwarnings("default::daskclust.exceptions.DaskclustWarning")
+def test_a_truth_on_pixels_without_data_is_told(
+    said: Callable[..., tuple[int, str, str]], address: str
+) -> None:
+    pytest.importorskip("pandas", reason="needs the extra `raster`")
+    values = np.arange(1.0, 25.0).reshape(3, 4, 2)
+    values[0, 1] = -9
+    group = zarr.create_group("scene.zarr")
+    names = ("y", "x", "band")
+    array = group.create_array("scene", shape=values.shape, dtype="f8", dimension_names=names)
+    array[:] = values
+    array.attrs["nodata"] = -9
+    Path("known.csv").write_text("row,column,class\n0,1,wheat\n2,3,maize\n1,1,wheat\n1,2,Wheat\n")
+    KMeans(2, random_state=0).fit(open_cube("scene.zarr")).save("m.zarr")
+    words = ("scene.zarr", "--model", "m.zarr", "--truth", "known.csv", "--scheduler", address)
+    code, _, err = said("predict", *words)
+    assert code == 0, err
+    assert "1 of 4 labeled pixels are left out: 1 has no data" in " ".join(err.split())
+    assert "nearly the same: 'Wheat' and 'wheat'" in " ".join(err.split())

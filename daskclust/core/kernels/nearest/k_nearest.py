@@ -67,9 +67,7 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
 
 
 @compiled()
-def _search_scored(
-    x: Any, centers: Any, scores: Any, slack: Any, near: Any, indices: Any, distances: Any
-) -> None:
+def _search_scored(x, centers, scores, slack, near, indices, distances):
     """Measure the centers whose score is within the slack of the row's m-th smallest score.
 
     The m-th smallest of the minima of some groups of centers is an upper bound of it.
