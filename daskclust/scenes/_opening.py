@@ -368,7 +368,7 @@ def open_cube(
         mask, order = None, (0, 1, 2)
     coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
-    if nodata is None or isinstance(nodata, str) or np.ndim(nodata) == 0:
+    if nodata is None or isinstance(nodata, str) or np.isscalar(nodata):
         nodata_value = cast("float | str | None", nodata)
     else:
         attributes = _metadata.with_nodata_of_bands(attributes, nodata, n_bands)

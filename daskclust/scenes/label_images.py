@@ -222,7 +222,10 @@ def warn_of_left_out(cube: Any, image: Image, unlabeled: Sequence[int]) -> None:
     Reads only blocks that hold labels.
     """
     none = () if image.by_name else tuple(unlabeled)
-    _, _, left_out = labeled_rows(cube, image.values, (*none, *image.nodata), image.features)
+    hidden = (*none, *image.nodata)
+    left_out = labeled_rows(cube._blocks, cube.block_counts, image.values, hidden, image.features)[
+        2
+    ]
     if left_out:
         warn(left_out, DaskclustWarning)
     warn_of_similar((image.meanings or {}).values())

@@ -43,6 +43,9 @@ from daskclust.core.kernels.nearest._simd import (
     vector_type,
 )
 
+#: For a type checker, an intrinsic has the arguments of the function that emits it.
+_emitted: Any = intrinsic
+
 #: Scores of a row that are compared at a time, on any processor.
 GROUP = 32
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
@@ -406,7 +409,7 @@ def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
     return vectors, vector, offsets
 
 
-@intrinsic
+@_emitted
 def lane_minima(typingctx, scores, i, lows):
     """``lows[l] = min(scores[i, l::GROUP])``; NaN does not count. Rows are whole groups."""
     require_contiguous(scores, lows)
@@ -433,7 +436,7 @@ def lane_minima(typingctx, scores, i, lows):
     return types.void(scores, i, lows), codegen
 
 
-@intrinsic
+@_emitted
 def not_above(typingctx, scores, i, start, limit):
     """Return a bit for each of ``scores[i, start : start + GROUP]`` that is not above a limit."""
     require_contiguous(scores)

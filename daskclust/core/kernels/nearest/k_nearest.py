@@ -87,7 +87,7 @@ def _search_scored(x, centers, scores, slack, near, indices, distances):
         count = 0
         for start in range(0, k, GROUP):
             # Scores that are no numbers are for the distances to decide.
-            bits = not_above(scores, i, start, limit)
+            bits: Any = not_above(scores, i, start, limit)
             c = start
             while bits != 0 and c < k:
                 if bits & 1:
