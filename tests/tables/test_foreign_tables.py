@@ -211,5 +211,7 @@ def test_tables_of_other_libraries_are_opened(tmp_path: Path) -> None:
         assert opened.columns == ("v",)
         np.testing.assert_array_equal(opened.samples, lists)
     assert open_table(dataset).samples.numblocks == (3, 1)
+    model = KMeans(2, random_state=0)
+    assert_array_equal(model.fit(open_table(dataset)).labels_, model.fit(lists).labels_)
     with pytest.raises(TypeError, match="Expected a table, got one column"):
         open_table(table["v"])

@@ -179,12 +179,15 @@ def as_lazy_frame(X: Any) -> Any:
 def as_table(X: Any) -> Any:
     """Return X as a type that estimators check and read.
 
+    - A table of :func:`daskclust.open_table` is its `samples`.
     - A column of lists of numbers, alone or as the only column of a table, is an array (n, p); it
       is lazy for Dask.
     - A pyarrow Dataset is a lazy frame with one partition per fragment or row group.
     - A polars LazyFrame, and any other object with ``__arrow_c_stream__``, is read into memory.
     - Other objects are returned unchanged.
     """
+    if hasattr(X, "samples") and hasattr(X, "frame"):
+        return X.samples
     if is_dataset(X):
         X = _frame_of_dataset(X)
     elif _is_lazy_polars(X):
