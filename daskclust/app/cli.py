@@ -191,12 +191,22 @@ def _run(arguments: list[str], is_program: bool) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # CancelledError is no Exception
+        if (stop := _interrupt_behind(error)) is not None:
+            raise stop from error
         if not _is_expected(error):
             if not is_program:
                 raise
             print(redact(traceback.format_exc()), file=sys.stderr)
         _tell(f"error: {_one_line(error)}")
         return FAILED
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that a library has turned into another error."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _is_expected(error: BaseException) -> bool:

@@ -285,7 +285,7 @@ def test_views(views):
     [
         ({"n_clusters": 3, "distance_threshold": 1.0}, "Exactly one of n_clusters"),
         ({"n_clusters": None}, "Exactly one of n_clusters"),
-        ({"n_clusters": 50}, "n_samples=20 should be >= n_clusters"),
+        ({"n_clusters": 50}, "n_clusters=50 must be at most n_samples=20"),
         ({"n_clusters": 15, "n_prototypes": 10}, "n_prototypes=10 should be >="),
         ({"linkage": "median"}, "linkage"),
         ({"views": "wide"}, "views"),
@@ -610,7 +610,7 @@ def test_as_many_clusters_as_rows():
     X = np.random.default_rng(0).normal(size=(30, 2))
     for k in (1, 2, 13, 30):
         assert len(np.unique(HDBSCAN(n_clusters=k).fit(X).labels_)) == k
-    with pytest.raises(ValueError, match="n_samples=30 should be >= n_clusters=31"):
+    with pytest.raises(ValueError, match="n_clusters=31 must be at most n_samples=30"):
         HDBSCAN(n_clusters=31).fit(X)
     for n_prototypes in (20, 2000):
         model = HDBSCAN(n_clusters=3, n_prototypes=n_prototypes, random_state=0)
@@ -998,7 +998,7 @@ def test_what_has_no_dendrogram_is_refused():
     from daskclust import plotting
 
     X = blobs(30)[0]
-    with pytest.raises(TypeError, match="HDBSCAN; expected a fitted AgglomerativeClustering"):
+    with pytest.raises(TypeError, match="must be a fitted AgglomerativeClustering, got a HDBSCAN"):
         plotting.dendrogram(HDBSCAN().fit(X))
     one = AgglomerativeClustering(1).fit(X, sample_weight=np.arange(30) == 3)
     with pytest.raises(ValueError, match="one leaf"):
@@ -1039,7 +1039,7 @@ def test_bad_choices_by_a_tree():
 
     X, _ = blobs(60)
     tree = AgglomerativeClustering()
-    with pytest.raises(ValueError, match="needs a tree"):
+    with pytest.raises(ValueError, match="must be an AgglomerativeClustering"):
         choose_n_clusters(daskclust.KMeans(), X, [2, 3], method="tree")
     with pytest.raises(ValueError, match="in one place; expected two or more distinct rows"):
         choose_n_clusters(tree, np.ones((60, 2)), [2, 3], method="tree")

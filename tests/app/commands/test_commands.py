@@ -277,14 +277,14 @@ def test_every_command_keeps_its_places(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("fit none.zarr --n-clusters 3 --output l.zarr", "no Zarr store"),
+        ("fit none.zarr --n-clusters 3 --output l.zarr", "does not exist"),
         ("fit S --n-clusters 3 --variable other --output l.zarr", "No array 'other' in the store"),
         ("fit S --n-clusters 3 --dims a,b,c --output l.zarr", "not one each of y, x and band"),
-        ("fit S --n-clusters 3 --nodata none --mask scene.zarr --output l.zarr", "no Zarr store"),
+        ("fit S --n-clusters 3 --nodata none --mask scene.zarr --output l.zarr", "does not exist"),
         ("fit S --n-clusters 3 --bad-bands 0-11 --output l.zarr", "drops all 12 bands"),
         (
             "fit S --n-clusters 3 --estimator pckmeans --labels none.zarr --output l.zarr",
-            "no Zarr store",
+            "does not exist",
         ),
         ("fit coop://pigeon --n-clusters 3 --output l.zarr", "fsspec package"),
         ("fit S --n-clusters 3 --output S", "in the same place as the cube"),
@@ -296,7 +296,7 @@ def test_every_command_keeps_its_places(
         ("fit S --n-clusters 3 --output file/l.zarr", "is no folder"),
         ("predict S --model S --output l.zarr", "ModelFormatError"),
         ("predict S --model none --output l.zarr", "does not exist; use the path"),
-        ("inspect none.zarr", "no Zarr store"),
+        ("inspect none.zarr", "does not exist"),
     ],
 )
 def test_failures_lose_nothing(

@@ -594,7 +594,7 @@ def test_data_that_changed_while_they_were_read_are_noticed():
     data = da.from_array(X, chunks=(EVEN, (P,))).map_blocks(
         lambda block: block[1:], dtype=X.dtype, meta=np.empty((0, 0))
     )
-    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="promised 500"):
+    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="must have 500 rows"):
         fit(data)
 
 

@@ -207,7 +207,7 @@ def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
         def __init__(self, client, what):
             pass
 
-        def there(self, present):
+        def check(self, present):
             pass
 
         def progressed(self, done):

@@ -70,7 +70,7 @@ def test_an_advised_limit_is_above_the_pause():
 def test_the_end_of_a_worker_is_where_its_configuration_says():
     later = WorkerMemory("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
     check_blocks([later], MIB, 16, 8, 0, 4)  # 256 of 258 MiB
-    with pytest.raises(MemoryPlanError, match="at 95% it is killed"):
+    with pytest.raises(MemoryPlanError, match="it is killed at 95%"):
         check_blocks([memory(600, 330)], MIB, 16, 8, 0, 4)
 
 
