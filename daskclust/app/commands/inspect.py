@@ -67,7 +67,7 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     found = inspect(InspectRequest.of(options))
-    as_text = {"table": table_as_text, "features": _features_as_text}
+    as_text = {"table": table_as_text, "vector file": _features_as_text}
     return tell(options, found, as_text.get(found["kind"], _as_text))
 
 

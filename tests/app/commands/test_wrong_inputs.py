@@ -77,7 +77,7 @@ def _started(*_: object, **__: object) -> None:
                 (TABLE, "o --model ", "--model", "m.zarr"),
             )
         ),
-        (FIT + "o --model simplecache::https://h/m", "--model 'simplecache::https://h/m' is at a"),
+        (FIT + "o --model simplecache::https://h/m", "--model 'simplecache::https://h/m' must not be"),
         (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' is a URL"),
         (SUGGEST + "q.csv --report s3://b/r.html", "--report 's3://b/r.html' is a URL"),
         ("inspect void.txt", "supported file format. Is the file whole"),
@@ -130,7 +130,7 @@ def test_wrong_inputs_are_one_line(
                 (f"gap.npy --incomplete keep --estimator {kind}", 1, "X contains NaN"),
             )
         ),
-        ("one.npy --estimator ward --n-clusters 2", 1, "n_samples=1 should be >= n_clusters=2"),
+        ("one.npy --estimator ward --n-clusters 2", 1, "n_clusters=2 must be at most n_samples=1"),
         ("one.npy --estimator ward --n-clusters 1", 1, "expected at least 2 rows for a tree"),
         ("one.npy --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
         ("one.npy --estimator dbscan", 0, "0 clustered, 1 noise"),

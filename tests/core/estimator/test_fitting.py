@@ -293,10 +293,10 @@ def test_results_outlive_the_cluster_of_the_fit():
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (np.full(90, "2020-01-01", "M8[D]"), "dtype datetime64.*expected numbers"),
+        (np.full(90, "2020-01-01", "M8[D]"), "must contain numbers, got dtype datetime64"),
         (np.ones(90) + 1j, "sample_weight must contain numbers, got dtype complex128"),
         (np.full(90, "1"), "sample_weight must contain numbers, got dtype <U1"),
-        (np.array(["heavy"] * 90, object), "no number .*expected numbers"),
+        (np.array(["heavy"] * 90, object), "must contain numbers, got an invalid value"),
         (
             da.from_array(np.ones(90) + 1j, chunks=30),
             "sample_weight must contain numbers, got dtype complex128",
@@ -304,7 +304,7 @@ def test_results_outlive_the_cluster_of_the_fit():
     ],
 )
 def test_weights_that_are_no_numbers(weight, message):
-    with pytest.raises(ValueError, match=rf"sample_weight .*{message}"):
+    with pytest.raises(ValueError, match=message):
         HDBSCAN(5).fit(np.ones((90, 2)), sample_weight=weight)
 
 

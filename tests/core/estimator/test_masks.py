@@ -112,7 +112,7 @@ def test_pairs_come_from_labels_that_are_not_masked(make):
 def test_masked_pairs_and_their_weights_are_refused(kind):
     pairs = np.array([[0, 1], [2, 3]])
     model = dc.PCKMeans(3, random_state=0)
-    with pytest.raises(ConstraintError, match=f"{kind} is a masked array with masked values"):
+    with pytest.raises(ConstraintError, match=f"{kind} must not contain masked values"):
         model.fit(X, **{kind: np.ma.masked_array(pairs, pairs == 3)})
     weight = np.ma.masked_array([1.0, 2.0], [False, True])
     with pytest.raises(ConstraintError, match=f"{kind}_weight must not contain masked"):
