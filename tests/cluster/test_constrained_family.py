@@ -432,13 +432,19 @@ BAD_PARAMETERS: list[tuple[dict[str, Any], str]] = [
     ({"n_init": 0}, r"n_init == 0, must be >= 1"),
     ({"max_iter": 0}, r"max_iter == 0"),
     ({"tol": -1}, r"tol == -1"),
-    ({"penalty": "square"}, r"penalty='square' is not known.*'constant'"),
+    (
+        {"penalty": "square"},
+        r"penalty must be one of 'scaled', 'distance', 'constant', got 'square'\.",
+    ),
     ({"sparsity": 9}, r"sparsity=9 is out of range"),
     ({"max_outer_iter": 0}, r"max_outer_iter == 0"),
     ({"init": "guess"}, r"init must be one of .*got 'guess'"),
     ({"init": X[:4]}, r"initial centers must have shape \(3, 5\).*got \(4, 5\)"),
-    ({"random_state": -1}, r"random_state=-1 is negative"),
-    ({"n_clusters": 61, "init": "random"}, r"n_samples=60.*n_clusters=61"),
+    (
+        {"random_state": -1},
+        "random_state must be a non-negative integer, a NumPy Generator or RandomState, or",
+    ),
+    ({"n_clusters": 61, "init": "random"}, "n_clusters=61 must be at most n_samples=60"),
 ]
 
 
@@ -511,7 +517,7 @@ BAD_CONSTRAINTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"must_link": [[0, 1]], "must_link_weight": np.ma.masked_equal([2.0], 2)},
-        r"must_link_weight is a masked array",
+        "must_link_weight must not contain masked values",
     ),
 ]
 

@@ -55,7 +55,9 @@ def test_a_fitted_model_is_a_start():
     new = daskclust.KMeans(5, init=old).fit(X + 0.1)
     np.testing.assert_array_equal(match_clusters(old, new), np.arange(5))
     np.testing.assert_allclose(new.cluster_centers_, old.cluster_centers_ + 0.1, atol=0.05)
-    with pytest.raises(ValueError, match=r"The initial centers must have shape \(4, 3\) for n_clusters=4 and 3"):
+    with pytest.raises(
+        ValueError, match=r"The initial centers must have shape \(4, 3\) for n_clusters=4 and 3"
+    ):
         daskclust.KMeans(4, init=old).fit(X)
     with pytest.raises(ValueError, match="KMeans without centers"):
         daskclust.KMeans(5, init=daskclust.KMeans(5)).fit(X)
@@ -78,7 +80,9 @@ def test_centers_of_an_embedding_are_none_of_the_data():
     assert model.cluster_centers_.shape[1] == X.shape[1] == 3
     with pytest.raises(ValueError, match=r"must have centers in the space of .*, got a PCKID"):
         match_clusters(model, model)
-    with pytest.raises(ValueError, match="init must be an array, or a fitted model with cluster_centers_, got"):
+    with pytest.raises(
+        ValueError, match="init must be an array, or a fitted model with cluster_centers_, got"
+    ):
         daskclust.KMeans(3, init=model).fit(X)
 
 

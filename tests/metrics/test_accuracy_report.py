@@ -171,5 +171,7 @@ def test_few_groups_are_warned_of():
     truth, labels, groups = _fields(19, 0)
     with pytest.warns(DaskclustWarning, match="is based on 19 independent units"):
         accuracy_report(truth, labels, groups=groups)
-    with pytest.raises(ValueError, match="groups and truth must have the same length, got 3 and 6138"):
+    with pytest.raises(
+        ValueError, match="groups and truth must have the same length, got 3 and 6138"
+    ):
         accuracy_report(truth, labels, groups=[1, 2, 3])

@@ -125,7 +125,9 @@ def test_masked_labels_and_values_of_rows_do_not_count(score, make):
     assert score(make(X), make(labels), ignore_masked=True) == pytest.approx(want)
     hidden = np.ma.masked_array(X, np.repeat(HIDDEN[:, None], 2, axis=1))
     assert score(make(hidden), make(labels), ignore_masked=True) == pytest.approx(want)
-    with pytest.raises(ValueError, match="X must contain finite values, got nan at row.*column 0") as caught:
+    with pytest.raises(
+        ValueError, match=r"X must contain finite values, got nan at row.*column 0"
+    ) as caught:
         score(make(hidden), make(FOUND))
     # The first invalid row of any block, because blocks are checked independently.
     assert HIDDEN[int(str(caught.value).split("row ")[1].split(",")[0])]
@@ -143,7 +145,9 @@ def test_masked_weights_and_columns_of_weights_are_refused(score):
     weight = np.ma.masked_array(np.ones(60), np.arange(60) == 7)
     with pytest.raises(ValueError, match=r"sample_weight.*in row 7"):
         score(X, FOUND, sample_weight=weight)
-    with pytest.raises(ValueError, match="sample_weight must be finite, non-negative and not too small or large to"):
+    with pytest.raises(
+        ValueError, match="sample_weight must be finite, non-negative and not too small or large to"
+    ):
         score(lazy(X), lazy(FOUND), sample_weight=lazy(weight))
     with pytest.raises(
         ValueError, match=r"sample_weight must have one weight per row.*got shape \(60, 1\)"

@@ -232,7 +232,9 @@ def test_vectors_that_cannot_be_compared_are_refused(score, make):
     for bad in (0.5, np.nan, np.inf):
         labels = LABELS.astype(float)
         labels[250] = bad
-        with pytest.raises(ValueError, match=f"labels_pred must (contain integers.*got {bad}|.*has NaN)"):
+        with pytest.raises(
+            ValueError, match=f"labels_pred must (contain integers.*got {bad}|.*has NaN)"
+        ):
             score(make(TRUTH), make(labels))
     with pytest.raises(TypeError, match="ignore_masked must be True or False, got 'yes'"):
         score(make(TRUTH), make(LABELS), ignore_masked="yes")
@@ -442,7 +444,9 @@ def test_centers_that_do_not_fit_are_refused(score):
             score(X, LABELS, centers=bad)
     data = X.copy()
     data[123, 1] = np.inf
-    with pytest.raises(ValueError, match="X must contain finite values, got inf at row 123, column 1"):
+    with pytest.raises(
+        ValueError, match="X must contain finite values, got inf at row 123, column 1"
+    ):
         score(data, LABELS, centers=MEANS)
 
 

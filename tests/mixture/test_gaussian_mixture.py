@@ -484,7 +484,11 @@ def test_bad_weights_are_named(bad):
         ("reg_covar", -1e-6, "reg_covar"),
         ("max_iter", 0, "max_iter == 0"),
         ("n_init", 0, "n_init == 0"),
-        ("init_params", "best", r"init_params must be one of 'kmeans', 'k-means\+\+', 'random', 'random_from_data', got 'best'\."),
+        (
+            "init_params",
+            "best",
+            "init_params must be one of 'kmeans', .*, got 'best'",
+        ),
         ("weights_init", [0.5, 0.5, 0.5], "weights_init must be nonnegative and sum to 1"),
         ("weights_init", [1.0], r"weights_init must have shape \(3,\), got \(1,\)"),
         ("means_init", np.zeros((2, P)), r"means_init must have shape \(3, 4\), got \(2, 4\)"),

@@ -103,7 +103,7 @@ def test_what_cannot_be_a_mask_is_refused():
         open_cube(here, mask=there)
     with pytest.raises(ValueError, match=r"min_observed=1\.5"):
         open_cube(series, dims=DIMS, min_observed=1.5)
-    with pytest.raises(ValueError, match="incomplete='drop'"):
+    with pytest.raises(ValueError, match=r"incomplete must be one of 'mask', 'keep', got 'drop'\."):
         open_cube(series, dims=DIMS, incomplete="drop")
 
 

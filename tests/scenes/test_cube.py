@@ -639,7 +639,9 @@ def test_labels_of_a_store_that_changed_are_not_written(tmp_path, complete):
 
 
 def test_what_is_not_a_cube(tmp_path, example):
-    with pytest.raises(FileNotFoundError, match="no Zarr store"):
+    with pytest.raises(
+        FileNotFoundError, match=r"The Zarr store.*does not exist; use the path of an"
+    ):
         open_cube(tmp_path / "none.zarr")
     (tmp_path / "text").write_text("")
     with pytest.raises(OSError, match="cannot be read as an image"):
@@ -660,8 +662,11 @@ def test_what_is_not_a_cube(tmp_path, example):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": "other"}, "scale='other'"),
-        ({"incomplete": "drop"}, "incomplete='drop'"),
+        (
+            {"scale": "other"},
+            r"scale must be one of 'none', 'standard', 'unit', 'angle', 'whitened', got 'other'\.",
+        ),
+        ({"incomplete": "drop"}, r"incomplete must be one of 'mask', 'keep', got 'drop'\."),
         ({"nodata": "none"}, "nodata='none'"),
         ({"mask": np.zeros((2, 2), bool)}, "mask has shape"),
         ({"mask": np.zeros((23, 19))}, "expected bool"),

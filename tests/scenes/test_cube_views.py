@@ -101,5 +101,5 @@ def test_a_model_of_rows_has_no_view_of_its_own() -> None:
 def test_another_number_of_bands_is_named() -> None:
     model = KMeans(3, random_state=0).fit(opened(image(), scale="whitened"))
     fewer = opened(image()[:, :, :3])
-    with pytest.raises(ValueError, match="The cube has 3 bands, the model was fitted to 4"):
+    with pytest.raises(ValueError, match="The cube must have the 4 bands of the model, got 3"):
         model.predict(fewer)

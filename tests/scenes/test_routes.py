@@ -439,7 +439,7 @@ def test_the_command_line_takes_files_and_models_remember_their_data(
     six = write_raster(tmp_path / "six.tif", np.concatenate([scene(), scene()[:1]]), "GTiff")
     for wrong, message in (
         (raw, "values of the model are scaled (scale_factor 0.0001, add_offset 0)"),
-        (six, "The cube has 6 bands, the model was fitted to 4 of 5"),
+        (six, "got 6 bands; the model was fitted to 4 of 5"),
     ):
         words = ("predict", wrong, "--model", "tif.model", "--output", "q.zarr", *local)
         code, _, err = run(capsys, *words)

@@ -256,7 +256,10 @@ def test_a_server_that_is_unavailable_now_and_then(path, expected):
 def test_a_setting_of_persist_that_means_nothing_is_refused():
     with (
         dask.config.set({"daskclust.persist": "always", "scheduler": "sync"}),
-        pytest.raises(ValueError, match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\) or False"),
+        pytest.raises(
+            ValueError,
+            match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\) or False",
+        ),
     ):
         fit(da.from_array(X, chunks=(ROWS, P)).map_blocks(np.copy))
 

@@ -72,7 +72,9 @@ def test_every_method_refuses_blocks_of_another_width(name, change):
     methods = [m for m in METHODS[name] if hasattr(model, m)]
     assert len(methods) >= 2
     for method in methods:
-        with pytest.raises(ChunkError, match="The block at row.*must have 3 columns, as its metadata"):
+        with pytest.raises(
+            ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"
+        ):
             np.asarray(getattr(model, method)(lying(change)))
 
 
@@ -161,7 +163,7 @@ def test_blocks_of_labels_and_weights_are_one_value_a_row(change):
 @pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
 @pytest.mark.parametrize("change", WIDTHS)
 def test_removing_values_refuses_blocks_of_another_width(change, mechanism):
-    with pytest.raises(ChunkError, match="The block at row.*must have 3 columns, as its metadata"):
+    with pytest.raises(ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"):
         daskclust.datasets.remove_values(lying(change), mechanism).compute()
 
 
@@ -181,7 +183,7 @@ def test_weights_that_are_missing_in_a_table_are_refused():
 @pytest.mark.parametrize("change", WIDTHS)
 def test_metrics_refuse_blocks_of_another_width(change):
     labels = np.repeat([0, 1], 45)
-    with pytest.raises(ChunkError, match="The block at row.*must have 3 columns, as its metadata"):
+    with pytest.raises(ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"):
         metrics.centroid_scores(lying(change), da.from_array(labels, chunks=30))
 
 
@@ -191,14 +193,18 @@ def test_metrics_refuse_blocks_of_another_width(change):
 def test_values_whose_squares_overflow_are_refused(name, make, value):
     x = X.copy()
     x[7, 1] = value
-    with pytest.raises(ValueError, match="Column 1 of X has absolute values up to.*squared distances"):
+    with pytest.raises(
+        ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
+    ):
         models()[name].fit(make(x))
 
 
 def test_mahalanobis_refuses_values_whose_squares_overflow():
     x = X.copy()
     x[7, 1] = 1e160
-    with pytest.raises(ValueError, match=r"Column 1 of X has absolute values up to 1e\+160; squared distances"):
+    with pytest.raises(
+        ValueError, match=r"Column 1 of X has absolute values up to 1e\+160; squared distances"
+    ):
         daskclust.KMeans(2, metric="mahalanobis", random_state=0).fit(x)
 
 
@@ -209,7 +215,9 @@ def test_predictions_refuse_rows_at_infinite_distance():
     for method in (model.predict, model.transform):
         with pytest.raises(ValueError, match=r"Row 7 of X is so far"):
             method(x)
-    with pytest.raises(ValueError, match=r"Column 1 of X has absolute values up to 1e\+160; squared distances"):
+    with pytest.raises(
+        ValueError, match=r"Column 1 of X has absolute values up to 1e\+160; squared distances"
+    ):
         model.score(x)
 
 
@@ -258,7 +266,7 @@ def test_huge_values_in_rows_of_weight_0_are_refused_as_in_others(name, value):
     x[3, 1] = value
     for rows in (x, da.from_array(x, chunks=(40, 3))):
         with pytest.raises(
-            ValueError, match="Column 1 of X has absolute values up to.*squared distances"
+            ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
         ):
             models()[name].fit(rows, sample_weight=WEIGHTLESS)
 
@@ -281,7 +289,9 @@ def test_weights_whose_inverse_or_sum_overflows_are_refused(name, weight):
 
 
 def test_weights_times_squares_must_not_overflow():
-    with pytest.raises(ValueError, match=r"Sums of squared distances overflow: the weights sum to 9e\+101, and X"):
+    with pytest.raises(
+        ValueError, match=r"Sums of squared distances overflow: the weights sum to 9e\+101, and X"
+    ):
         daskclust.KMeans(2, random_state=0).fit(X * 1e100, sample_weight=np.full(90, 1e100))
 
 
@@ -299,7 +309,9 @@ def test_huge_labeled_rows_end_in_the_error_not_in_a_warning():
     x[1] = 1e160
     y = np.where(np.arange(90) < 60, np.arange(90) // 45, -1)
     for rows in (x, da.from_array(x, chunks=(40, 3))):
-        with pytest.raises(ValueError, match=r"Column 0 of X has absolute values up to 1e\+160; squared distances"):
+        with pytest.raises(
+            ValueError, match=r"Column 0 of X has absolute values up to 1e\+160; squared distances"
+        ):
             daskclust.SemiSupervisedKMeans(2, random_state=0).fit(rows, y)
 
 
@@ -318,5 +330,7 @@ def test_the_kernel_of_blocks_of_another_width():
     model = daskclust.PCKID(2, n_initializations=2, max_components=3, random_state=0).fit(X)
     for change in WIDTHS:
         for pair in ((lying(change), None), (X, lying(change)), (lying(change), X)):
-            with pytest.raises(ChunkError, match="The block at row.*must have 3 columns, as its metadata"):
+            with pytest.raises(
+                ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"
+            ):
                 model.kernel(*pair).compute()

@@ -67,12 +67,18 @@ TABLES = {
         arrow.table({"a": np.arange(float(N)), "b": VECTORS.tolist()}),
         "The column 'b' must contain numbers, got lists",
     ),
-    "lists of text": (pandas.Series([["a"]] * N, name="b"), "The column 'b' must contain lists of numbers, got lists of string"),
+    "lists of text": (
+        pandas.Series([["a"]] * N, name="b"),
+        "The column 'b' must contain lists of numbers, got lists of string",
+    ),
     "lists of several lengths": (
         pandas.Series([[1.0, 2.0]] * (N - 1) + [[1.0]], name="b"),
         f"'b' must contain lists of numbers, 2 per list, got a list of 1.* in row {N - 1}",
     ),
-    "a missing list": (arrow.table({"b": [[1.0], None]}), "The column 'b' must contain lists of numbers, 1 per list, got"),
+    "a missing list": (
+        arrow.table({"b": [[1.0], None]}),
+        "The column 'b' must contain lists of numbers, 1 per list, got",
+    ),
     "a missing value in a list": (
         arrow.table({"b": [[1.0], [None]]}),
         "lists of numbers, got missing",

@@ -114,7 +114,9 @@ def test_rows_out_of_range_and_more_classes_than_allowed():
         read_labels(Y, 59)
     with pytest.raises(ConstraintError, match=r"Row numbers of y must be in \[0, 60\), got 60"):
         read_labels(([60], [0]), 60)
-    with pytest.raises(ConstraintError, match="y must have at most n_clusters=2 classes, got 3, because each class"):
+    with pytest.raises(
+        ConstraintError, match="y must have at most n_clusters=2 classes, got 3, because each class"
+    ):
         read_labels(Y, 60, max_classes=2)
 
 

@@ -44,5 +44,5 @@ def test_equals_numpy(seed, dtype, weighted, offset):
 
 @pytest.mark.parametrize("code", [-1, 2])
 def test_codes_out_of_range_are_refused(code):
-    with pytest.raises(ValueError, match=r"expected \[0, 2\)"):
+    with pytest.raises(ValueError, match=r"codes must be in \[0, 2\), got"):
         class_moments(np.ones((3, 1)), np.array([1]), np.array([code], np.int32), None, 2)

@@ -103,7 +103,9 @@ def test_weights_of_another_number_are_refused() -> None:
 
 
 def test_no_centers_are_refused() -> None:
-    with pytest.raises(ValueError, match="no center"):
+    with pytest.raises(
+        ValueError, match=r"Rows must be compared with at least one center, got none\."
+    ):
         cluster_points(
             np.zeros((3, 1)), np.ones(3), np.zeros((0, 1)), max_iter=1, shift=np.zeros(1)
         )

@@ -66,10 +66,22 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"must sum to D = .*got \d{19,}"),
         ("LabelSpreading", {"_n_prototypes": [6, 7]}, "has 36 nodes, and should have 37"),
         ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 36 nodes"),
-        ("LabelSpreading", {"_ridge_weights": (4, 11, 3)}, "expected"),
+        (
+            "LabelSpreading",
+            {"_ridge_weights": (4, 11, 3)},
+            "is not a valid daskclust model:.*must have shape.*l,",
+        ),
         ("LabelSpreading", {"_ridge_kernels": [2**62]}, "4 kernels of its ridges, and should"),
-        ("LabelSpreading", {"_node_shares": (36, 2), "_settled_shares": (36, 2)}, "expected"),
-        ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),
+        (
+            "LabelSpreading",
+            {"_node_shares": (36, 2), "_settled_shares": (36, 2)},
+            "is not a valid daskclust model:.*must have shape.*l,",
+        ),
+        (
+            "GaussianMixture",
+            {"covariances_": -np.ones((3, 4, 4))},
+            "is not a valid daskclust model: covariances_ must be positive definite",
+        ),
         ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "must have positive variances"),
         ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
         ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ must sum to 1, got a sum of 0"),
@@ -84,7 +96,7 @@ def test_many_changed_models(models: Path, part: int) -> None:
         (
             "SpectralClustering",
             {"_clusters": [2**62] * 72},
-            r"must be below d = \d+, got \d{19}",
+            r"is not a valid daskclust model: _clusters must have shape \(t\) with",
         ),
         (
             "SemiSupervisedKMeans",
@@ -120,7 +132,7 @@ def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
     fitted("SemiSupervisedKMeans").save(tmp_path / "s.zarr")
     names = ["x" * 10**6, *(f"{n}" for n in range(2))]
     edit(tmp_path / "s.zarr", lambda meta: meta["state"].update(classes_=names * 9))
-    refused(tmp_path / "s.zarr", "repeated|more names|would take")
+    refused(tmp_path / "s.zarr", "is not a valid daskclust model: classes_ must not repeat names")
     fitted("PCKMeans").save(tmp_path / "p.zarr")
     edit(
         tmp_path / "p.zarr",
@@ -191,16 +203,32 @@ def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
     ("estimator", "parameters", "match"),
     [
         *(
-            (name, {"n_clusters": 10**12}, r"n_clusters.*1000000000000.* but the fit has")
+            (
+                name,
+                {"n_clusters": 10**12},
+                "is not a valid daskclust model: it contradicts itself: n_clusters must be",
+            )
             for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
         ),
         ("HierarchicalKMeans", {"n_clusters": 10**12}, "levels of 250000, 1000000000000 centers"),
         ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "gives 6 leaves, got 3"),
         ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, "levels of 3, 6, 12 centers, got 3, 3"),
-        ("SpectralClustering", {"n_clusters": 10**12}, "but the fit has 3 clusters"),
-        ("AgglomerativeClustering", {"n_clusters": 7}, "n_clusters is 7, but the fit has 3"),
+        (
+            "SpectralClustering",
+            {"n_clusters": 10**12},
+            "is not a valid daskclust model: it contradicts itself: n_clusters must be",
+        ),
+        (
+            "AgglomerativeClustering",
+            {"n_clusters": 7},
+            "is not a valid daskclust model: it contradicts itself: n_clusters must be",
+        ),
         ("AgglomerativeClustering", {"n_clusters": 10**12}, "parameters are invalid"),
-        ("GaussianMixture", {"n_components": 10**12}, "but the fit has 3 components"),
+        (
+            "GaussianMixture",
+            {"n_components": 10**12},
+            "is not a valid daskclust model: it contradicts itself: n_components must be",
+        ),
         ("GaussianMixture", {"means_init": [[0.0] * 9] * 3}, "means_init"),
         ("PCKID", {"max_components": 2}, "max_components=2 allow 2 mixtures"),
         ("KMeans", {"init": [[0.0] * 9] * 3}, r"must have shape \(3, 4\).*Save"),
@@ -220,7 +248,10 @@ def test_parameters_are_tied_to_arrays(
 def test_counts_are_tied_to_arrays(tmp_path: Path, estimator: str) -> None:
     fitted(estimator).save(tmp_path / "m.zarr")
     edit(tmp_path / "m.zarr", lambda meta: meta["state"].update(n_clusters_=10**12))
-    refused(tmp_path / "m.zarr", "n_clusters_ is 1000000000000, but the fit has")
+    refused(
+        tmp_path / "m.zarr",
+        "is not a valid daskclust model: it contradicts itself: n_clusters_ must be",
+    )
 
 
 @pytest.mark.parametrize("bands", [[0, 1, 2, 99], [0, 1, 1, 2], [0, 1, 2, -1]])
@@ -249,6 +280,8 @@ def test_a_number_without_arrays_costs_nothing(tmp_path: Path) -> None:
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     model = fitted("KMeans").set_params(n_clusters=7)
-    with pytest.raises(ValueError, match="n_clusters is 7, but the fit has 3 clusters"):
+    with pytest.raises(
+        ValueError, match="n_clusters must be 3, the number of clusters of the fit, got"
+    ):
         model.save(tmp_path / "m.zarr")
     assert not (tmp_path / "m.zarr").exists()
