@@ -94,9 +94,12 @@ def test_rows_of_zeros_alone_stay():
     [
         ({"threshold": -0.1}, "threshold == -0.1"),
         ({"threshold": 2.1}, "threshold == 2.1"),
-        ({"threshold": np.nan}, "threshold == nan"),
-        ({"threshold": 1.0, "metric": "cityblock"}, "metric='cityblock'"),
-        ({"threshold": 1.0, "keep": "any"}, "keep='any'"),
+        ({"threshold": np.nan}, r"threshold must be finite, got nan\."),
+        (
+            {"threshold": 1.0, "metric": "cityblock"},
+            r"metric must be one of 'cosine', 'euclidean', got 'cityblock'\.",
+        ),
+        ({"threshold": 1.0, "keep": "any"}, r"keep must be one of 'first', 'last', got 'any'\."),
         ({"threshold": 1.0, "n_clusters": 0}, "n_clusters == 0"),
         ({"threshold": 1.0, "n_clusters": 9999}, "n_clusters=9999"),
     ],

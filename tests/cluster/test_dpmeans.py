@@ -341,8 +341,8 @@ def test_a_checkpoint_goes_on_to_the_identical_model(tmp_path):
     [
         ("delta", 0, "delta == 0, must be > 0"),
         ("delta", -1.0, r"delta == -1\.0, must be > 0"),
-        ("delta", np.nan, "delta == nan, must be finite"),
-        ("delta", np.inf, "delta == inf, must be finite"),
+        ("delta", np.nan, r"delta must be finite, got nan\."),
+        ("delta", np.inf, r"delta must be finite, got inf\."),
         ("delta", "large", "delta must be an instance of float"),
         ("n_clusters_hint", 0, "n_clusters_hint == 0, must be >= 1"),
         ("max_clusters", 0, "max_clusters == 0, must be >= 1"),

@@ -118,7 +118,7 @@ def test_a_collapsed_fit_is_noticed() -> None:
     X, _ = gaussians(3000, 1000, 3, 5.0)
     # The mean of many rows next to two rows.
     init = np.stack([X.mean(axis=0), X[0], X[1]])
-    with pytest.warns(ConvergenceWarning, match=r"One cluster holds 99\.\d+% of the rows"):
+    with pytest.warns(ConvergenceWarning, match=r"One cluster contains 99\.\d+% of the rows"):
         KMeans(3, init=init).fit(X)
 
 

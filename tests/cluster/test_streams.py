@@ -125,7 +125,7 @@ def test_another_number_of_clusters_is_refused() -> None:
 
 def test_the_first_batch_needs_a_row_a_cluster_and_leaves_parameters_alone() -> None:
     model = KMeans(4, random_state=0, checkpoint="nowhere.ckpt")
-    with pytest.raises(ValueError, match="n_samples=3 should be >= n_clusters=4"):
+    with pytest.raises(ValueError, match="n_clusters=4 must be at most n_samples=3"):
         model.partial_fit(X[:3])
     model.partial_fit(X)
     assert (model.max_iter, model.checkpoint) == (300, "nowhere.ckpt")

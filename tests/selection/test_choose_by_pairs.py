@@ -232,7 +232,12 @@ def test_pairs_that_contradict_each_other_are_reported() -> None:
         (MODELS, {"n_folds": 1}, ValueError, "n_folds"),
         (MODELS, {"n_folds": 41}, ConstraintError, "expected at least n_folds=41"),
         (MODELS, {"must_link": None, "cannot_link": None}, ConstraintError, r"hold 0 group"),
-        (MODELS, {"must_link": [[0, 300]]}, ConstraintError, "out of range"),
+        (
+            MODELS,
+            {"must_link": [[0, 300]]},
+            ConstraintError,
+            r"must_link must contain row numbers in \[0, 300\), got \(0, 300\) at",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(

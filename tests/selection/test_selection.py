@@ -318,7 +318,7 @@ def test_a_selection_draws_itself():
         ({"grid": [np.nan]}, "which contains nan"),
         ({"grid": []}, "grid must be a list"),
         ({"grid": [[1.5]]}, "grid must be a list"),
-        ({"method": "best"}, "method='best' is not known"),
+        ({"method": "best"}, r"method must be one of 'gap', 'f-score', got 'best'\."),
         ({"method": "f-score"}, "y must be given"),
         ({"y": TRUTH}, "y must be None for method='gap'"),
         ({"n_references": 1}, "n_references == 1, must be >= 2"),
@@ -329,7 +329,10 @@ def test_a_selection_draws_itself():
             {"method": "f-score", "y": TRUTH[1:]},
             r"y must have one label per row of X \(240 rows\).*got shape \(239,\)",
         ),
-        ({"random_state": -1}, "random_state=-1 is negative"),
+        (
+            {"random_state": -1},
+            "random_state must be a non-negative integer, a NumPy Generator or RandomState, or",
+        ),
     ],
 )
 def test_what_cannot_choose_a_sparsity_is_refused(arguments, message):

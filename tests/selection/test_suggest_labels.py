@@ -431,7 +431,7 @@ def test_more_than_there_are_rows() -> None:
 def test_unknown_rows() -> None:
     x, _ = blobs()
     for row in (-1, N):
-        with pytest.raises(ConstraintError, match=f"{row}.*expected row numbers"):
+        with pytest.raises(ConstraintError, match=f"Row numbers of y must be in .*, got {row}"):
             suggest_labels(x, 1, y=([row], [0]))
         with pytest.raises(ConstraintError, match=f"Row numbers in y must be .*got {row}"):
             suggest_labels(x, 1, y=([row, 5], [-1, -1]))

@@ -187,7 +187,9 @@ def test_values_whose_squares_overflow_are_refused(value: float) -> None:
     x = x.copy()
     x[5, 1] = value
     for given in (x, da.from_array(x, chunks=(50, x.shape[1]))):
-        with pytest.raises(ValueError, match=r"Column 1 of X has values up to .* in size"):
+        with pytest.raises(
+            ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
+        ):
             suggest_pairs(given, 2, random_state=0)
 
 

@@ -232,7 +232,10 @@ def test_strength_0_is_the_fit_without_constraints() -> None:
         assert_array_equal(model.labels_, expected.labels_)
         assert_array_equal(model.embedding_, expected.embedding_)
         assert model.pair_strength_ == expected.pair_strength_ == 0
-    with pytest.raises(ConstraintError, match="out of range"):
+    with pytest.raises(
+        ConstraintError,
+        match=r"must_link must contain row numbers in \[0, 1500\), got \(0, 1500\) at",
+    ):
         model.fit(X, must_link=[[0, 1500]])
 
 

@@ -277,6 +277,7 @@ def open_raster(path: str | os.PathLike[str]) -> Described:
     multiples of the file's own blocks, with all bands.
     """
     with needs_extra(f"{str(path)!r}"):
+        import rasterio  # noqa: F401
         import rioxarray  # noqa: F401
     name = str(path)
     if name.lower().endswith(".hdr") and Path(name).is_file():

@@ -432,7 +432,7 @@ def test_pairs_from_labels_refusals() -> None:
         pairs_from_labels([0, 0, 1], n_pairs=6)
     with pytest.raises(ConstraintError, match=r"kind='cannot' needs 3 cannot-links, got 2\."):
         pairs_from_labels([0, 0, 1], n_pairs=3, kind="cannot")
-    with pytest.raises(ValueError, match="kind='all'"):
+    with pytest.raises(ValueError, match=r"kind must be 'both', 'must' or 'cannot', got 'all'\."):
         pairs_from_labels([0, 1], kind="all")  # type: ignore[arg-type]
     for wrong in (-1, 1.5, True):
         with pytest.raises(ValueError, match="n_pairs="):

@@ -258,7 +258,7 @@ def test_a_setting_of_persist_that_means_nothing_is_refused():
         dask.config.set({"daskclust.persist": "always", "scheduler": "sync"}),
         pytest.raises(
             ValueError,
-            match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\) or False",
+            match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\)",
         ),
     ):
         fit(da.from_array(X, chunks=(ROWS, P)).map_blocks(np.copy))

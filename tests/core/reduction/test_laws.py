@@ -710,7 +710,9 @@ def test_labels_that_occur_by_hand():
 
 
 def test_pairs_of_labels_refuse_weights_that_are_not_whole():
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(
+        ValueError, match=r"Weights of label pairs must be integers, because pairs are counted\."
+    ):
         reduce_blocks(CONTINGENCY, [None], row_blocks(np.zeros((2, 2)), np.array([1, 0.5]), (2,)))
 
 

@@ -179,7 +179,7 @@ def test_a_full_disk_says_what_was_written(path):
 def test_a_place_is_kept_for_one_process(path, tmp_path):
     other = tmp_path / "made" / "map.zarr"
     with reserved([path, other, path]):
-        who = rf"map.zarr' is being written by process {os.getpid()} on .*, since 20.*: wait"
+        who = rf"map.zarr' is being written by process {os.getpid()} on .*, since 20.*Wait for it"
         with pytest.raises(FileExistsError, match=who), reserved([other]):
             pass
     assert sorted(item.name for item in tmp_path.rglob("*")) == ["fit.npz", "made"]
