@@ -319,8 +319,8 @@ def test_a_label_on_every_row_with_duplicates() -> None:
         (None, "requires y"),
         (np.zeros(N - 1, int), r"shape \(599,\)"),
         (([0, 0], [1, 2]), "one label per row, got several"),
-        (([N], [1]), "expected row numbers"),
-        (np.full(N, 0.5), "expected integers or"),
+        (([N], [1]), r"Row numbers of y must be in \[0, 600\), got 600"),
+        (np.full(N, 0.5), "y must contain integers or strings, and -1 or NaN for unlabeled"),
     ],
 )
 def test_labels_that_cannot_be_used(y: Any, message: str) -> None:
