@@ -41,7 +41,7 @@ from daskclust.semisupervised.classifiers import (
 from daskclust.semisupervised.node_labels import LabelPlan
 from daskclust.semisupervised.predict import margins, mixed
 
-pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
+pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*have no values")
 
 
 def noisy(n: int = 400, seed: int = 0, columns: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +143,9 @@ def test_left_out_losses_are_those_of_models_that_never_saw_the_labels() -> None
         ):
             right = found[np.arange(out.sum()), labels[out]]
             losses[name].append(-np.log(np.maximum(right, 1e-3)).mean())
+    # The folds of a fit grow fewer trees, so that their probabilities are coarser.
     for name, found in losses.items():
-        assert model.left_out_log_loss_[name] == pytest.approx(np.mean(found), rel=0.25)
+        assert model.left_out_log_loss_[name] == pytest.approx(np.mean(found), rel=0.35)
 
 
 @pytest.mark.usefixtures("less")
