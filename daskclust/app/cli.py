@@ -191,8 +191,8 @@ def _run(arguments: list[str], is_program: bool) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # CancelledError is no Exception
-        if (stop := _interrupt_behind(error)) is not None:
-            raise stop from error
+        if (interrupt := _interrupt_behind(error)) is not None:
+            raise interrupt from error
         if not _is_expected(error):
             if not is_program:
                 raise

@@ -879,9 +879,9 @@ def test_more_clusters_than_rows_is_refused(container):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((12,), r"X must be a Dask array of 2 dimensions \(rows, features\), got"),
+        ((12,), "2D array|2 dimensions"),
         ((2, 3, 4), "3"),
-        ((), r"X must be a Dask array of 2 dimensions \(rows, features\), got"),
+        ((), "2D array|2 dimensions"),
     ],
 )
 def test_other_dimensions_than_two_are_refused(container, shape, message):

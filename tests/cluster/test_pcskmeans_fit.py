@@ -190,7 +190,7 @@ def with_value(value: float) -> np.ndarray:
         (with_value(np.nan), r"Input X contains NaN: the first at row 30, column 2"),
         (with_value(np.inf), r"Input X contains infinity: the first at row 30, column 2"),
         (X[:2], "n_clusters=3 must be at most n_samples=2"),
-        (X[0], r"X must be a Dask array of 2 dimensions \(rows, features\), got"),
+        (X[0], "2D array|2 dimensions"),
         (X[:0], r"0 sample\(s\)"),
         (X[:, :0], r"0 feature\(s\)"),
         (X.astype(complex), r"[Cc]omplex"),

@@ -1001,7 +1001,7 @@ def test_what_has_no_dendrogram_is_refused():
     with pytest.raises(TypeError, match="must be a fitted AgglomerativeClustering, got a HDBSCAN"):
         plotting.dendrogram(HDBSCAN().fit(X))
     one = AgglomerativeClustering(1).fit(X, sample_weight=np.arange(30) == 3)
-    with pytest.raises(ValueError, match="one leaf"):
+    with pytest.raises(ValueError, match="at least two leaves, got one"):
         plotting.dendrogram(one)
     with pytest.raises(NotFittedError):
         plotting.dendrogram(AgglomerativeClustering())
@@ -1041,7 +1041,7 @@ def test_bad_choices_by_a_tree():
     tree = AgglomerativeClustering()
     with pytest.raises(ValueError, match="must be an AgglomerativeClustering"):
         choose_n_clusters(daskclust.KMeans(), X, [2, 3], method="tree")
-    with pytest.raises(ValueError, match="in one place; expected two or more distinct rows"):
+    with pytest.raises(ValueError, match="must have at least two distinct rows"):
         choose_n_clusters(tree, np.ones((60, 2)), [2, 3], method="tree")
     with pytest.raises(ValueError, match="criterion"):
         choose_n_clusters(tree, X, [2, 3], method="tree", criterion="gap")

@@ -429,7 +429,9 @@ def test_what_has_no_score_is_refused(score, make):
         score(make(X[:, 0]), make(LABELS))
     data = X.copy()
     data[123, 1] = np.nan
-    with pytest.raises(ValueError, match="contains nan at row 123, column 1"):
+    with pytest.raises(
+        ValueError, match="must contain finite values, got nan at row 123, column 1"
+    ):
         score(make(data), make(LABELS))
     with pytest.raises(ValueError, match="weight of row 7"):
         score(make(X), make(LABELS), sample_weight=np.where(np.arange(300) == 7, -1.0, 1.0))

@@ -580,7 +580,7 @@ def test_a_store_in_memory_reaches_no_other_process(client: Client) -> None:
     memory = zarr.storage.MemoryStore()
     with pytest.raises(
         StoreError,
-        match="25 of 25 blocks written by workers are missing in 'memory://139828216180736'",
+        match="25 of 25 blocks written by workers are missing in 'memory:",
     ):
         cube.write_labels(np.ones(900, int), memory)
     assert memory._store_dict == {}

@@ -412,7 +412,7 @@ def test_lists_of_several_lengths_are_refused(tmp_path: Path) -> None:
     parquet_files.write_table(pa.table(table), tmp_path / "t.parquet")
     for name, match in {
         "short": "The column 'short' must contain lists of numbers, 2 per list, got",
-        "none": "has no list in row 1",
+        "none": "got no list in row 1",
         "gap": "got missing values in lists",
     }.items():
         with pytest.raises(ValueError, match=match):

@@ -207,13 +207,13 @@ def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
         def __init__(self, client, what):
             pass
 
-        def check(self, present):
+        def there(self, present):
             pass
 
         def progressed(self, done):
             pass
 
-        def look(self, present):
+        def check(self, present):
             pass
 
         def lost(self, gone):

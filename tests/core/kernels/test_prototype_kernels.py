@@ -55,7 +55,7 @@ def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far
 
 
 def test_more_neighbors_than_centers_are_refused() -> None:
-    with pytest.raises(ValueError, match="count must be in 1\.\.2"):
+    with pytest.raises(ValueError, match=r"count must be in 1\.\.2"):
         nearest_several(np.zeros((1, 1)), np.zeros((2, 1)), 3)
 
 

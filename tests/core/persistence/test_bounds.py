@@ -138,7 +138,7 @@ def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
         tmp_path / "p.zarr",
         lambda meta: meta["state"]["contradicting_pairs_"].update(kind=["x" * 99]),
     )
-    refused(tmp_path / "p.zarr", "more than 11 characters")
+    refused(tmp_path / "p.zarr", "at most 11 characters")
 
 
 def test_an_earlier_format_is_named(tmp_path: Path) -> None:
