@@ -1045,7 +1045,7 @@ def test_bad_choices_by_a_tree():
         choose_n_clusters(tree, np.ones((60, 2)), [2, 3], method="tree")
     with pytest.raises(ValueError, match="criterion"):
         choose_n_clusters(tree, X, [2, 3], method="tree", criterion="gap")
-    with pytest.raises(ValueError, match="more than one cluster"):
+    with pytest.raises(ValueError, match="ks must contain a number between 1"):
         choose_n_clusters(tree, X, [1], method="tree")
 
 

@@ -111,7 +111,7 @@ def _search_scored(x, centers, scores, slack, near, indices, distances):
 def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
     """Return the ``count`` nearest centers of each row, nearest first, and squared distances."""
     if not 1 <= count <= len(centers):
-        raise ValueError(f"count={count}; expected 1 to {len(centers)}, the number of centers.")
+        raise ValueError(f"count must be in 1..{len(centers)}, the number of centers, got {count}.")
     indices = np.empty((len(x), count), np.int32)
     distances = np.empty((len(x), count))
     x = np.ascontiguousarray(x)
