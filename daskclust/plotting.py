@@ -539,7 +539,7 @@ def draw_cuts(model: Any, ax: Any = None, *, most: int = 12) -> Any:
     >>> X = np.concatenate([np.arange(20.0), 50 + np.arange(20.0), 80 + np.arange(20.0)])
     >>> ax = draw_cuts(daskclust.HDBSCAN(n_clusters=2).fit(X[:, None]), most=5)
     >>> ax.lines[0].get_ydata()
-    array([31., 11.,  3.,  2.])
+    array([31., 11.,  3.,  3.])
     """
     if not hasattr(model, "cut_table"):
         raise TypeError(
