@@ -290,7 +290,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
         Each center becomes the mean of all rows that were assigned to it in any batch
         (``counts_`` is their weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment
-        [8]_.  A call is one batch for any chunks; for one batch per block, loop over ``X.blocks``.
+        (Sculley 2010).  A call is one batch for any chunks; for one batch per block, loop over
+        ``X.blocks``.
 
         Parameters
         ----------
