@@ -100,7 +100,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     return table
 
 
-class _Margins:
+class Margins:
     """Contingency table with its row and column sums, as Python or int64 numbers."""
 
     def __init__(self, table: Counts) -> None:
@@ -110,6 +110,11 @@ class _Margins:
         self.in_class = self._sums(self.row, len(self.classes))
         self.in_cluster = self._sums(self.column, len(self.clusters))
         self.n = int(self.counts.sum())
+
+    @property
+    def are_equal(self) -> bool:
+        """Return True if both label vectors are the same partition."""
+        return len(self.counts) == len(self.classes) == len(self.clusters)
 
     def _sums(self, index: NDArray[np.intp], size: int) -> Counts:
         sums = np.zeros(size, np.int64)
@@ -136,11 +141,11 @@ class _Margins:
         )
 
 
-def _margins(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> _Margins:
-    return _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
+def margins_of(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> Margins:
+    return Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
 
 
-def _adjusted_rand(margins: _Margins) -> float:
+def _adjusted_rand(margins: Margins) -> float:
     together, in_truth, in_labels, neither = margins.pairs()
     if in_truth == 0 and in_labels == 0:
         return 1.0
@@ -150,22 +155,25 @@ def _adjusted_rand(margins: _Margins) -> float:
     return 2.0 * (together * neither - in_truth * in_labels) / chance
 
 
-def _normalized_mutual_info(margins: _Margins) -> float:
-    if len(margins.counts) == len(margins.classes) == len(margins.clusters):
-        # Equal partitions score exactly 1.
-        return 1.0
-    # Logarithms of fractions, because products of counts would overflow beyond 3e9 rows.
+def information(margins: Margins) -> tuple[float, float, float]:
+    """Return the mutual information, the entropy of the classes and the entropy of the clusters."""
+    # By logarithms of shares: products of counts would overflow beyond 3e9 rows.
     share, *alone = (c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster))
     logs = [np.log(s) for s in alone]
     shared = float(share @ (np.log(share) - logs[0][margins.row] - logs[1][margins.column]))
-    if shared <= np.finfo(np.float64).eps:
-        return 0.0
-    entropies = (float(-(s * log).sum()) for s, log in zip(alone, logs, strict=True))
+    of_classes, of_clusters = (float(-(s * log).sum()) for s, log in zip(alone, logs, strict=True))
+    return (shared if shared > np.finfo(np.float64).eps else 0.0), of_classes, of_clusters
+
+
+def _normalized_mutual_info(margins: Margins) -> float:
+    if margins.are_equal:
+        return 1.0
+    shared, of_classes, of_clusters = information(margins)
     # Rounding errors may exceed 1.
-    return min(shared / (sum(entropies) / 2), 1.0)
+    return min(shared / ((of_classes + of_clusters) / 2), 1.0) if shared else 0.0
 
 
-def _pairwise_f(margins: _Margins) -> float:
+def _pairwise_f(margins: Margins) -> float:
     together, in_truth, in_labels, _ = margins.pairs()
     # Without any pair, every row is alone in both, so the partitions are equal.
     return (
@@ -191,7 +199,7 @@ def _matching(counts: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return classes[agree], clusters[agree]
 
 
-def _accuracy(margins: _Margins) -> float:
+def _accuracy(margins: Margins) -> float:
     if not margins.n:
         return 1.0
     counts = margins.matrix
@@ -218,7 +226,7 @@ def adjusted_rand_score(
     >>> adjusted_rand_score([0, 0, 1, 1], [1, 1, 0, 0])
     1.0
     """
-    return _adjusted_rand(_margins(labels_true, labels_pred, ignore_masked))
+    return _adjusted_rand(margins_of(labels_true, labels_pred, ignore_masked))
 
 
 def ari_of_table(table: NDArray[Any]) -> float:
@@ -229,7 +237,7 @@ def ari_of_table(table: NDArray[Any]) -> float:
     """
     rows, columns = np.nonzero(table)
     counts = np.rint(table[rows, columns]).astype(np.int64)
-    return _adjusted_rand(_Margins(np.column_stack([rows, columns, counts])))
+    return _adjusted_rand(Margins(np.column_stack([rows, columns, counts])))
 
 
 def normalized_mutual_info_score(
@@ -253,7 +261,7 @@ def normalized_mutual_info_score(
     >>> normalized_mutual_info_score([0, 0, 1, 1], [0, 1, 0, 1])
     0.0
     """
-    return _normalized_mutual_info(_margins(labels_true, labels_pred, ignore_masked))
+    return _normalized_mutual_info(margins_of(labels_true, labels_pred, ignore_masked))
 
 
 def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -278,7 +286,7 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
     >>> pairwise_f_score([0, 0, 1, 1], [5, 5, 5, 3])
     0.4
     """
-    return _pairwise_f(_margins(labels_true, labels_pred, ignore_masked))
+    return _pairwise_f(margins_of(labels_true, labels_pred, ignore_masked))
 
 
 def clustering_accuracy(
@@ -306,7 +314,7 @@ def clustering_accuracy(
     >>> clustering_accuracy([0, 0, 1, 1], [7, 7, 7, 5])
     0.75
     """
-    return _accuracy(_margins(labels_true, labels_pred, ignore_masked))
+    return _accuracy(margins_of(labels_true, labels_pred, ignore_masked))
 
 
 def agreement_scores(
@@ -338,7 +346,7 @@ def scores_of_table(table: Counts) -> dict[str, float]:
     >>> scores_of_table(np.array([[0, 3, 2], [1, 8, 1]]))["ari"]
     1.0
     """
-    margins = _Margins(table)
+    margins = Margins(table)
     return {
         "ari": _adjusted_rand(margins),
         "nmi": _normalized_mutual_info(margins),
@@ -381,7 +389,7 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
             f"truth and labels must be between 0 and {_MOST_LABELS - 1}, got "
             f"{low if low < 0 else high}. Omit masked rows, and number classes from 0."
         )
-    margins = _Margins(table)
+    margins = Margins(table)
     n_classes, n_clusters = int(margins.classes[-1]) + 1, int(margins.clusters[-1]) + 1
     classes, clusters = _matching(margins.matrix)
     numbers = np.full(n_clusters, -1, dtype=np.int64)

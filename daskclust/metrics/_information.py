@@ -7,23 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics.cluster import expected_mutual_information
 
-from daskclust.metrics._agreement import _Margins, _margins
-
-
-def _entropy(margins_of_one: Any, n: int) -> float:
-    shares = margins_of_one / n
-    return float(-(shares * np.log(shares)).sum())
-
-
-def _mutual_information(margins: _Margins) -> float:
-    shares = margins.counts / margins.n
-    classes = np.log(margins.in_class / margins.n)[margins.row]
-    clusters = np.log(margins.in_cluster / margins.n)[margins.column]
-    return max(0.0, float(shares @ (np.log(shares) - classes - clusters)))
-
-
-def _fraction(margins: _Margins, entropy: float) -> float:
-    return min(1.0, _mutual_information(margins) / entropy) if entropy > 0 else 1.0
+from daskclust.metrics._agreement import information, margins_of, normalized_mutual_info_score
 
 
 def homogeneity_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -44,8 +28,8 @@ def homogeneity_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     >>> homogeneity_score([0, 0, 1, 1], [0, 1, 2, 2])
     1.0
     """
-    margins = _margins(labels_true, labels_pred, ignore_masked)
-    return _fraction(margins, _entropy(margins.in_class, margins.n))
+    shared, of_classes, _ = information(margins_of(labels_true, labels_pred, ignore_masked))
+    return min(1.0, shared / of_classes) if of_classes > 0 else 1.0
 
 
 def completeness_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -66,12 +50,14 @@ def completeness_score(labels_true: Any, labels_pred: Any, *, ignore_masked: boo
     >>> completeness_score([0, 0, 1, 1], [0, 0, 0, 0])
     1.0
     """
-    margins = _margins(labels_true, labels_pred, ignore_masked)
-    return _fraction(margins, _entropy(margins.in_cluster, margins.n))
+    shared, _, of_clusters = information(margins_of(labels_true, labels_pred, ignore_masked))
+    return min(1.0, shared / of_clusters) if of_clusters > 0 else 1.0
 
 
 def v_measure_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
     """Return the harmonic mean of homogeneity and completeness.
+
+    This is another name of :func:`normalized_mutual_info_score`.
 
     Parameters
     ----------
@@ -88,11 +74,7 @@ def v_measure_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool =
     >>> round(v_measure_score([0, 0, 1, 1], [0, 0, 1, 2]), 3)
     0.8
     """
-    margins = _margins(labels_true, labels_pred, ignore_masked)
-    homogeneity = _fraction(margins, _entropy(margins.in_class, margins.n))
-    completeness = _fraction(margins, _entropy(margins.in_cluster, margins.n))
-    total = homogeneity + completeness
-    return 2 * homogeneity * completeness / total if total > 0 else 0.0
+    return normalized_mutual_info_score(labels_true, labels_pred, ignore_masked=ignore_masked)
 
 
 def adjusted_mutual_info_score(
@@ -120,15 +102,14 @@ def adjusted_mutual_info_score(
     >>> adjusted_mutual_info_score([0, 0, 1, 1], [1, 1, 0, 0])
     1.0
     """
-    margins = _margins(labels_true, labels_pred, ignore_masked)
-    if len(margins.counts) == len(margins.classes) == len(margins.clusters):
+    margins = margins_of(labels_true, labels_pred, ignore_masked)
+    if margins.are_equal:
         return 1.0
-    entropies = [_entropy(sums, margins.n) for sums in (margins.in_class, margins.in_cluster)]
+    shared, *entropies = information(margins)
     expected = float(expected_mutual_information(margins.matrix, margins.n))
-    above = _mutual_information(margins) - expected
-    most = sum(entropies) / 2 - expected
+    largest = sum(entropies) / 2 - expected
     tiny = float(np.finfo(np.float64).eps)
-    return above / (min(most, -tiny) if most < 0 else max(most, tiny))
+    return (shared - expected) / (min(largest, -tiny) if largest < 0 else max(largest, tiny))
 
 
 def fowlkes_mallows_score(
@@ -151,5 +132,5 @@ def fowlkes_mallows_score(
     >>> fowlkes_mallows_score([0, 0, 1, 1], [0, 0, 1, 1])
     1.0
     """
-    both, truth, found, _ = _margins(labels_true, labels_pred, ignore_masked).pairs()
+    both, truth, found, _ = margins_of(labels_true, labels_pred, ignore_masked).pairs()
     return float(np.sqrt(both / (both + found) * (both / (both + truth)))) if both else 0.0

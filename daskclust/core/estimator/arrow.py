@@ -13,6 +13,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+#: Number of bytes of row groups of a Dataset that one task reads.
+_PIECE_BYTES = 2**25
 #: Start of the names of data types whose values are lists.
 _LISTS = ("list", "large_list", "fixed_size_list", "List", "Array")
 
@@ -114,26 +116,63 @@ def _lazy_lists(X: Any) -> Any:
     return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
-def _frame_of(piece: Any, columns: list[str]) -> Any:
+def _frame_of(piece: Any, schema: Any) -> Any:
     import pandas
 
-    return piece.to_table(columns=columns).to_pandas(types_mapper=pandas.ArrowDtype)
+    return piece.to_table(schema=schema).to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def _pieces(fragment: Any) -> list[Any]:
+    """Divide a Parquet file into runs of row groups of about 32 MiB; other fragments stay whole."""
+    if not hasattr(fragment, "row_groups"):
+        return [fragment]
+    runs: list[list[int]] = []
+    size = _PIECE_BYTES
+    for group in fragment.row_groups:
+        if size + group.total_byte_size > _PIECE_BYTES:
+            runs.append([])
+            size = 0
+        runs[-1].append(group.id)
+        size += group.total_byte_size
+    return [fragment.subset(row_group_ids=run) for run in runs]
 
 
 def _frame_of_dataset(dataset: Any) -> Any:
-    """Return a lazy frame with one partition per fragment, or per row group of Parquet."""
+    """Return a lazy frame with one partition per fragment, or per run of row groups of Parquet."""
     import pandas
     from dask.dataframe import from_map
+    from pyarrow.dataset import get_partition_keys
 
     pieces: list[Any] = []
     for fragment in dataset.get_fragments():
-        split = getattr(fragment, "split_by_row_group", None)
-        pieces += [fragment] if split is None else split()
+        keys = get_partition_keys(fragment.partition_expression)
+        absent = {*dataset.schema.names} - {*fragment.physical_schema.names, *keys}
+        if absent:
+            # Arrow would read them as missing values.
+            raise ValueError(
+                "All files of a Dataset must have the same columns, but "
+                f"{getattr(fragment, 'path', fragment)!r} has no column {min(absent)!r}. Remove "
+                "the file or the column."
+            )
+        pieces += _pieces(fragment)
     if not pieces:
         raise ValueError("X must be a Dataset with at least one file, got no fragments.")
-    names = list(dataset.schema.names)
-    meta = dataset.schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype)
-    return from_map(partial(_frame_of, columns=names), pieces, meta=meta, label="read-dataset")
+    schema = dataset.schema
+    meta = schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype)
+    return from_map(partial(_frame_of, schema=schema), pieces, meta=meta, label="read-dataset")
+
+
+def _read_stream(X: Any) -> Any:
+    """Return an object with ``__arrow_c_stream__`` as a pyarrow table."""
+    import pyarrow
+
+    table = pyarrow.table(X)
+    if not table.num_rows and not hasattr(X, "__len__"):
+        raise ValueError(
+            f"X must have rows, got none from a {type(X).__name__}. A stream can be read only "
+            "once. Pass a table to use the rows again."
+        )
+    return table
 
 
 def _is_lazy_polars(X: Any) -> bool:
@@ -167,10 +206,9 @@ def as_lazy_frame(X: Any) -> Any:
         X = X.collect()
     if hasattr(X, "__arrow_c_stream__"):
         import pandas
-        import pyarrow
 
         index = X.index if hasattr(X, "iloc") else None
-        X = pyarrow.table(X).to_pandas(types_mapper=pandas.ArrowDtype)
+        X = _read_stream(X).to_pandas(types_mapper=pandas.ArrowDtype)
         X = X if index is None else X.set_index(index)
         return from_pandas(X, npartitions=1, sort=False)
     return None
@@ -182,7 +220,7 @@ def as_table(X: Any) -> Any:
     - A table of :func:`daskclust.open_table` is its `samples`.
     - A column of lists of numbers, alone or as the only column of a table, is an array (n, p); it
       is lazy for Dask.
-    - A pyarrow Dataset is a lazy frame with one partition per fragment or row group.
+    - A pyarrow Dataset is a lazy frame with one partition per fragment, or per run of row groups.
     - A polars LazyFrame, and any other object with ``__arrow_c_stream__``, is read into memory.
     - Other objects are returned unchanged.
     """
@@ -195,9 +233,7 @@ def as_table(X: Any) -> Any:
     elif hasattr(X, "__arrow_c_stream__") and not (
         hasattr(X, "to_numpy") or hasattr(X, "to_pandas") or hasattr(X, "iloc")
     ):
-        import pyarrow
-
-        X = pyarrow.table(X)
+        X = _read_stream(X)
     if hasattr(X, "to_dask_array"):
         return _lazy_lists(X)
     only = _only_column(X)

@@ -150,7 +150,35 @@ def test_tables_of_numbers_from_arrow_keep_their_names(tmp_path: Path) -> None:
         model = fit(X)
         assert list(model.feature_names_in_) == ["a", "b"]
         np.testing.assert_array_equal(model.labels_, fit(VECTORS).labels_)
-    assert fit(X).labels_.numblocks == (3,)
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.PerformanceWarning")
+def test_files_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups are read together up to a size; columns of the folders' names are features."""
+    table = arrow.table({"a": VECTORS[:, 0], "b": VECTORS[:, 1], "c": [0, 1] * (N // 2)})
+    arrow.dataset.write_dataset(
+        table, tmp_path / "parts", format="parquet", partitioning=["c"],
+        partitioning_flavor="hive", max_rows_per_group=2, max_rows_per_file=N,
+    )  # fmt: skip
+    dataset = arrow.dataset.dataset(tmp_path / "parts", partitioning="hive")
+    rows = np.concatenate([table.to_pandas().to_numpy()[at::2] for at in range(2)])
+    for size, n_blocks in ((2**25, 2), (1, 2 * -(-N // 4))):
+        monkeypatch.setattr("daskclust.core.estimator.arrow._PIECE_BYTES", size)
+        model = fit(dataset)
+        assert model.labels_.numblocks == (n_blocks,)
+        np.testing.assert_array_equal(model.labels_, fit(rows).labels_)
+    for number, columns in enumerate((["a", "b"], ["a"])):
+        arrow.parquet.write_table(table.select(columns), tmp_path / f"{number}.parquet")
+    other = arrow.dataset.dataset([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    with pytest.raises(ValueError, match=r"1\.parquet' has no column 'b'"):
+        fit(other)
+
+
+def test_a_stream_that_was_read_is_refused() -> None:
+    stream = arrow.table({"a": VECTORS[:, 0]}).to_reader()
+    fit(stream)
+    with pytest.raises(ValueError, match="A stream can be read only once"):
+        fit(stream)
 
 
 def test_polars_and_duckdb() -> None:
