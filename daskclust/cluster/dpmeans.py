@@ -369,9 +369,9 @@ class DPMeans(BaseClusterer):
     ----------
     delta : float or None, default=None
         Price of a cluster (lambda of [1]_): the squared distance at which a row founds a cluster.
-        None: chosen for about ``n_clusters_hint`` clusters, as in
-        :func:`daskclust.selection.suggest_delta`.  The fit then starts from as many initial centers
-        of :class:`KMeans` instead of the mean of all rows.
+        If None, :func:`daskclust.selection.suggest_delta` chooses it for about ``n_clusters_hint``
+        clusters, and the fit starts from that many initial centers of :class:`KMeans` instead of
+        the mean of all rows.
     n_clusters_hint : int, default=8
         Approximate number of clusters; used only if ``delta`` is None.
     max_clusters : int or None, default=None
@@ -427,14 +427,15 @@ class DPMeans(BaseClusterer):
 
     Notes
     -----
-    The result is that of the serial algorithm (Algorithm 3 of the lecture notes, with means updated
-    once per iteration) in row order, for any chunks.  Later rows may join a new cluster in the same
+    Each iteration gives the result of the serial algorithm (Algorithm 3 of the lecture notes, with
+    means updated once per iteration) in row order, for any chunks.  The fit starts from the mean of
+    all rows if ``delta`` is given.  Later rows may join a new cluster in the same
     pass.  No iteration increases ``inertia + delta K``, unless weights below 1 are used.
 
     *Collapsed fits*.  In many dimensions a single row is as far from the rows of its own cluster as
     from all other rows, and founds its own cluster.  If the fit ends with clusters of few rows that
-    are not outliers, it continues from as many centers of :class:`KMeans` if their inertia is
-    smaller.
+    are not outliers, it continues from the same number of centers of :class:`KMeans` if
+    their inertia is smaller.
 
     *Passes*: 1 to check the data, 1 per iteration without new clusters, and 1 at the end unless the
     centers stopped moving.  An iteration with new clusters repeats its pass until the guessed

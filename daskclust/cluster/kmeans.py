@@ -121,7 +121,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
-        0 and has weight 0: no center, count or inertia holds it.
+        0 and weight 0, and does not change centers, counts or inertia.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"
@@ -205,10 +205,10 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     *Passes*: 1 to check the data, the passes of the initialization, 1 per iteration, 1 whenever a
     cluster is empty, and 1 at the end unless the centers stopped moving.  The initialization takes
-    ``init_rounds + 2`` passes for ``"k-means||"`` (1 if the sample contains all rows, 2 without
-    rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the others.
-    ``algorithm="nested"`` takes 2 more, except with ``"k-means||"``.  An iteration makes ``n p k``
-    multiplications, or fewer if ``k p`` is large.
+    ``init_rounds + 2`` passes for ``"k-means||"`` (1 for at most 8192 rows, or 20 per cluster; 2
+    without rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the
+    others.  ``algorithm="nested"`` takes 2 more, except with ``"k-means||"``.  An iteration makes
+    ``n p k`` multiplications, or fewer if ``k p`` is large.
 
     *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p)
     for r restarts.  *To the client*: O(r k p) per worker thread and pass, never anything of

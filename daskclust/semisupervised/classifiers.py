@@ -43,7 +43,7 @@ from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Entry, Fields, Number, OneOf
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
-from daskclust.semisupervised.bumps import gaussians
+from daskclust.semisupervised.gaussian_kernel import gaussians
 from daskclust.semisupervised.near_nodes import weighted_values
 from daskclust.semisupervised.tree_kernels import leaf_shares
 

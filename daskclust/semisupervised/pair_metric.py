@@ -14,7 +14,7 @@ from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.semisupervised.graph import unit_rows
 
-#: Number of parts of the constraints that are left out one after another.
+#: Number of folds of the cross-validation of constraints.
 _FOLDS = 2
 #: Relative residual, and number of iterations, after which the system of a metric is solved.
 _RESIDUAL, _ITERATIONS = 1e-6, 200
@@ -178,10 +178,10 @@ class LinkedNodes:
             return unit_rows(self.vectors @ leading)
 
     def gain(self, cluster: Callable[[Floats], Ints]) -> float:
-        """Return how much more of the left-out constraints is satisfied with than without links.
+        """Return the gain in satisfied left-out constraints, in standard errors.
 
-        Two-fold cross-validation; ``cluster`` clusters embedded nodes.  The unit of the gain is its
-        standard error.
+        Two-fold cross-validation compares clusters with and without constraints.  ``cluster``
+        clusters embedded nodes.
         """
         pairs, labels = self.links.folds(self.seed)
         alone = cluster(self.vectors[:, : self.d])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
-from daskclust.semisupervised.bumps import gaussians
+from daskclust.semisupervised.gaussian_kernel import gaussians
 from daskclust.semisupervised.near_nodes import near_weights, weighted_values
 
 

@@ -55,9 +55,9 @@ def matrix_of_lists(column: Any, name: Any, size: int | None = None) -> NDArray[
     complete = sizes == size  # NaN for a missing list
     if not complete.all():
         row = int(np.argmin(complete))
-        content = "no list" if arrow[row].as_py() is None else f"a list of {sizes[row]}"
+        content = "no list" if arrow[row].as_py() is None else f"{sizes[row]:.0f} numbers"
         raise ValueError(
-            f"{kind}, {size} per list, got {content} in row {row} of a part. Remove such "
+            f"{kind}, {size} per list, got {content} in row {row} of a block. Remove such "
             "rows. See the page how-to/embeddings."
         )
     values = arrow.flatten()
