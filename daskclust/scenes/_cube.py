@@ -102,7 +102,7 @@ class Cube:
         self.wavelengths = wavelengths
         self._dtype = dtype
         self._bands_are_fixed = bands_are_fixed
-        # What is written to where the values change.
+        # Files or array whose changes change the values.
         self._held_in = held_in
         self.blocks = source.grid
         self.chunks = source.grid.chunks
@@ -255,7 +255,7 @@ class Cube:
                 surveys, _block_tasks.merge_surveys, _FOLD, n_bands=p, keep_incomplete=keep
             )
             heads, total = compute("the count of pixels", surveys[:, :2], merged)
-            # Where a band is missing that other blocks have, no pixel is complete.
+            # If a block lacks a band that other blocks have, none of its pixels is complete.
             whole = keep | (heads[:, 1] == total[0, 1])
             counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
             present = total[0, 2 : 2 + p] > 0
@@ -470,7 +470,7 @@ class Cube:
                 for key, value in self.values.items()
             ),
             "No data": ", ".join(f"{value:g}" for value in self.nodata),
-            # A look does not count them.
+            # Printing a cube does not start a pass over the data.
             "Valid pixels": str(self.n_valid) if "_survey" in vars(self) else "not counted yet",
             **pictures.place_facts(self.pixel_grid),
         }
@@ -661,8 +661,8 @@ class Cube:
         class_column : str, default=None
             Column of the classes in a vector or CSV file; None takes the only candidate.
         resample : bool, default=False
-            Whether a map on another grid is brought to that of the cube, by the nearest of
-            its pixels; else it is refused.
+            If True, a map on another grid is resampled to the grid of the cube (nearest pixel).
+            If False, it raises ValueError.
 
         Returns
         -------
@@ -676,7 +676,7 @@ class Cube:
         Raises
         ------
         TypeError
-            `unlabeled` is no whole number.
+            If `unlabeled` is not an integer.
         ValueError
             The map has another shape than the cube, its values are not whole numbers, or it
             states another coordinate system or position than the cube; features give one
@@ -711,7 +711,10 @@ class Cube:
             raise no_codes("label_map", image.dtype)
         values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
         if not all(isinstance(value, int | np.integer) for value in values):
-            raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
+            raise TypeError(
+                f"`unlabeled` must be one or more integers, got {unlabeled!r}. Pass -1 or (0,), "
+                "for example."
+            )
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
         names = opened.meanings if opened.by_name else None
         if names is not None:
@@ -726,8 +729,8 @@ class Cube:
         if gone and len(labels):
             shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
             warn(
-                f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
-                f"({shown}): all that they label lies outside the image, on masked pixels, or is "
+                f"{len(gone)} of the {len(opened.stated)} classes label no pixel with data "
+                f"({shown}): their features lie outside the image or on masked pixels, or are "
                 "smaller than a pixel.",
                 DaskclustWarning,
             )
@@ -798,12 +801,11 @@ class Cube:
         proba : array of shape (n_valid, k), float, default=None
             Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
         strength : float, default=0.5
-            How much a neighbor with the same spectrum counts, beside the logarithm of the
-            posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
-            from scenes that have such.
+            Weight of a neighbor with the same spectrum, relative to the logarithm of the
+            posteriors (a Potts model).  0 turns it off.  Values above 1 remove small fields.
         min_pixels : int, default=0
-            Regions of fewer pixels (with four neighbors) become their largest neighbor, as
-            of ``gdal_sieve``.  A region among small ones follows these; one that
+            Regions of fewer pixels (with four neighbors) get the label of their
+            largest neighbor, as with ``gdal_sieve``.  A region among small ones follows these; one that
             touches nothing else stays.
 
         Returns
@@ -1014,7 +1016,7 @@ class Cube:
             largest = int(shown.max()) if len(shown) else -1
         aligned = self._aligned(labels)
         if aligned.dtype.kind not in "iu":
-            raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
+            raise ValueError(f"`labels` must be integers, got dtype {aligned.dtype}.")
         check_not_within(self.stored.array, store)
         return write_label_image(
             self._blocks.image(aligned, -1),
@@ -1091,8 +1093,8 @@ class Cube:
             values = np.asanyarray(values)
         if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
             raise ValueError(
-                f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "
-                "shape (n_valid,) or (n_valid, m)."
+                "`values` must be numbers of shape (n_valid,) or (n_valid, m), got shape "
+                f"{values.shape} and dtype {values.dtype}."
             )
         columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
         if bands is not None and len(bands) != len(columns):

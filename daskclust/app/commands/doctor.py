@@ -174,7 +174,11 @@ def add_command(commands: Any) -> None:
         "can read a cube and write next to an output. Exit code 1 if there is a problem.",
     )
     add_cube_arguments(parser, scale=False)
-    parser.add_argument("--output", metavar="STORE", help="planned output; nothing stays there")
+    parser.add_argument(
+        "--output",
+        metavar="STORE",
+        help="planned output; a test file is written next to it and removed",
+    )
     parser.add_argument(
         "--compile",
         action="store_true",

@@ -1,8 +1,8 @@
 """The requests of the commands: their options as typed values, from a command line or from Python.
 
 A command has one function that takes its request, such as ``fit(FitRequest(cube="scene.tif",
-n_clusters=6, output="map.tif"))``, and returns the results as JSON values. The options are
-described by the help of the command.
+n_clusters=6, output="map.tif"))``, and returns the results as JSON values. The help of each command
+describes its options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Names = tuple[str, ...]
 
 
 class UsageError(ValueError):
-    """Options that do not go together; the command line shows its usage with it."""
+    """Options that contradict each other; the command line also prints its usage."""
 
 
 @dataclass(kw_only=True)
@@ -94,7 +94,7 @@ class RunOptions(Request):
 class FitRequest(
     CubeOptions, TableOptions, ClassOptions, OutputOptions, RunOptions, ClusterOptions
 ):
-    """Options of ``daskclust fit``; `set` holds parameters of the estimator."""
+    """Options of ``daskclust fit``; `set` contains parameters of the estimator."""
 
     scale: str = "none"
     labels: str | None = None
