@@ -805,8 +805,8 @@ class Cube:
             posteriors (a Potts model).  0 turns it off.  Values above 1 remove small fields.
         min_pixels : int, default=0
             Regions of fewer pixels (with four neighbors) get the label of their
-            largest neighbor, as with ``gdal_sieve``.  A region among small ones follows these; one that
-            touches nothing else stays.
+            largest neighbor, as with ``gdal_sieve``.  A region among small ones follows these; one
+            that touches nothing else stays.
 
         Returns
         -------

@@ -58,8 +58,8 @@ _LEVEL = 0.75
 _POWERS, _NOISE = (0.0, 0.5, 1.0), 1e-3
 #: Errors that differ by less, relatively, are the same: the first ridge counts.
 _RELATIVE_GAIN = 1e-9
-#: Landmarks of a ridge, labeled points by which kernels are chosen, and bumps of all kernels that a
-#: row is compared with, at most.
+#: Maximum number of landmarks of a ridge, of labeled points by which kernels are chosen, and of
+#: these points times kernels.
 LANDMARKS, CHOOSING_POINTS, _MOST_BUMPS = 800, 256, 800
 #: Added to the diagonal of the kernel of the landmarks.
 _SOFTNESS = 1e-6

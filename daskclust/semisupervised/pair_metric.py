@@ -56,7 +56,7 @@ class NodeLinks:
 
         M minimizes ``|M - free|^2 + strength sum w (u' M v - t)^2``.  The sum is over pairs (u, v)
         of rows of ``vectors`` (k, d); the target t is 1 for a must-link and 0 for a cannot-link.
-        Each iteration of conjugate gradients costs O((m + n_classes d) d^2).
+        Each iteration of conjugate gradients costs O(m d^2) for m pairs and labeled rows.
         """
         c, (own, implied) = self.constraints, self._scales()
         u, v = vectors[self.left[pairs]], vectors[self.right[pairs]]
@@ -66,7 +66,9 @@ class NodeLinks:
         must = strength * implied * c.implied_must_link_weight
         cannot = strength * implied * c.implied_cannot_link_weight
         groups = [x[codes == code] for code in np.unique(codes)]
-        scatters = [group.T @ group for group in groups]
+        # The product of a group costs less by its rows if there are few.
+        scatters = [group.T @ group for group in groups if len(group) > x.shape[1]]
+        small = [group for group in groups if len(group) <= x.shape[1]]
         total = x.T @ x
 
         def products(m: Floats) -> Floats:
@@ -74,6 +76,7 @@ class NodeLinks:
             found = u.T @ ((weight * ((u @ m) * v).sum(axis=1))[:, None] * v)
             if len(x):
                 same = sum(s @ m @ s for s in scatters)
+                same += sum(g.T @ ((g @ m @ g.T) @ g) for g in small)
                 alone = x.T @ (((x @ m) * x).sum(axis=1)[:, None] * x)
                 found += (cannot * (total @ m @ total - same) + must * (same - alone)) / 2
             return (found + found.T) / 2

@@ -184,9 +184,9 @@ _MOST_NODES = 5000
 #: Number of prototypes of more rows, and minimum number of prototypes per cluster.  With fewer
 #: prototypes than neighbors of a node, most edges of a cluster lead to other clusters.
 _PROTOTYPES, _PROTOTYPES_A_CLUSTER = 1000, _NEIGHBORS
-#: Gain of left-out constraints from which constraints are used, in standard errors.  Chance exceeds
-#: it in a fourth of the cases.
-_SURE = 0.5
+#: Gain of left-out constraints from which constraints are used, in standard errors.  Random pairs
+#: exceed it rarely; when they do, they bend clusters.
+_SURE = 1.5
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
 
@@ -244,7 +244,7 @@ tuple of str, default="auto"
         - 0 ignores pairs and labels.
         - 1 gives a pair as much weight as a change of the metric by 1 (see Notes).
         - ``"auto"`` is 1 if its clusters satisfy more left-out constraints than the clusters
-          without constraints (by half a standard error, in two-fold cross-validation), and else 0.
+          without constraints (by 1.5 standard errors, in two-fold cross-validation), and else 0.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None

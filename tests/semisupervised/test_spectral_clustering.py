@@ -210,18 +210,34 @@ def test_wrong_pairs_do_not_bend_whole_clusters() -> None:
     assert auto > free - 0.02
 
 
-def test_pairs_of_chance_are_not_used() -> None:
+@pytest.mark.filterwarnings("ignore:Constraints that were left out")
+def test_random_pairs_are_rarely_used() -> None:
+    X, y, _ = blobs_with_pairs(0, 0)
+    alone = SpectralClustering(5, random_state=0).fit(X)
+    free = adjusted_rand_score(y, alone.labels_)
+    scores, n_used = [], 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        pairs = rng.choice(len(X), (100, 2), replace=False)
+        links = {"must_link": pairs[:50], "cannot_link": pairs[50:]}
+        model = SpectralClustering(5, random_state=0).fit(X, **links)
+        scores.append(adjusted_rand_score(y, model.labels_))
+        n_used += int(model.pair_strength_ > 0)
+        if not model.pair_strength_:
+            assert_array_equal(model.labels_, alone.labels_)
+            assert_array_equal(model.prototypes_, alone.prototypes_)
+            assert_array_equal(model.embedding_, alone.embedding_)
+    assert n_used <= 1
+    assert np.mean(scores) > free - 0.05
+
+
+def test_pairs_that_left_out_pairs_contradict_are_reported() -> None:
     X, *_ = blobs_with_pairs(0, 0)
-    rng = np.random.default_rng(2)
-    pairs = rng.choice(len(X), (100, 2), replace=False)
+    pairs = np.random.default_rng(2).choice(len(X), (100, 2), replace=False)
     links = {"must_link": pairs[:50], "cannot_link": pairs[50:]}
     with pytest.warns(ConstraintWarning, match="no constraint is used"):
         model = SpectralClustering(5, random_state=0).fit(X, **links)
     assert model.pair_strength_ == 0
-    alone = SpectralClustering(5, random_state=0).fit(X)
-    assert_array_equal(model.labels_, alone.labels_)
-    assert_array_equal(model.prototypes_, alone.prototypes_)
-    assert_array_equal(model.embedding_, alone.embedding_)
 
 
 def test_strength_0_is_the_fit_without_constraints() -> None:
