@@ -312,7 +312,7 @@ class _Problem(DataAlone):
             center_shift=float(np.sqrt(shift)),
             finished=finished,
             extra={
-                "n_clusters": len(centers),
+                "n_clusters": len(new_state.centers),
                 "founded": len(founders),
                 "dropped": int(np.count_nonzero(~filled)),
             },

@@ -168,6 +168,8 @@ def ask(
 
 
 def _too_many(n: int, free: int, n_rows: int) -> str:
+    if not free:
+        return "X must have rows to ask for, but all are labeled, excluded or listed with -1."
     return (
         f"n must be between 1 and {free}, the number of the {n_rows} rows of X that are not "
         f"labeled (or equal to a labeled row), excluded or listed with -1, got {n}. "

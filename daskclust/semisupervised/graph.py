@@ -55,8 +55,7 @@ def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) ->
     is what the labels of all groups become, each by itself.  Those of a group are solved for
     together: the last bits do not depend on other groups.
     """
-    factor = _factor(similarity, alpha)
-    return [one for seeds in filter(len, groups) for one in _solve(factor, seeds)]
+    return spread_and_loops(similarity, alpha, 0, *groups)[0]
 
 
 def spread_and_loops(

@@ -524,10 +524,10 @@ tuple of str, default="auto"
         (['low', 'low', 'high', 'high'], (4, 2))
         """
         check_is_fitted(self)
-        names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-        if not names or len(set(names)) < len(names) or not set(names) <= set(OUTPUTS):
-            raise ValueError(f"outputs={outputs!r}; expected different names of {OUTPUTS}.")
-        evaluation = self._evaluation(names)
+        names = [outputs] if isinstance(outputs, str) else list(np.atleast_1d(outputs))
+        if not names or any(name not in OUTPUTS or names.count(name) > 1 for name in names):
+            raise ValueError(f"outputs must be different names of {OUTPUTS}, got {outputs!r}.")
+        evaluation = self._evaluation(tuple(names))
         records = self._map(X, evaluation, evaluation.dtype, "outputs")
         return {name: records[name] for name in names}
 

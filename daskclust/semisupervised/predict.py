@@ -288,7 +288,7 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
     "_node_shares": Stored("t c", low=0),
     "_settled_shares": Stored("t c", low=0),
     # Models of earlier versions do not tell nodes that no label reaches.
-    "_unreached_nodes": Stored("t", kind="b", optional=True),
+    "_unreached_nodes": Stored("t", kind="b"),
     "_n_prototypes": Stored("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Stored("kernels", low=0),
@@ -369,7 +369,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         stored["_n_prototypes"].tolist(),
         split(stored["_node_shares"], sizes),
         split(stored["_settled_shares"], sizes),
-        split(stored.get("_unreached_nodes", np.zeros(len(stored["_nodes"]), bool)), sizes),
+        split(stored["_unreached_nodes"], sizes),
         strict=True,
     )
     graphs = [NodeShares(*part) for part in parts]

@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Ints
 from daskclust.core.engine import compute, number_type, parts_read_again
-from daskclust.core.estimator.arrow import as_lazy_frame, matrix_of_lists
+from daskclust.core.estimator.arrow import (
+    as_lazy_frame,
+    first_lists,
+    list_size,
+    matrix_of_lists,
+)
 from daskclust.core.storage.files import matching, unanswered
 from daskclust.core.storage.npy import NewNpy, NpyOutput
 from daskclust.core.storage.outputs import (
@@ -781,9 +786,17 @@ def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | No
             f"The column {column!r} has lists of {items}; expected lists of numbers, as many in "
             "each row. See the page how-to/embeddings."
         )
-    size = getattr(frame.dtypes[column].pyarrow_dtype, "list_size", None)
+    size = list_size(frame.dtypes[column].pyarrow_dtype)
     if size is None:
-        size = len(_first_row(frame[[column]], files)[column].iloc[0])
+        lists = persistently(
+            lambda: first_lists(frame[column]),
+            lambda: "The first row of the table",
+            _retries_of(files),
+        )
+        if not len(lists):
+            _first_row(frame, files)  # raises if the table is empty
+            raise ValueError(f"The column {column!r} must have lists, got missing values only.")
+        size = len(lists.iloc[0])
     if not size:
         raise ValueError(f"The column {column!r} has empty lists; expected one number at least.")
     return _Vectors(dtype, int(size))

@@ -529,7 +529,7 @@ def test_label_dtype(example):
         dtype_of(lazy + 40_000, n_clusters=3)
     with pytest.raises(ValueError, match="expected -1 to"):
         dtype_of(lazy - 2)
-    with pytest.raises(ValueError, match="expected integers"):
+    with pytest.raises(ValueError, match="must be integers"):
         dtype_of(lazy.astype(float))
 
 

@@ -420,9 +420,9 @@ def test_more_than_there_are_rows() -> None:
     x, truth = blobs()
     with pytest.raises(ValueError, match=r"n must be between 1 and 600, .*got 601"):
         suggest_labels(x, N + 1)
-    with pytest.raises(ValueError, match="n must be between 1 and 0"):
+    with pytest.raises(ValueError, match="X must have rows to ask for"):
         suggest_labels(x, 1, y=truth)
-    with pytest.raises(ValueError, match="n must be between 1 and 0"):
+    with pytest.raises(ValueError, match="X must have rows to ask for"):
         suggest_labels(np.zeros((20, 2)), 1, y=([0], [3]))  # all equal to a labeled row
     with pytest.raises(ValueError, match="n == 0"):
         suggest_labels(x, 0)

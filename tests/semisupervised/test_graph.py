@@ -142,6 +142,9 @@ def test_a_sparse_graph_is_embedded_like_a_dense_one() -> None:
     assert_allclose(sparse.values, values[::-1][:3], atol=1e-9)
     agreement = np.abs(np.einsum("ij,ij->j", sparse.vectors, vectors[:, ::-1][:, :3]))
     assert_allclose(agreement, 1.0, atol=1e-6)
+    # The largest entry of each eigenvector is positive.
+    largest = np.abs(sparse.vectors).argmax(axis=0)
+    assert (sparse.vectors[largest, range(3)] > 0).all()
 
 
 def test_sums_and_sparse_matrices_of_pairs_are_those_of_the_dense_one() -> None:

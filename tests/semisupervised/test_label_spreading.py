@@ -496,5 +496,5 @@ def test_outputs_of_one_evaluation_are_those_of_the_methods() -> None:
     assert_array_equal(found["probabilities"], model.predict_proba(X))
     assert_array_equal(found["scores"], model.score_samples(X))
     assert_array_equal(model.evaluate(X, "margin")["margin"], found["margin"])
-    with pytest.raises(ValueError, match="expected different names"):
+    with pytest.raises(ValueError, match="outputs must be different names"):
         model.evaluate(X, ("labels", "posterior"))

@@ -23,13 +23,19 @@ def _is_list_type(kind: Any) -> bool:
     return str(kind).startswith(_LISTS)
 
 
+def list_size(kind: Any) -> int | None:
+    """Return the length of all lists of an Arrow type; None if the type does not state it."""
+    size = getattr(kind, "list_size", None)
+    return None if size is None else int(size)
+
+
 def matrix_of_lists(column: Any, name: Any, size: int | None = None) -> NDArray[Any]:
     """Return a column of lists of numbers as an array (n, `size`).
 
     Parameters
     ----------
     column : column of pandas, polars or Arrow
-        Lists of `size` numbers; by default, as many as the first list has.
+        Lists of `size` numbers; by default, as many as the type states or the first list has.
     name : object
         Name of the column, for messages.
 
@@ -51,7 +57,8 @@ def matrix_of_lists(column: Any, name: Any, size: int | None = None) -> NDArray[
         arrow = arrow.combine_chunks()
     sizes = arrow.value_lengths().to_numpy(zero_copy_only=False)
     if size is None:
-        size = int(sizes[0]) if len(sizes) and not np.isnan(sizes[0]) else 0
+        present = sizes[~np.isnan(sizes)] if sizes.dtype.kind == "f" else sizes
+        size = list_size(arrow.type) or int(next(iter(present), 0))
     complete = sizes == size  # NaN for a missing list
     if not complete.all():
         row = int(np.argmin(complete))
@@ -98,22 +105,42 @@ def _has_lists(column: Any) -> bool:
     return isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim == 1)
 
 
+def first_lists(column: Any) -> Any:
+    """Return the first list of a Dask column; read partitions until one has a list."""
+    for number in range(column.npartitions):
+        present = column.get_partition(number).dropna().head(1)
+        if len(present):
+            return present
+    return column.head(0)
+
+
 def _lazy_lists(X: Any) -> Any:
-    """Return a column of lists of a Dask frame as a lazy array; return other frames unchanged."""
+    """Return a column of lists of a Dask frame as a lazy array, and any other frame unchanged."""
     names = [X.name] if X.ndim == 1 else list(X.columns)
     column = X if X.ndim == 1 else X[names[0]]
-    if len(names) != 1 or not (_is_list_type(column.dtype) or str(column.dtype) == "object"):
+    is_object = str(column.dtype) == "object"
+    if len(names) != 1 or not (_is_list_type(column.dtype) or is_object):
         return X
-    head = column.head(1, npartitions=-1)
+    size = list_size(getattr(column.dtype, "pyarrow_dtype", None))
+    head = column.head(0) if size is not None else first_lists(column)
     if not _has_lists(head):
         return X
-    first = matrix_of_lists(head, names[0])
-    read = partial(matrix_of_lists, name=names[0], size=first.shape[1])
+    # Lists of Python numbers may be integers in one partition and not in another.
+    dtype = np.dtype(np.float64) if is_object else None
+    first = _rows_of_lists(head, name=names[0], size=size, dtype=dtype)
+    read = partial(_rows_of_lists, name=names[0], size=first.shape[1], dtype=dtype)
     blocks = [
         da.from_delayed(dask.delayed(read)(part), (np.nan, first.shape[1]), meta=first[:0])
         for part in column.to_delayed()
     ]
     return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _rows_of_lists(
+    column: Any, name: Any, size: int | None, dtype: np.dtype[Any] | None
+) -> NDArray[Any]:
+    rows = matrix_of_lists(column, name, size)
+    return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
 def _frame_of(piece: Any, schema: Any) -> Any:
@@ -144,13 +171,19 @@ def _frame_of_dataset(dataset: Any) -> Any:
     from pyarrow.dataset import get_partition_keys
 
     pieces: list[Any] = []
-    for fragment in dataset.get_fragments():
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError as error:
+        raise ValueError(
+            f"X must be a Dataset without a filter or projection: {error} Or pass X.to_table()."
+        ) from error
+    for fragment in fragments:
         keys = get_partition_keys(fragment.partition_expression)
         absent = {*dataset.schema.names} - {*fragment.physical_schema.names, *keys}
         if absent:
             # Arrow would read them as missing values.
             raise ValueError(
-                "All files of a Dataset must have the same columns, but "
+                "All files of a Dataset must have the columns of its schema, but "
                 f"{getattr(fragment, 'path', fragment)!r} has no column {min(absent)!r}. Remove "
                 "the file or the column."
             )
@@ -179,13 +212,34 @@ def _is_lazy_polars(X: Any) -> bool:
     return hasattr(X, "collect_schema") and hasattr(X, "collect") and not hasattr(X, "to_numpy")
 
 
-def is_dataset(X: Any) -> bool:
-    """Return True for a pyarrow Dataset, or another object with its fragments."""
-    return hasattr(X, "get_fragments") and hasattr(X, "schema")
+def _opened(X: Any) -> Any:
+    """Return a Dataset on disk as a lazy frame, and what has to be collected first as a table."""
+    if hasattr(X, "get_fragments") and hasattr(X, "schema"):
+        if type(X).__name__ == "InMemoryDataset":
+            return X.to_table()
+        return _frame_of_dataset(X)
+    if type(X).__name__ == "Scanner" and hasattr(X, "to_reader"):
+        return X.to_table()
+    return X.collect() if _is_lazy_polars(X) else X
+
+
+def _with_arrow_lists(frame: Any) -> Any:
+    """Return a pandas table with text as names, whose Python lists are lists of Arrow.
+
+    Dask would convert Python lists to text.
+    """
+    import pandas
+    import pyarrow
+
+    frame = frame.rename(columns=str)
+    objects = [name for name, kind in frame.dtypes.items() if str(kind) == "object"]
+    lists = [name for name in objects if _has_lists(frame[name])]
+    array = pandas.arrays.ArrowExtensionArray
+    return frame.assign(**{name: array(pyarrow.array(frame[name])) for name in lists})
 
 
 def as_lazy_frame(X: Any) -> Any:
-    """Return a Dataset, a table of pandas or polars, or an Arrow stream as a Dask DataFrame.
+    """Return a Dataset, a table in memory, or an Arrow stream as a Dask DataFrame.
 
     A Dataset and a Dask DataFrame are not read into memory.  Return None for other objects.
     """
@@ -200,17 +254,16 @@ def as_lazy_frame(X: Any) -> Any:
         )
     if hasattr(X, "to_dask_array"):
         return X
-    if is_dataset(X):
-        return _frame_of_dataset(X)
-    if _is_lazy_polars(X):
-        X = X.collect()
+    if hasattr(X, "iloc"):
+        return from_pandas(_with_arrow_lists(X), npartitions=1, sort=False)
+    X = _opened(X)
+    if hasattr(X, "to_dask_array"):
+        return X
     if hasattr(X, "__arrow_c_stream__"):
         import pandas
 
-        index = X.index if hasattr(X, "iloc") else None
-        X = _read_stream(X).to_pandas(types_mapper=pandas.ArrowDtype)
-        X = X if index is None else X.set_index(index)
-        return from_pandas(X, npartitions=1, sort=False)
+        table = _read_stream(X).to_pandas(types_mapper=pandas.ArrowDtype)
+        return from_pandas(table, npartitions=1, sort=False)
     return None
 
 
@@ -224,16 +277,13 @@ def as_table(X: Any) -> Any:
     - A polars LazyFrame, and any other object with ``__arrow_c_stream__``, is read into memory.
     - Other objects are returned unchanged.
     """
-    if hasattr(X, "samples") and hasattr(X, "frame"):
-        return X.samples
-    if is_dataset(X):
-        X = _frame_of_dataset(X)
-    elif _is_lazy_polars(X):
-        X = X.collect()
-    elif hasattr(X, "__arrow_c_stream__") and not (
-        hasattr(X, "to_numpy") or hasattr(X, "to_pandas") or hasattr(X, "iloc")
-    ):
-        X = _read_stream(X)
+    if not (hasattr(X, "iloc") or hasattr(X, "to_dask_array")):
+        if hasattr(X, "samples") and hasattr(X, "frame"):
+            return X.samples
+        X = _opened(X)
+        in_memory = hasattr(X, "to_numpy") or hasattr(X, "to_pandas")
+        if hasattr(X, "__arrow_c_stream__") and not in_memory:
+            X = _read_stream(X)
     if hasattr(X, "to_dask_array"):
         return _lazy_lists(X)
     only = _only_column(X)

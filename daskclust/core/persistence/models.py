@@ -400,7 +400,8 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
     missing = [key for key, entry in entries.items() if not entry.optional and key not in state]
     unknown = sorted(state.keys() - entries.keys())
     if missing or unknown:
-        raise ModelFormatError(f"its state lacks {missing} and has unknown {unknown}.")
+        what = [f"lacks {missing}"] * bool(missing) + [f"has unknown {unknown}"] * bool(unknown)
+        raise ModelFormatError(f"its state {' and '.join(what)}.")
     sizes: dict[str, int] = {}
     for key, entry in entries.items():
         if key in state:

@@ -19,11 +19,12 @@ xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
 
 import pyarrow.dataset  # noqa: E402
 import pyarrow.parquet  # noqa: E402, F401
-from dask.dataframe import from_pandas, read_parquet  # noqa: E402
+from dask.dataframe import from_map, from_pandas, read_parquet  # noqa: E402
 
 N = 12
 VECTORS = np.arange(2.0 * N).reshape(N, 2)
 A = pandas.DataFrame({"a": np.arange(float(N))})
+LIST = arrow.list_(arrow.float64())
 DAYS = pandas.date_range("2020", periods=N)
 
 
@@ -172,6 +173,37 @@ def test_files_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     other = arrow.dataset.dataset([tmp_path / "0.parquet", tmp_path / "1.parquet"])
     with pytest.raises(ValueError, match=r"1\.parquet' has no column 'b'"):
         fit(other)
+
+
+def test_the_length_of_lists_is_read_from_one_partition() -> None:
+    reads: list[int] = []
+
+    def part(number: int) -> Any:
+        reads.append(number)
+        rows = VECTORS[number * 4 : number * 4 + 4] if number else VECTORS[:0]
+        column = pandas.arrays.ArrowExtensionArray(arrow.array(rows.tolist(), LIST))
+        return pandas.DataFrame({"b": column})
+
+    frame = from_map(part, range(3), meta=part(0))
+    model = fit(VECTORS)
+    reads.clear()
+    with dask.config.set(scheduler="sync"):
+        model.predict(frame)
+    assert reads == [0, 1]
+
+
+def test_datasets_and_scanners_in_memory() -> None:
+    table = arrow.table({"a": VECTORS[:, 0], "b": VECTORS[:, 1]})
+    dataset = arrow.dataset.dataset(table)
+    for X in (dataset, dataset.scanner(), pandas.DataFrame(VECTORS, columns=["samples", "frame"])):
+        np.testing.assert_array_equal(fit(X).labels_, fit(VECTORS).labels_)
+
+
+def test_a_filtered_dataset_is_refused(tmp_path: Path) -> None:
+    arrow.parquet.write_table(arrow.table({"a": VECTORS[:, 0]}), tmp_path / "a.parquet")
+    filtered = arrow.dataset.dataset(tmp_path).filter(arrow.dataset.field("a") > 0)
+    with pytest.raises(ValueError, match=r"without a filter.*X\.to_table\(\)"):
+        fit(filtered)
 
 
 def test_a_stream_that_was_read_is_refused() -> None:
