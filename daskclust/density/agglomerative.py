@@ -35,50 +35,58 @@ from daskclust.density.leaves import (
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 View = Literal["auto", "raw", "standard", "angle"]
-#: Default Gini index of cluster weights above which Genie merges the smallest clusters.
+#: Default Gini index of the cluster weights above which Genie merges the smallest clusters.
 _GINI = 0.3
 
 
 class AgglomerativeClustering(TreeEstimator):
     """Agglomerative clustering of data of any size, on weighted prototypes.
 
-    Rows are summed up by prototypes, each with the number, the mean and the sum of squares of
-    its rows; a tree of these is grown on the client.  Where there are no more rows than
-    prototypes, rows are the leaves, and the tree is SciPy's.
+    Use it when you want a hierarchy of clusters that can be cut at several numbers of clusters.
+    Prototypes represent the rows by their number, mean and sum of squares.  The tree of the
+    prototypes is computed on the client.  If there are no more rows than prototypes, the rows are
+    the leaves, and the tree equals SciPy's.
 
     Parameters
     ----------
     n_clusters : int or None, default=2
-        Clusters at which the tree is cut; None with a ``distance_threshold``.
+        Number of clusters at which the tree is cut.  Use None with a ``distance_threshold``.
     linkage : {"ward", "average", "complete", "single", "genie"}, default="ward"
-        Height of a merge.  ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of weights u, v and
-        means a, b, which is that of the rows, given the leaves [1]_.  ``"average"``: mean
-        distance of all pairs of rows, each at its prototype.  ``"complete"``, ``"single"``:
-        largest and least distance of prototypes.  ``"genie"``: least distance, but if the weights
-        of clusters are too unequal, one of the two clusters must have the least weight [3]_.
+        Distance of two clusters, which is the height of their merge.
+
+        - ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of clusters with weights u, v and means
+          a, b [1]_.
+        - ``"average"``: mean distance of all pairs of rows, with each row at its prototype.
+        - ``"complete"``: largest distance of two prototypes.
+        - ``"single"``: smallest distance of two prototypes.
+        - ``"genie"``: smallest distance, but if the weights of the clusters are too unequal, one
+          of the two clusters must be a cluster of the smallest weight [3]_.
     gini_threshold : float, default=0.3
         Gini index of the weights of clusters above which ``"genie"`` merges the smallest clusters,
         between 0 and 1.  With 1, ``"genie"`` is single linkage.  Not supported with other linkages.
     distance_threshold : float, default=None
-        Clusters are not merged at this height or above.  Give ``n_clusters=None`` with it.
+        Height at or above which clusters are not merged.  It requires ``n_clusters=None``.
     n_prototypes : int, default=2000
-        Leaves of the tree, at most.
+        Maximum number of leaves of the tree.
     views : {"auto", "raw", "standard", "angle"}, default="auto"
-        Space in which rows are compared.  ``"auto"`` is ``"raw"``: rows as they are, so that
-        heights are SciPy's.  ``"standard"``: features by their standard deviation.
-        ``"angle"``: rows of length 1.
+        Scaling of the rows before they are compared.
+
+        - ``"auto"`` and ``"raw"``: no scaling, so that heights equal SciPy's.
+        - ``"standard"``: features are divided by their standard deviation.
+        - ``"angle"``: rows are divided by their length.
     connectivity : {"adjacent"}, sparse matrix or array-like of shape (n, n), or None, default=None
         Pairs of rows whose clusters may merge.
 
         - ``"adjacent"``: clusters of a cube merge only if some of their pixels are adjacent.
-        - matrix, for example from :func:`sklearn.neighbors.kneighbors_graph`: nonzero elements are
-          the pairs.  The rows must be the leaves.  The matrix is made symmetric.  As in
-          scikit-learn, distances of clusters (except for Ward's) use only connected pairs of rows.
+        - matrix, for example from :func:`sklearn.neighbors.kneighbors_graph`: nonzero elements
+          are the pairs.  There must be no more rows than prototypes.  The matrix is made
+          symmetric.  As in scikit-learn, distances of clusters use only connected pairs of rows,
+          except with Ward's linkage.
         - None: all pairs.
     random_state : int, RandomState, Generator or None, default=None
-        Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
-        Rows of a cube are numbered block by block, so that blocks of another width are other
-        rows: where there are more of them than prototypes, trees then differ, as by a seed.
+        Determines which rows are drawn as prototypes.  With an int, results do not depend on
+        chunks, scheduler and workers.  Rows of a cube are numbered block by block.  If a cube
+        has more rows than prototypes, blocks of another size therefore act like another seed.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
@@ -86,37 +94,37 @@ class AgglomerativeClustering(TreeEstimator):
     ----------
     linkage_ : ndarray of shape (m - 1, 4), float64
         The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
-        Merges that ``cannot_link`` or the image forbids come last and have infinite height.  With
-        ``connectivity`` or ``"genie"``, a height is the largest of all merges so far.
+        Merges that ``cannot_link`` or ``connectivity`` forbid come last and have infinite height.
+        With ``connectivity`` or ``"genie"``, the height of a merge is at least the height of all
+        earlier merges.
     children_ : ndarray of shape (m - 1, 2), int64
         The two clusters of each merge.  Numbers below m are leaves; m + i is the result of
         merge i.
     leaf_weights_ : ndarray of shape (m,), float64
         Weight of the rows of each leaf.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: that of its nearest leaf; 0 is the heaviest.  Lazy, and chunked
-        like X, for Dask input.
+        Cluster of the leaf nearest to each row.  Cluster 0 has the largest weight.  Lazy, and
+        chunked like X, for Dask input.
     n_clusters_ : int
-        Clusters at the cut.
+        Number of clusters at the cut.
     n_leaves_ : int
-        Leaves of the tree, m.
+        Number of leaves of the tree, m.
     n_iter_ : int
-        Passes that moved the prototypes: 5, or 0 where rows are the leaves.
+        Number of passes that moved the prototypes: 5, or 0 if rows are the leaves.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record a pass, with ``objective`` (inertia of the prototypes).
+        One record per pass, with ``objective`` (inertia of the prototypes).
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows or prototypes than clusters,
-        a matrix ``connectivity`` of another shape or of more rows than ``n_prototypes``, and
-        parameters out of range.
+        If X has NaN or infinity (the message names the first), if there are fewer rows or
+        prototypes than clusters, if the matrix ``connectivity`` has another shape or more rows
+        than ``n_prototypes``, and if parameters are out of range.
     ConstraintError
-        For pairs that cannot be used, and where they allow no fewer clusters than
-        ``n_clusters``.
+        If pairs cannot be used, and if they require more than ``n_clusters`` clusters.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
@@ -126,26 +134,25 @@ class AgglomerativeClustering(TreeEstimator):
         If there are fewer leaves than clusters, or if a matrix ``connectivity`` has several
         connected components.  Then the nearest rows of each pair of components are connected.
     ConvergenceWarning
-        If clusters have to part rows in one place.
+        If equal rows must be in different clusters.
 
     See Also
     --------
-    KMeans : Faster, where the number of clusters is known and they are round.
+    KMeans : Faster if clusters are round and their number is known.
     HDBSCAN : Clusters of any shape, with noise.
 
     Notes
     -----
-    *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
-    them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
-    m leaves take O(m^2 p) time (0.1 s for 2000 of 8 features) and ``2 m^2`` bytes (a float64 for
-    half of the pairs), O(m p) for single linkage and genie without constraints; with
-    ``connectivity``, 16 bytes for each two leaves that are adjacent, before; never anything of
-    length n.
+    *Passes*: 1 to check the data and draw the prototypes, 1 to fetch them, 5 to move them, 1 to
+    count neighbors with ``connectivity``, and 1 for ``labels_``.  *On the client*: m leaves take
+    O(m^2 p) time (0.1 s for 2000 leaves of 8 features) and ``2 m^2`` bytes (a float64 for half of
+    the pairs).  Single linkage and genie without constraints take O(m p) bytes.  With
+    ``connectivity``, each pair of adjacent leaves takes 16 bytes.  No array of length n is sent
+    to the client.
 
     *Time and memory for many rows*, with 10 features and 2000 prototypes: passes take 1.6 s of
-    processor time per 100 000 rows (measured with 200 000 rows).  This extrapolates to 16 s for
-    1e6 rows and 1600 s for 1e8 rows: 1 minute on 32 cores if reading is fast enough.  The time and
-    memory of the tree do not depend on the number of rows (measured):
+    processor time per 100 000 rows: 1600 s for 1e8 rows, or 1 minute on 32 cores if reading is
+    fast enough.  The time and memory of the tree do not depend on the number of rows:
 
     ==================  ============  ==============  ==============
     linkage             2000 leaves   10 000 leaves   20 000 leaves
@@ -155,11 +162,8 @@ class AgglomerativeClustering(TreeEstimator):
     single, genie       0.03 s        0.7 s           3 s
     ==================  ============  ==============  ==============
 
-    Single linkage and genie keep no distances, so 20 000 prototypes take only more time in passes.
-
-    Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
-    10 000 rows need some thousand prototypes; 500 are too few.  Genie is less stable if clusters
-    touch: use more prototypes, or as many as there are rows.
+    Trees are unstable: other prototypes give another cut, which is about as good.  Genie is less
+    stable if clusters touch.  Then use more prototypes, or as many as there are rows.
 
     References
     ----------
@@ -236,7 +240,7 @@ class AgglomerativeClustering(TreeEstimator):
     def fit(
         self, X: Any, y: Any = None, *, cannot_link: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Grow the tree, and cut it.
+        """Compute the tree and cut it.
 
         Parameters
         ----------
@@ -244,9 +248,11 @@ class AgglomerativeClustering(TreeEstimator):
             Rows to cluster.
         y : ignored
         cannot_link : array-like of shape (c, 2), int, optional
-            Pairs of row numbers that no cluster holds both of; the rows are leaves of their own.
+            Pairs of row numbers that must be in different clusters.  Each of these rows is a
+            leaf.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
+            Weights of the rows.  An integer weight is equivalent to repeating the row, and 0 to
+            leaving it out.
 
         Returns
         -------
@@ -257,18 +263,18 @@ class AgglomerativeClustering(TreeEstimator):
     def _read(self, data: Data, cannot_link: Any = None) -> Ints:
         check_enough_rows(data, self.n_clusters or 0)
         if data.n_rows < 2:
-            raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
+            raise ValueError(f"X must have at least 2 rows, got n_samples={data.n_rows}.")
         if isinstance(self.connectivity, str) and data.cube is None:
             raise ValueError(
-                f"connectivity={self.connectivity!r} asks which pixels lie side by side; X is no "
-                "cube. Use daskclust.open_cube, or connectivity=None."
+                f"connectivity={self.connectivity!r} requires a cube, got X without pixel "
+                "positions. Use daskclust.open_cube, or connectivity=None."
             )
         if self._connects_rows:
             n, shape = int(data.n_rows), np.shape(self.connectivity)
             if shape != (n, n):
                 raise ValueError(
-                    f"connectivity has shape {shape}; expected {n, n}: a row and a column for "
-                    "each row of X."
+                    f"connectivity must have the shape {n, n}, got {shape}. Pass a matrix with a "
+                    "row and a column for each row of X."
                 )
             weights = coo_array(self.connectivity).data
             if weights.dtype.kind not in "biuf" or not np.isfinite(weights).all():
@@ -278,8 +284,8 @@ class AgglomerativeClustering(TreeEstimator):
                 )
             if n > self.n_prototypes:
                 raise ValueError(
-                    f"connectivity is a matrix of {n} rows; expected at most n_prototypes="
-                    f"{self.n_prototypes} rows, so that rows are the leaves of the tree. Raise "
+                    f"A matrix connectivity must have at most n_prototypes={self.n_prototypes} "
+                    f"rows, so that rows are the leaves of the tree, got {n} rows. Raise "
                     f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or use fewer rows."
                 )
         return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
@@ -287,11 +293,11 @@ class AgglomerativeClustering(TreeEstimator):
     def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
         own = np.unique(read).astype(np.int64)
         if data.weight is not None and len(own):
-            own = own[data.rows.take(own)[1] > 0.0]  # a row that is absent is no leaf
+            own = own[data.rows.take(own)[1] > 0.0]  # rows of weight 0 are not leaves
         if data.rows.n_rows > self.n_prototypes < len(own):
             raise ConstraintError(
-                f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "
-                f"n_prototypes={self.n_prototypes}. Raise n_prototypes, or give fewer pairs."
+                f"cannot_link must contain at most n_prototypes={self.n_prototypes} rows, because "
+                f"each of them is a leaf, got {len(own)}. Raise n_prototypes, or pass fewer pairs."
             )
         return self._find_leaves(data, self._space(data), own, read, cannot_link=read.tolist())
 
@@ -339,20 +345,21 @@ class AgglomerativeClustering(TreeEstimator):
         m, tree = self.n_leaves_, self.linkage_
         if tree.shape != (m - 1, 4) or np.isnan(tree).any():
             raise ValueError(
-                f"linkage_ has shape {tree.shape}; expected ({m - 1}, 4) of numbers for {m} leaves."
+                f"linkage_ must have the shape ({m - 1}, 4) for {m} leaves, and no NaN, got "
+                f"{tree.shape}."
             )
         merged = tree[:, :2].ravel()
-        there = np.repeat(m + np.arange(m - 1), 2) > merged
-        if not (there & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
-            raise ValueError("linkage_ is no tree: it merges what is not there, or twice.")
+        exist = np.repeat(m + np.arange(m - 1), 2) > merged
+        if not (exist & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
+            raise ValueError("linkage_ must be a tree, got unknown or repeated clusters in merges.")
         check_count(self, "n_clusters_", len(np.unique(self._codes)))
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
     def _beside(self, data: OpenData, leaves: Leaves, own: tuple[Ints, Ints]) -> Array:
-        ask = Connectivity((self._metric,), (leaves.centers,), 1, own=own)
-        _, (found,) = data.cube.count_neighbors(ask, data.weight)
-        return adjacency(found.keys, len(leaves.centers))
+        connectivity = Connectivity((self._metric,), (leaves.centers,), 1, own=own)
+        _, (pairs,) = data.cube.count_neighbors(connectivity, data.weight)
+        return adjacency(pairs.keys, len(leaves.centers))
 
     @property
     def _connects_rows(self) -> bool:
@@ -365,11 +372,11 @@ class AgglomerativeClustering(TreeEstimator):
 
     @property
     def n_leaves_(self) -> int:
-        """Leaves of the tree."""
+        """Number of leaves of the tree."""
         return len(self.leaf_weights_)
 
     def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
-        """Cut the tree, and set what follows from it."""
+        """Cut the tree, and set the attributes of the cut."""
         heights = self.linkage_[:, 2]
         least = 1 + int(np.isinf(heights).sum())
         if height is not None:
@@ -378,8 +385,8 @@ class AgglomerativeClustering(TreeEstimator):
             wanted = int(n_clusters or 0)
             if wanted < least:
                 raise ConstraintError(
-                    f"n_clusters={wanted}, but cannot_link and connectivity allow no fewer than "
-                    f"{least} clusters. Ask for {least} or more, or drop constraints."
+                    f"n_clusters must be at least {least} with this cannot_link and connectivity, "
+                    f"got {wanted}. Raise n_clusters, or remove constraints."
                 )
             wanted = self._count_cut(wanted, 1 + int((heights > 0.0).sum()))
         self.n_clusters_ = wanted
@@ -387,13 +394,16 @@ class AgglomerativeClustering(TreeEstimator):
         self._label_rows(self._codes)
 
     def cut(self, n_clusters: int | None = None, height: float | None = None) -> Self:
-        """Cut the tree elsewhere, without a new fit.
+        """Cut the tree into another number of clusters, without a new fit.
+
+        Pass either ``n_clusters`` or ``height``.
 
         Parameters
         ----------
         n_clusters : int, optional
+            Number of clusters.
         height : float, optional
-            Clusters are not merged at this height or above.  Give one of the two.
+            Height at or above which clusters are not merged.
 
         Returns
         -------
@@ -403,7 +413,7 @@ class AgglomerativeClustering(TreeEstimator):
         Raises
         ------
         ValueError
-            For both or none of the arguments, and more clusters than leaves.
+            If both arguments or neither are passed, and for more clusters than leaves.
         """
         check_is_fitted(self)
         _check_cut(n_clusters, height, "height")
@@ -414,16 +424,21 @@ class AgglomerativeClustering(TreeEstimator):
         return copy
 
     def cut_table(self, most: int = 12) -> list[Cut]:
-        """Return what cuts to 2, 3, ... clusters are like; a large step in height is a good cut.
+        """Return height and smallest cluster of the cuts into 2, 3, ... clusters.
+
+        A large step between two heights indicates a good number of clusters:
+        :func:`daskclust.plotting.draw_cuts` shows it.
 
         Parameters
         ----------
         most : int, default=12
-            The largest number of clusters.
+            Largest number of clusters.
 
         Returns
         -------
         list of (n_clusters, height, smallest)
+            ``height`` is the height of the merge that leaves one cluster less; ``smallest`` is
+            the weight of the smallest cluster.
 
         Examples
         --------
@@ -446,13 +461,13 @@ class AgglomerativeClustering(TreeEstimator):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """Show the cuts of a fitted tree below the parameters, in notebooks."""
-        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in found and hasattr(self, "linkage_"):
-            found["text/html"] += self._cuts_as_html()
-        return found
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and hasattr(self, "linkage_"):
+            bundle["text/html"] += self._cuts_as_html()
+        return bundle
 
     def _cuts_as_html(self) -> str:
-        """Return the cuts of the tree as an HTML table, that of the model in bold."""
+        """Return the cuts of the tree as an HTML table, with the model's cut in bold."""
         rows = "".join(
             f"<tr{' style=font-weight:bold' if cut.n_clusters == self.n_clusters_ else ''}>"
             f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
@@ -470,7 +485,7 @@ class AgglomerativeClustering(TreeEstimator):
         return partial(coded, codes=self._codes.astype(np.int32))
 
     def score_samples(self, X: Any) -> Any:
-        """Minus the distance of each row to its nearest leaf: higher is more normal.
+        """Return minus the distance of each row to its nearest leaf: higher is more normal.
 
         Parameters
         ----------
@@ -491,8 +506,8 @@ def _nearness(leaves: Array, distances: Floats) -> Floats:
 def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
     if (n_clusters is None) == (height is None):
         raise ValueError(
-            f"Exactly one of n_clusters and {name} has to be set, and the other one needs to be "
-            f"None: n_clusters={n_clusters!r}, {name}={height!r}."
+            f"One of n_clusters and {name} must be set and the other one None, got "
+            f"n_clusters={n_clusters!r}, {name}={height!r}."
         )
     if n_clusters is not None:
         check_integer(n_clusters, "n_clusters", 1)
@@ -505,9 +520,9 @@ def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
     rows, leaves = own
     if not len(pairs) or not len(rows):
         return np.empty((0, 2), np.int64)
-    places = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
-    there = (rows[places] == pairs).all(axis=1)
-    return leaves[places[there]]
+    positions = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
+    have_weight = (rows[positions] == pairs).all(axis=1)
+    return leaves[positions[have_weight]]
 
 
 def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:

@@ -1,9 +1,9 @@
 """Exact DBSCAN of the rows in each box of a partition of space.
 
 Rows of up to three features are sorted into a grid of cells.  Cells are so small that any two rows
-of a cell are neighbors.  So the core rows of a cell belong to one cluster, and all rows of a cell
-with enough rows are core rows.  Neighbors are at most two cells apart.  Rows of more features are
-sorted into the nodes of a tree.
+of a cell are neighbors.  Therefore the core rows of a cell belong to one cluster, and all rows of
+a cell with enough rows are core rows.  Neighbors are at most two cells apart.  Rows of more
+features are sorted into the nodes of a tree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from daskclust.density.nodes import (
 
 @dataclass(frozen=True)
 class BoxTree:
-    """Cuts of space by one feature at a time; leaves are boxes, numbered from 0.
+    """Binary tree of cuts of space by one feature at a time; the leaves are boxes.
 
-    ``axis`` (t,) is the feature of each cut, -1 for a box; rows below ``at`` (t,) lie on the left
-    side; ``left`` and ``right`` (t,) are the nodes of the two sides, of a box its number, twice.
+    ``axis`` (t,) is the feature of each cut, or -1 for a box.  ``at`` (t,) is the value of the
+    cut; smaller values are on the left side.  ``left`` and ``right`` (t,) are the nodes of the
+    two sides.  For a box, both are the number of the box.
     """
 
     axis: Ints
@@ -42,7 +43,7 @@ class BoxTree:
         return int((self.axis < 0).sum())
 
     def faces(self, p: int) -> tuple[Floats, Floats]:
-        """Return the lower and the upper faces, (boxes, p): infinite outwards, all of space."""
+        """Return the lower and upper bounds of the boxes (boxes, p); outer bounds are infinite."""
         low, high = np.full((len(self.axis), p), -np.inf), np.full((len(self.axis), p), np.inf)
         for node, f in enumerate(self.axis.tolist()):
             if f >= 0:
@@ -54,7 +55,7 @@ class BoxTree:
         return low[boxes], high[boxes]
 
     def share(self, x: Array, margin: float) -> tuple[Ints, Ints]:
-        """Return (rows, boxes): rows, and boxes that they are in or within `margin` of."""
+        """Return rows, and the boxes that contain them or are within `margin` of them."""
         nodes = (self.axis, self.at, self.left, self.right)
         rows, boxes = np.empty((2, 0), np.int64)
         rows, boxes = np.empty((2, _share(nodes, x, margin, rows, boxes)), np.int64)
@@ -64,7 +65,7 @@ class BoxTree:
 
 @compiled()
 def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> int:
-    """Fill in the pairs, or only count them where there is no room."""
+    """Write the pairs of rows and boxes if the arrays are long enough, and return their number."""
     axis, at, left, right = nodes
     waiting = np.empty(len(axis) + 1, np.int64)
     n = 0
@@ -144,20 +145,21 @@ def _cut(x: Floats, margin: float) -> tuple[int, float]:
     return feature, place
 
 
-#: Cells along one feature, at most: rounding of quotients stays far below the slack of a cell.
+#: Maximum number of cells along one feature.  Rounding errors of the positions of rows then stay
+#: far below the tolerance of the size of a cell.
 MOST_CELLS = 2.0**38
-#: Share of a cell's side by which rows of one cell are nearer than `eps`.
+#: Fraction by which cells are smaller than needed for all rows of a cell to be within `eps`.
 _SLACK = 2.0**-10
 
 
 @dataclass(frozen=True)
 class BoxClusters:
-    """Clusters of the rows in and around one box, numbered from 0 within it.
+    """Clusters of the rows in and around one box, numbered from 0.
 
-    ``rows`` (m,) are places of rows inside the box: a border row once for each cluster it borders
-    on, noise not at all.  ``founders`` (k,) are the least numbers of the core rows of each cluster;
-    ``shared`` (s,) are places of core rows that other boxes contain, too; ``owners`` are their
-    clusters.
+    ``rows`` (m,) are positions of rows inside the box: a border row once for each of its clusters,
+    and noise not at all.  ``clusters`` (m,) are their clusters, and ``core`` (m,) marks core rows.
+    ``founders`` (k,) are the smallest numbers of the core rows of each cluster.  ``shared`` (s,)
+    are positions of core rows that other boxes also contain, and ``owners`` (s,) their clusters.
     """
 
     rows: Ints
@@ -169,15 +171,15 @@ class BoxClusters:
 
 
 class _Grid(NamedTuple):
-    """Rows sorted by cell: those of cell c are ``first[c]:first[c + 1]``.
+    """Rows sorted by cell: cell c contains the rows ``first[c]:first[c + 1]``.
 
-    ``beside`` (c, s) are the cells around each, -1 for none; neighbors are as far apart as the root
-    of ``limit``.
+    ``adjacent`` (c, s) are the cells around each cell, or -1.  ``limit`` is the maximum squared
+    distance of neighbors.
     """
 
     x: Floats
     first: Ints
-    beside: Array
+    adjacent: Array
     limit: float
 
 
@@ -197,8 +199,8 @@ def _find(keys: Array, key: int) -> int:
 def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: Array) -> Array:
     """Return the cell at each shift (s, p) from each cell, or -1.
 
-    ``keys`` (c,) ascend; ``places`` (c, p) are ranks of the cells' coordinates, ``steps`` (p, 5,
-    ranks) the rank after a step of -2 to 2, or -1.
+    ``keys`` (c,) are sorted.  ``places`` (c, p) are ranks of the coordinates of the cells.
+    ``steps`` (p, 5, ranks) is the rank after a step of -2 to 2, or -1.
     """
     out = np.empty((len(keys), len(shifts)), np.int32)
     for c in range(len(keys)):
@@ -216,8 +218,8 @@ def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: A
 
 @compiled()
 def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
-    """Return the weight of the neighbors of known rows, 0 of others; summed up to `least` only."""
-    x, first, beside, limit = grid
+    """Return the weight of the neighbors of known rows; a sum stops when it reaches `least`."""
+    x, first, adjacent, limit = grid
     out = np.zeros(len(x))
     for c in range(len(first) - 1):
         own = 0.0
@@ -227,10 +229,10 @@ def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Ar
             if not known[i]:
                 continue
             found = own
-            for s in range(beside.shape[1]):
+            for s in range(adjacent.shape[1]):
                 if found >= least:
                     break
-                d = beside[c, s]
+                d = adjacent[c, s]
                 if d >= 0:
                     for j in range(first[d], first[d + 1]):
                         if near(x, i, j, limit):
@@ -244,7 +246,7 @@ def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Ar
 @compiled()
 def _join_cells(grid: _Grid, core: Array) -> Array:
     """Return the cluster of each core row, numbered by one of its cells; -1 for other rows."""
-    x, first, beside, limit = grid
+    x, first, adjacent, limit = grid
     n, p = len(first) - 1, x.shape[1]
     parent = np.arange(n)
     filled = np.zeros(n, np.bool_)
@@ -257,10 +259,10 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
                 for f in range(p):
                     low[c, f] = min(low[c, f], x[i, f])
                     high[c, f] = max(high[c, f], x[i, f])
-    # The nearest cells of all first: most others are joined by then, and need no look.
-    for s in range(beside.shape[1]):
+    # The nearest cells come first.  Most pairs of other cells are then already connected.
+    for s in range(adjacent.shape[1]):
         for c in range(n):
-            d = beside[c, s]
+            d = adjacent[c, s]
             if d < 0 or not filled[c] or not filled[d]:
                 continue
             a, b = find_root(parent, c), find_root(parent, d)
@@ -294,13 +296,13 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
 
 @compiled()
 def _name_rows(grid: _Grid, own: Array, owner: Array, rows: Array, clusters: Array) -> int:
-    """Fill in (row, cluster) of the rows in the box, or only count them."""
-    x, first, beside, limit = grid
+    """Write (row, cluster) pairs of the box if the arrays are long enough; return their number."""
+    x, first, adjacent, limit = grid
     of_cell = np.full(len(first) - 1, -1)
     for c in range(len(of_cell)):
         for i in range(first[c], first[c + 1]):
             of_cell[c] = max(of_cell[c], owner[i])
-    seen = np.empty(beside.shape[1] + 1, np.int64)
+    seen = np.empty(adjacent.shape[1] + 1, np.int64)
     n = 0
     for c in range(len(of_cell)):
         for i in range(first[c], first[c + 1]):
@@ -308,12 +310,12 @@ def _name_rows(grid: _Grid, own: Array, owner: Array, rows: Array, clusters: Arr
                 continue
             size = 0
             if of_cell[c] >= 0:
-                # A core row of its own cell is a neighbor of each of its rows.
+                # All rows of a cell are neighbors of its core rows.
                 seen[0] = of_cell[c]
                 size = 1
             if owner[i] < 0:
-                for s in range(beside.shape[1]):
-                    d = beside[c, s]
+                for s in range(adjacent.shape[1]):
+                    d = adjacent[c, s]
                     if d < 0 or of_cell[d] < 0:
                         continue
                     known = False
@@ -343,10 +345,10 @@ MOST_ON_GRID = 3
 
 
 def _shifts(p: int) -> Ints:
-    """Return the steps to all cells that may hold neighbors, the nearest first."""
+    """Return the steps to all cells that may contain neighbors, the nearest cells first."""
     steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * p, indexing="ij"), axis=-1).reshape(-1, p)
     steps = steps[steps.any(axis=1)]
-    # Between cells two steps apart in every feature lies a whole cell's diagonal, eps or all but.
+    # Cells two steps apart in every feature are a diagonal of a cell apart: slightly less than eps.
     return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
 
 
@@ -359,9 +361,9 @@ def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints]:
     ranks = np.empty_like(cells)
     values, sizes = [], np.empty(p, np.int64)
     for f in range(p):
-        found, ranks[:, f] = np.unique(cells[:, f], return_inverse=True)
-        values.append(found)
-        sizes[f] = len(found)
+        coordinates, ranks[:, f] = np.unique(cells[:, f], return_inverse=True)
+        values.append(coordinates)
+        sizes[f] = len(coordinates)
     keys = np.zeros(n, np.int64)
     for f in range(p):
         keys = keys * sizes[f] + ranks[:, f]
@@ -370,14 +372,14 @@ def _sorted_by_cell(x: Array, origin: Floats, eps: float) -> tuple[_Grid, Ints]:
     heads = order[first]
     first = np.append(first, n)
     steps = np.full((p, 5, int(sizes.max())), -1)
-    for f, found in enumerate(values):
+    for f, coordinates in enumerate(values):
         for step in range(-2, 3):
-            at = np.searchsorted(found, found + step)
-            there = at < len(found)
-            there[there] = found[at[there]] == found[there] + step
-            steps[f, step + 2, : len(found)][there] = at[there]
-    beside = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
-    return _Grid(x[order], first, beside, eps * eps), order
+            rank = np.searchsorted(coordinates, coordinates + step)
+            exists = rank < len(coordinates)
+            exists[exists] = coordinates[rank[exists]] == coordinates[exists] + step
+            steps[f, step + 2, : len(coordinates)][exists] = rank[exists]
+    adjacent = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
+    return _Grid(x[order], first, adjacent, eps * eps), order
 
 
 def cluster_box(
@@ -390,10 +392,11 @@ def cluster_box(
     eps: float,
     min_samples: float,
 ) -> BoxClusters:
-    """Find the clusters of the rows in a box; ``x`` are those, and all within ``2 eps`` around it.
+    """Find the clusters of the rows in a box.
 
-    ``numbers`` are those of the rows in the data.  Rows at the lower faces of the box belong to it,
-    rows at the upper ones do not.  ``origin`` is that of the grid, the same for all boxes.
+    ``x`` are the rows in the box and within ``2 eps`` of it, and ``numbers`` their numbers in the
+    data.  Rows on the lower bounds ``low`` belong to the box, rows on the upper bounds ``high`` do
+    not.  ``origin`` is the origin of the grid, the same for all boxes.
     """
     if not len(x):
         none = np.empty(0, np.int64)
@@ -405,7 +408,7 @@ def cluster_box(
     margin = _margin(eps, low, high)
     own = ((x >= low) & (x < high)).all(axis=1)
     known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
-    known &= mass > 0.0  # A row of weight 0 is none: it joins nothing.
+    known &= mass > 0.0  # Rows of weight 0 are not core rows.
     weigh, join, name = _ON_GRID if on_grid else _IN_NODES
     # The rounding of sums of weights depends on their order.
     least = min_samples if weight is None else min_samples * (1.0 - 1e-12)
@@ -419,7 +422,7 @@ def cluster_box(
     founders = np.full(int(numbered.sum()), np.iinfo(np.int64).max)
     numbered = numbered.cumsum() - 1
     np.minimum.at(founders, numbered[owner[core]], numbers[core])
-    # Core rows that another box sees, too: outside this one, or just inside.
+    # Core rows that other boxes also contain: outside this box, or close to its bounds.
     inside = ((x >= low + margin) & (x < high - margin)).all(axis=1)
     shared = np.flatnonzero(core & ~inside)
     return BoxClusters(
@@ -435,7 +438,7 @@ def cluster_box(
 def count_neighbors(
     x: Array, low: Floats, high: Floats, origin: Floats, eps: float
 ) -> tuple[Ints, Floats]:
-    """Return places of the rows in a box, and how many of all rows are within `eps` of each."""
+    """Return positions of the rows in a box, and their numbers of rows within `eps`."""
     if not len(x):
         return np.empty(0, np.int64), np.empty(0)
     on_grid = x.shape[1] <= MOST_ON_GRID
@@ -446,7 +449,7 @@ def count_neighbors(
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:
-    """Return a little more than eps: faces and rows are rounded."""
+    """Return slightly more than eps, because bounds and rows are rounded."""
     faces = np.abs(np.concatenate([low, high]))
     largest = float(faces[np.isfinite(faces)].max(initial=0.0))
     return eps * (1.0 + 1e-9) + 4.0 * float(np.spacing(largest))

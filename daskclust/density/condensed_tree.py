@@ -1,9 +1,9 @@
-"""HDBSCAN on weighted points: core distances, the density tree, and clusters chosen from it.
+"""HDBSCAN on weighted points: core distances, the density tree, and the choice of clusters.
 
-A point is a row, or a *data bubble* (Breunig et al. 2001): rows summed up by their number n,
-mean and extent R.  Rows within a bubble are taken to fill a ball evenly, so that the k-th
-nearest of them is ``R (k / n)^(1 / p)`` away.  Points of weight 1 and extent 0 give the clusters
-of Campello, Moulavi and Sander (2013), and those of scikit-learn.
+A point is a row, or a *data bubble* (Breunig et al. 2001) that represents rows by their number n,
+mean and extent R.  The rows of a bubble are assumed to fill a ball evenly, so that the distance to
+the k-th nearest of them is ``R (k / n)^(1 / p)``.  With points of weight 1 and extent 0, clusters
+equal those of Campello, Moulavi and Sander (2013) and of scikit-learn.
 
 For a given number of clusters, the longest edges of the minimum spanning tree that leave enough
 weight on both sides are cut, as in Lumbermark (Gagolewski 2026).
@@ -22,8 +22,9 @@ from daskclust.core.kernels.linkage import number_merges
 
 Method = Literal["eom", "leaf"]
 
-#: One line of a condensed tree: at ``lambda_val`` the child leaves its parent.  Children below the
-#: number of points are points, the others clusters; the root is the number of points.
+#: Record of a condensed tree.  The child separates from its parent at the density ``lambda_val``.
+#: Children below the number of points are points, and other children are clusters.  The root
+#: equals the number of points.
 CONDENSED = np.dtype(
     [
         ("parent", np.int64),
@@ -36,7 +37,7 @@ CONDENSED = np.dtype(
 
 @dataclass(frozen=True)
 class Bubbles:
-    """Points (m, p) of weight above 0, and the radius of the ball that the rows of each fill."""
+    """Points (m, p), their positive weights, and the radius of the ball that their rows fill."""
 
     centers: Floats
     weights: Floats
@@ -50,11 +51,11 @@ class Bubbles:
 
     @property
     def inner(self) -> Floats:
-        """Distance of a row to the nearest other within its bubble."""
+        """Distance of a row to the nearest other row of its bubble."""
         return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
 
     def shares(self, min_samples: float) -> Floats:
-        """Share of the extent within which a bubble has `min_samples` rows; 1 if it has fewer."""
+        """Fraction of the extent within which a bubble has `min_samples` rows, at most 1."""
         return np.minimum(min_samples / self.weights, 1.0) ** (1.0 / self.centers.shape[1])
 
 
@@ -62,7 +63,7 @@ class Bubbles:
 def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
     m, p = centers.shape
     out = np.empty(m)
-    # The nearest points whose weights just sum to the target: a heap, its farthest first.
+    # A heap of the nearest points whose weights reach the target, with the farthest point first.
     near = np.empty(m + 1)
     mass = np.empty(m + 1)
     for i in range(m):
@@ -109,9 +110,9 @@ def _core_distances(centers: Array, weights: Array, inner: Array, target: float)
 
 
 def core_distances(points: Bubbles, min_samples: float) -> Floats:
-    """Return the distance at which each point has `min_samples` rows, itself included.
+    """Return the distance within which each point has `min_samples` rows, its own included.
 
-    A bubble of fewer counts its neighbors by the distance of their centers.
+    For a bubble with fewer rows, distances to other bubbles are distances of their centers.
     """
     inside = points.extents * points.shares(min_samples)
     inside[points.weights < min_samples] = -1.0
@@ -120,7 +121,7 @@ def core_distances(points: Bubbles, min_samples: float) -> Floats:
 
 @compiled()
 def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, edges: Array) -> None:
-    """Prim's algorithm on mutual reachability, whose distances are never kept."""
+    """Prim's algorithm on mutual reachability distances, which are not stored."""
     m, p = centers.shape
     seen = np.zeros(m, np.bool_)
     best = np.full(m, np.inf)
@@ -166,7 +167,8 @@ def spanning_edges(points: Bubbles, core: Floats) -> Floats:
     """
     edges = np.empty((len(points.weights) - 1, 3))
     _spanning_tree(points.centers, points.extents, points.inner, core, edges)
-    # Distances tie, since core distances repeat: in the order of scikit-learn's own sort.
+    # Many distances are equal, because core distances repeat.  This sort orders them as
+    # scikit-learn does.
     return edges[np.argsort(edges[:, 2])]
 
 
@@ -299,25 +301,25 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
                 queue[tail] = child
                 tail += 1
                 continue
-            # Too small: its points fall out of the parent, one by one.
+            # The child is too small for a cluster: its points leave the parent one by one.
             below[0] = child
             size = 1
             while size:
                 size -= 1
-                found = below[size]
-                if found < m:
-                    out[n, 0], out[n, 1], out[n, 2] = name[node], found, level
-                    out[n, 3] = weights[found]
+                x = below[size]
+                if x < m:
+                    out[n, 0], out[n, 1], out[n, 2] = name[node], x, level
+                    out[n, 3] = weights[x]
                     n += 1
                 else:
-                    below[size] = int(tree[found - m, 0])
-                    below[size + 1] = int(tree[found - m, 1])
+                    below[size] = int(tree[x - m, 0])
+                    below[size + 1] = int(tree[x - m, 1])
                     size += 2
     return n
 
 
 def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
-    """Return the tree of clusters, single points too, of at least so many rows."""
+    """Return the condensed tree: its points, and clusters of at least `min_cluster_size` rows."""
     m = len(weights)
     lines = np.empty((3 * m, 4))
     n = _condense(tree, weights, core, float(min_cluster_size), lines)
@@ -328,10 +330,11 @@ def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: floa
 
 
 def prune(condensed: Any, m: int, least: float) -> Array:
-    """Leave out parts whose rows leave, on average, below `least` times the density of the split.
+    """Remove clusters whose rows leave, on average, below `least` times the density of the split.
 
-    Such parts are chance among few bubbles.  Their points fall out of the parent as it splits, and
-    the other part goes on as the parent.  The last split is left.
+    Such clusters are bubbles that are close by chance.  Their points leave the parent at the
+    density of the split, and the parent continues as the other cluster.  The split at the root is
+    kept if no other split is left.
     """
     inner, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
     k = len(inner) + 1
@@ -341,7 +344,7 @@ def prune(condensed: Any, m: int, least: float) -> Array:
     parents[at] = inner["parent"] - m
     sums = np.bincount(points["parent"] - m, points["lambda_val"] * points["child_size"], k)
     into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
-    # The two parts of a split have numbers side by side, above that of their parent.
+    # The two clusters of a split have consecutive numbers, larger than the number of the parent.
     for a in range(k - 2, 0, -2):
         parent, means = parents[a], sums[a : a + 2] / sizes[a : a + 2]
         means[splits[a : a + 2]] = np.inf
@@ -366,13 +369,14 @@ def prune(condensed: Any, m: int, least: float) -> Array:
 
 
 def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
+    """Return stability and density at the beginning of each cluster of a tree of m points."""
     k = int(condensed["parent"].max()) - m + 1
     births = np.zeros(k)
     clusters = condensed[condensed["child"] >= m]
     births[clusters["child"] - m] = clusters["lambda_val"]
     owner = condensed["parent"] - m
     life = np.zeros(len(condensed))
-    # Rows in one place are born and end at infinite density: no life.
+    # Clusters of equal rows begin and end at infinite density: their stability is 0.
     np.subtract(condensed["lambda_val"], births[owner], out=life, where=np.isfinite(births[owner]))
     stability = np.bincount(owner, life * condensed["child_size"], minlength=k)
     return np.asarray(stability, np.float64), births
@@ -380,12 +384,13 @@ def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Chosen clusters, and what tells whether a row near a point belongs to its cluster.
+    """Chosen clusters, and the densities by which rows near a point belong to its cluster.
 
-    ``labels`` (m,) are -1 for noise.  ``falls`` (m,) is the density (1 / distance) at which each
-    point leaves the tree; ``ends`` (m,) the largest density below the cluster that a point fell out
-    of: GLOSH is relative to it.  Of each chosen cluster, ``births`` is the density at which it
-    begins, ``deaths`` the largest at which anything leaves it.
+    ``labels`` (m,) are the clusters of the points, -1 for noise.  ``falls`` (m,) is the density
+    (1 / distance) at which each point leaves the tree.  ``ends`` (m,) is the largest density in
+    the subtree of the cluster that a point leaves, to which GLOSH scores are relative.  For each
+    chosen cluster, ``births`` (k,) is the density at which it begins, and ``deaths`` (k,) the
+    largest density at which a point or cluster leaves it.
     """
 
     labels: Ints
@@ -396,7 +401,7 @@ class Selection:
 
 
 def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
-    """Choose clusters of the largest total stability, none below another."""
+    """Choose clusters with the largest total stability.  No chosen cluster contains another."""
     total = stability.copy()
     below = np.zeros(len(total))
     chosen = np.zeros(len(total), bool)
@@ -419,9 +424,9 @@ def select_clusters(
 ) -> Selection:
     """Choose clusters from a condensed tree of m points.
 
-    By excess of mass (Campello et al. 2013), or the leaves of the tree.  Below the distance
-    `epsilon` clusters are not split (Malzer and Baum 2020).  Chosen clusters are born at `later`
-    times the density at which they part; those that end before that are noise.
+    The method is excess of mass (Campello et al. 2013), or the leaves of the tree.  Clusters are
+    not split below the distance `epsilon` (Malzer and Baum 2020).  Chosen clusters begin at `later`
+    times the density at which they separate.  Clusters that end before that are noise.
     """
     stability, births = stabilities(condensed, m)
     k = len(stability)
@@ -451,8 +456,8 @@ def select_clusters(
     points = condensed[condensed["child"] < m]
     owner, falls, of_points = np.empty(m, np.int64), np.empty(m), points["child"]
     owner[of_points], falls[of_points] = points["parent"] - m, points["lambda_val"]
-    # The heaviest cluster first, of like weight that with the first point: numbers depend neither
-    # on the order of the points nor on repetition.
+    # Clusters are numbered by weight, and clusters of equal weight by their first point.  Numbers
+    # then do not depend on the order of the points or on repeated points.
     mass, first = np.zeros(k + 1), np.full(k + 1, m)
     np.add.at(mass, above[owner], points["child_size"][np.argsort(of_points)])
     np.minimum.at(first, above[owner], np.arange(m))
@@ -463,7 +468,7 @@ def select_clusters(
     labels = number[above[owner]]
     deaths = ends_of_own[order]
     if chosen[0]:
-        # All in one: its noise are rows less dense than the last split, or than epsilon.
+        # There is one cluster.  Rows less dense than its last split, or than epsilon, are noise.
         births[0] = 1.0 / epsilon if epsilon > 0.0 else deaths[0]
         labels[falls < births[0]] = -1
         if not allow_single_cluster:
@@ -474,7 +479,7 @@ def select_clusters(
 def _merged_below(
     chosen: Bools, parents: Ints, births: Floats, epsilon: float, allow_single_cluster: bool
 ) -> Bools:
-    """Replace clusters born below a distance by the first above them that was born beyond it."""
+    """Replace clusters that begin below a distance by their first ancestor that begins above it."""
     out = np.zeros_like(chosen)
     for c in np.flatnonzero(chosen):
         while births[c] * epsilon > 1.0:

@@ -1,6 +1,7 @@
-"""Exact DBSCAN: each box of space must fit into one task.
+"""Exact DBSCAN of data larger than memory.
 
-Rows are sorted into boxes of space.  The clusters of each box are found, and joined across boxes.
+Rows are sorted into boxes of space.  Each box is clustered in one task, and clusters of different
+boxes that share core rows are joined.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _row_bytes(p: int) -> int:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How rows are shared out among boxes with a margin around each; travels to the workers."""
+    """State of the pass that distributes rows among boxes with a margin around each box."""
 
     tree: BoxTree
     margin: float
@@ -85,11 +86,11 @@ def _share_block(rows: RowBlock, state: Sharing) -> Partial:
     counts = np.zeros(len(state.tree), np.int64)
     for (start, _), run in zip(rows.runs, rows.slices(), strict=True):
         x = rows.x[run]
-        places, boxes = state.tree.share(x, state.margin)
-        records = np.empty(len(places), state.store.dtype)
-        records["row"], records["x"] = places + start, x[places]
+        positions, boxes = state.tree.share(x, state.margin)
+        records = np.empty(len(positions), state.store.dtype)
+        records["row"], records["x"] = positions + start, x[positions]
         if rows.weight is not None and "weight" in (state.store.dtype.names or ()):
-            records["weight"] = rows.weight[run][places]
+            records["weight"] = rows.weight[run][positions]
         if len(x):
             state.store.write(start, boxes, records)
         counts += np.bincount(boxes, minlength=len(counts))
@@ -100,7 +101,7 @@ def _share_result(partial: Partial, state: Sharing) -> Ints:
     return np.asarray(partial["counts"])
 
 
-#: Writes each row to the boxes that it is in or near, one part a chunk; returns (boxes,) counts.
+#: Writes each row to the boxes that contain it or are near it; returns (boxes,) counts of rows.
 SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
 
 
@@ -109,7 +110,7 @@ SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
 
 @dataclass(frozen=True)
 class _BoxTask:
-    """Common to the clustering of all boxes; travels to the workers."""
+    """What the tasks of all boxes need: the stores and the parameters."""
 
     tree: BoxTree
     rows: GroupedRows
@@ -124,22 +125,22 @@ class _BoxTask:
 
 def _cluster(task: _BoxTask, box: int) -> Ints:
     """Find the clusters of a box; return the first core row of each cluster."""
-    found = task.rows.read(task.starts.tolist(), box)
-    p = found["x"].shape[1]
+    rows = task.rows.read(task.starts.tolist(), box)
+    p = rows["x"].shape[1]
     low, high = (faces[box] for faces in task.tree.faces(p))
-    weight = found["weight"] if "weight" in (found.dtype.names or ()) else None
+    weight = rows["weight"] if "weight" in (rows.dtype.names or ()) else None
     clusters = cluster_box(
-        found["x"], found["row"], weight, low, high, task.origin, task.eps, task.min_samples
+        rows["x"], rows["row"], weight, low, high, task.origin, task.eps, task.min_samples
     )
     records = np.empty(len(clusters.rows), _NAMED)
-    records["row"] = found["row"][clusters.rows]
+    records["row"] = rows["row"][clusters.rows]
     records["cluster"], records["core"] = clusters.clusters, clusters.core
     parts = np.searchsorted(task.starts, records["row"], side="right") - 1
     task.named.write(box, task.starts[parts], records)
-    # For the boxes that the rows are in.
-    _, owners = task.tree.share(found["x"][clusters.shared], 0.0)
+    # Core rows that other boxes contain are written for the box that each of them belongs to.
+    _, owners = task.tree.share(rows["x"][clusters.shared], 0.0)
     records = np.empty(len(owners), _SHARED)
-    records["row"], records["cluster"] = found["row"][clusters.shared], clusters.owners
+    records["row"], records["cluster"] = rows["row"][clusters.shared], clusters.owners
     task.shared.write(box, owners, records)
     return clusters.founders
 
@@ -149,33 +150,33 @@ def _meet(task: _BoxTask, box: int) -> Ints:
     own = task.shared.read([box], box)
     own = own[np.argsort(own["row"])]
     low, high = task.tree.faces(len(task.origin))
-    # Only boxes whose margins reach this one may see its rows.
-    reach = 2.0 * task.margin  # twice: rounding
-    beside = ((low <= high[box] + reach) & (high >= low[box] - reach)).all(axis=1)
+    # Only boxes whose margins reach this box contain its rows.  The margin is doubled because of
+    # rounding.
+    reach = 2.0 * task.margin
+    is_near = ((low <= high[box] + reach) & (high >= low[box] - reach)).all(axis=1)
     pairs = []
-    for other in np.flatnonzero(beside).tolist():
-        seen = task.shared.read([other], box)
-        if other != box and len(seen) and len(own):
-            at = np.minimum(np.searchsorted(own["row"], seen["row"]), len(own) - 1)
-            same = own["row"][at] == seen["row"]  # but for the rounding of margins
-            met = np.stack([own["cluster"][at[same]], seen["cluster"][same]], axis=1)
-            both = np.unique(met, axis=0)
-            pairs += [(box, int(a), other, int(b)) for a, b in both]
+    for other in np.flatnonzero(is_near).tolist():
+        theirs = task.shared.read([other], box)
+        if other != box and len(theirs) and len(own):
+            position = np.minimum(np.searchsorted(own["row"], theirs["row"]), len(own) - 1)
+            same = own["row"][position] == theirs["row"]  # False only if margins are rounded
+            clusters = np.stack([own["cluster"][position[same]], theirs["cluster"][same]], axis=1)
+            pairs += [(box, int(a), other, int(b)) for a, b in np.unique(clusters, axis=0)]
     return np.array(pairs, np.int64).reshape(-1, 4)
 
 
 def _count(task: _BoxTask, box: int) -> None:
-    found = task.rows.read(task.starts.tolist(), box)
-    low, high = (faces[box] for faces in task.tree.faces(found["x"].shape[1]))
-    places, counts = count_neighbors(found["x"], low, high, task.origin, task.eps)
-    records = np.empty(len(places), _COUNTED)
-    records["row"], records["count"] = found["row"][places], counts
+    rows = task.rows.read(task.starts.tolist(), box)
+    low, high = (faces[box] for faces in task.tree.faces(rows["x"].shape[1]))
+    positions, counts = count_neighbors(rows["x"], low, high, task.origin, task.eps)
+    records = np.empty(len(positions), _COUNTED)
+    records["row"], records["count"] = rows["row"][positions], counts
     parts = np.searchsorted(task.starts, records["row"], side="right") - 1
     task.named.write(box, task.starts[parts], records)
 
 
 def _joined(founders: list[Ints], pairs: Ints) -> Ints:
-    """Return the number of each box's clusters, by the first core row of what they are part of."""
+    """Return the cluster of the data of each cluster of a box, numbered by first core rows."""
     first = np.cumsum([0, *map(len, founders)])
     n = int(first[-1])
     a, b = (first[pairs[:, at]] + pairs[:, at + 1] for at in (0, 2))
@@ -190,11 +191,11 @@ def _joined(founders: list[Ints], pairs: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class BoxesState:
-    """State of a fit: a :class:`BoxTree`; other arrays are there from the step on that makes them.
+    """State of a fit: the arrays of a :class:`BoxTree`, and the results of the steps so far.
 
-    ``starts`` (c,) is the first row of each chunk of sorted rows, ``first`` (boxes,) the number of
-    clusters in the boxes before each, ``numbers`` (k,) the cluster of the data of each cluster of a
-    box.
+    ``starts`` (c,) is the first row of each chunk of sorted rows.  ``first`` (boxes,) is the number
+    of clusters in all earlier boxes.  ``numbers`` (k,) is the cluster of the data of each cluster
+    of a box.
     """
 
     axis: Annotated[Ints, "i t"]
@@ -215,9 +216,9 @@ class BoxesState:
 class BoxesProblem(DataAlone):
     """The sorting of rows into boxes, and the clustering of the boxes.
 
-    Where the tasks run follows from ``X``.  Space is cut by the rows of ``sample`` (s, p), at most
-    ``rows_a_box`` of them in a box.  ``record`` is a sorted row: ``row``, ``x`` and, where there
-    are any, ``weight``.
+    ``X`` determines where the tasks run.  Space is cut until each box contains at most
+    ``rows_a_box`` of the rows ``sample`` (s, p).  ``record`` is the type of a sorted row: ``row``,
+    ``x`` and, if rows have weights, ``weight``.
     """
 
     kind: ClassVar[type[BoxesState]] = BoxesState
@@ -254,14 +255,14 @@ class BoxesProblem(DataAlone):
             state, fullest = self._sort(state)
             return Step(state, objective=float(fullest), center_shift=0.0, finished=False)
         if not self.folder.has("rows"):
-            state, _ = self._sort(state)  # of a fit that went on without its folder
+            state, _ = self._sort(state)  # a resumed fit whose folder was removed
         state = self._cluster(state)
         n_clusters = 0 if state.numbers is None else int(state.numbers.max(initial=-1)) + 1
         return Step(state, objective=float(n_clusters), center_shift=0.0, finished=True)
 
     def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
         drawn = np.bincount(state.tree.share(self.sample, self._margin)[1]).max()
-        # Before the rows are written: far more than a draw could miss.
+        # This check comes before rows are written.  It allows for five standard errors of the draw.
         self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
         self.folder.drop("rows")
         counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, self._margin, self._sorted))
@@ -274,15 +275,15 @@ class BoxesProblem(DataAlone):
         most = int(_MOST_BYTES / _row_bytes(p))
         if fullest > most:
             raise ValueError(
-                f"{fullest:.0f} of {self.rows.n_rows} rows are in one box of space, including "
-                f"margins of twice eps={self.eps:g}; expected at most {most} rows of {p} features "
-                "per task. Lower eps, so that space can be split into smaller boxes. Or use fewer "
-                f"features, or a sample of at most {most} rows, which always fits. "
-                "HDBSCAN accepts any number of rows."
+                f"A box of space, including margins of twice eps={self.eps:g}, must contain at "
+                f"most {most} rows of {p} features, got {fullest:.0f} of {self.rows.n_rows} rows. "
+                "Lower eps, so that space can be split into smaller boxes. Or use fewer features, "
+                f"or a sample of at most {most} rows, which always fits. HDBSCAN accepts any "
+                "number of rows."
             )
 
     def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
-        """Do some work in each box, which writes records of its rows."""
+        """Run a task for each box, which writes records of the rows of the box."""
         assert state.starts is not None
         task = _BoxTask(
             state.tree,
@@ -318,10 +319,9 @@ class BoxesProblem(DataAlone):
 
 @dataclass(frozen=True)
 class RowClusters:
-    """Clusters of rows, as they lie in the folder, which is there as long as this.
+    """Clusters of rows in a temporary folder, which is removed with the last copy of this object.
 
-    The store has one part a box, and one group for each of the chunks of rows at ``starts``.
-    Travels to the workers.
+    The store has one part per box, and one group for each of the chunks of rows at ``starts``.
     """
 
     folder: TemporaryFolder
@@ -332,7 +332,7 @@ class RowClusters:
 
     @property
     def n_clusters(self) -> int:
-        """Clusters of the data."""
+        """Number of clusters of the data."""
         return int(self.numbers.max(initial=-1)) + 1
 
     def __getstate__(self) -> dict[str, Any]:
@@ -340,37 +340,37 @@ class RowClusters:
         return vars(self)
 
     def lasting(self) -> RowClusters:
-        """Take the folder, for lazy results: they outlive the fit.
+        """Move the folder, so that lazy results outlive the fit.
 
-        Another may begin beside the same checkpoint.
+        Another fit with the same checkpoint can then begin.
         """
         folder = self.folder.take()
         store = GroupedRows(folder.make("named"), self.store.dtype)
         return replace(self, folder=folder, store=store)
 
     def records(self, start: int, size: int) -> Iterator[tuple[int, Any]]:
-        """Go through the boxes, with what each tells of a run of rows."""
+        """Yield each box, and its records of a run of rows."""
         if not self.folder.has("named"):
             raise StoreError(
-                f"{str(self.folder.path)!r}, from which the {this_process()} reads results of "
-                "rows, is gone or not seen there. It is removed with the last of the model, its "
-                "lazy results and futures of these, in the process of the fit: keep one of them. "
-                "Every worker must reach it under the same path: see Dask's temporary-directory."
+                f"The {this_process()} must read results of rows from {str(self.folder.path)!r}, "
+                "but this folder does not exist there. The process of the fit removes it when the "
+                "model, its lazy results and their futures are deleted: keep one of them. Every "
+                "worker must reach the folder under the same path: see Dask's temporary-directory."
             )
-        met = slice(*np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0])
-        for part, box in product(self.starts[met].tolist(), range(len(self.first))):
+        chunks = np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0]
+        for part, box in product(self.starts[slice(*chunks)].tolist(), range(len(self.first))):
             named = self.store.read([box], part)
             yield box, named[(named["row"] >= start) & (named["row"] < start + size)]
 
     def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
-        """Return labels, and which are core rows, of a run of rows."""
+        """Return the labels of a run of rows, and the mask of its core rows."""
         labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
         for box, named in self.records(start, size):
-            places = named["row"] - start
+            positions = named["row"] - start
             numbers = self.numbers[self.first[box] + named["cluster"]]
-            # A border row is named for each cluster: it belongs to the first.
-            np.minimum.at(labels, places, numbers.astype(labels.dtype))
-            core[places] |= named["core"]
+            # A border row has a record for each of its clusters: it belongs to the first cluster.
+            np.minimum.at(labels, positions, numbers.astype(labels.dtype))
+            core[positions] |= named["core"]
         labels[labels == np.iinfo(np.int32).max] = -1
         return labels, core
 
@@ -389,7 +389,7 @@ class _CountsProblem(BoxesProblem):
 
 
 def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
-    """Return how many rows are near each row of a run of them."""
+    """Return the number of neighbors of each row of a run of rows."""
     out = np.empty(len(x))
     for _, named in clusters.records(start, len(x)):
         out[named["row"] - start] = named["count"]
@@ -398,7 +398,7 @@ def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
 
 Metric = Literal["euclidean", "haversine"]
 
-#: Rows that are drawn to cut space into boxes.
+#: Number of rows drawn to cut space into boxes.
 _SAMPLE = 2**16
 
 
@@ -418,9 +418,9 @@ class _Sphere:
             size = np.abs(angle).max(initial=0.0)
             if size > most * (1.0 + 1e-6):
                 raise ValueError(
-                    f"A {name} of X is {size:g}; expected at most {most:.4f} radians. "
-                    "metric='haversine' takes columns (latitude, longitude) in radians: "
-                    "np.deg2rad(X)."
+                    f"X must have a {name} of at most {most:.4f} radians, got {size:g}. "
+                    "metric='haversine' requires the columns latitude and longitude in radians: "
+                    "pass np.deg2rad(X)."
                 )
         return np.column_stack(
             [
@@ -434,21 +434,25 @@ class _Sphere:
 class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     """Exact DBSCAN for data larger than memory, if each box of space fits into one task.
 
-    Rows are sorted into boxes of space in a temporary folder.  A box also contains the rows around
-    it.  Each box is clustered in one task, and clusters that share a core row are joined.
+    Use it when one distance separates all clusters from noise, and there are few features.  Rows
+    are sorted into boxes of space in a temporary folder.  A box also contains the rows around it.
+    Each box is clustered in one task, and clusters that share a core row are joined.
 
     Parameters
     ----------
     eps : float, default=0.5
-        Largest distance of neighbors.
+        Maximum distance of neighbors.
     min_samples : int, default=5
-        Weight of the neighbors of a core row, itself included.
+        Minimum weight of the neighbors of a core row, including the row itself.
     metric : {"euclidean", "haversine"}, default="euclidean"
-        ``"haversine"``: X has the columns latitude and longitude in radians, and ``eps`` is an
-        angle in radians: kilometers by 6371.
+        Distance of two rows.
+
+        - ``"euclidean"``: Euclidean distance.
+        - ``"haversine"``: great-circle distance.  X must have the columns latitude and longitude
+          in radians, and ``eps`` is an angle in radians: kilometers divided by 6371.
     checkpoint : path-like, default=None
-        File that holds the state of the fit, with the sorted rows in a folder beside it; a fit
-        started again with the same data and parameters does not sort them again.
+        File for the state of the fit.  Sorted rows are stored in a folder next to it.  A fit that
+        is started again with the same data and parameters resumes, and does not sort rows again.
 
     Attributes
     ----------
@@ -456,23 +460,23 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         Cluster of each row, -1 for noise; clusters are numbered by their first core row.  Lazy,
         and chunked like X, for Dask input.
     core_mask_ : ndarray or dask.array.Array of shape (n,), bool
-        Whether each row is a core row.  Lazy for Dask input.
+        Mask of the core rows.  Lazy for Dask input.
     n_clusters_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record each of the sorting and the clustering; ``objective`` is the number of rows
-        in the fullest box, then that of clusters.
+        One record for sorting, with the number of rows of the fullest box as ``objective``, and
+        one record for clustering, with the number of clusters.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), and parameters out of range; if ``eps`` is too
-        small, compared with the range of the data, for the precision of float64; if a box with its
-        margin has more rows than fit into a task (see Notes).
+        If X has NaN or infinity (the message names the first), if parameters are out of range, if
+        ``eps`` is too small for the range of the data and the precision of float64, and if a box
+        with its margin has more rows than fit into a task (see Notes).
     StoreError
-        If a worker does not see the temporary folder.
+        If a worker cannot read the temporary folder.
     FileExistsError
         If another fit with the same checkpoint is running.
     CheckpointError
@@ -489,18 +493,16 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
     Notes
     -----
-    The clusters are scikit-learn's, with the same numbers: a border row belongs to the first of
-    the clusters that it borders on.  Those of rows with weights are scikit-learn's without the rows
-    of weight 0.
+    Clusters and their numbers equal scikit-learn's.  A border row belongs to the first of its
+    clusters.  With weights, results equal scikit-learn's without the rows of weight 0.
 
-    *Passes*: 1 to check the data, 1 that sorts the rows; then each row is read once or a little
-    more, with its box.  ``labels_`` take none: they read ``12`` bytes a row.  *On disk*:
-    ``8 + p itemsize`` bytes a row, and the same again for rows within ``2 eps`` of another box,
-    in Dask's ``temporary-directory``, else that of the system; on several machines it has to be
-    a folder that all of them see.  It is removed at the end; of Dask input, with the last of
-    the model, its lazy labels, and what is persisted of these on a cluster.
-    *Memory* of a worker thread: about 80 MB, and up to 2.5 GB for a dense box.  *To the client*:
-    pairs of clusters of different boxes.
+    *Passes*: 1 to check the data and 1 to sort the rows.  Then each box is read once.  ``labels_``
+    need no pass: they read 12 bytes per row from disk.  *On disk*: ``8 + p itemsize`` bytes per
+    row and box, in Dask's ``temporary-directory`` or the system's.  All machines must have access
+    to this folder.  It is removed after the fit.  For Dask input, it is removed when the model,
+    its lazy labels and their persisted copies are deleted.  *Memory* of a worker thread: about
+    80 MB, and up to 2.5 GB for a dense box.  *To the client*: pairs of clusters of different
+    boxes.
 
     *Size of boxes.* A box also contains the rows within ``2 eps`` of it.  A box is split where few
     rows are on both sides, and is not split if that does not save rows.  A box has at most
@@ -557,14 +559,15 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_integer(self.min_samples, "min_samples", 1)
         if self.metric not in get_args(Metric):
             raise ValueError(
-                f"metric={self.metric!r}; expected one of {', '.join(get_args(Metric))}. Scale the "
-                f"rows instead, and eps alike. {advice_on_metric(self.metric)}"
+                f"metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}. For "
+                f"other metrics, scale the rows and eps. {advice_on_metric(self.metric)}"
             )
 
     def _check_features(self, n_features: int) -> None:
         if self.metric == "haversine" and n_features != 2:
             raise ValueError(
-                f"X has {n_features} features; metric='haversine' takes 2, latitude and longitude."
+                f"X must have the 2 features latitude and longitude with metric='haversine', got "
+                f"{n_features} features."
             )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -576,8 +579,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             Rows to cluster.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows, as neighbors.  A row of weight 0 counts as absent: it is no
-            neighbor and, unlike in scikit-learn, no core row.  It has a label as any border row.
+            Weights of the rows as neighbors.  A row of weight 0 is not counted as a neighbor and,
+            unlike in scikit-learn, is never a core row.  It can be a border row of a cluster.
 
         Returns
         -------
@@ -587,12 +590,12 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> bool:
-        """Return whether rows have weights."""
+        """Check the names of the columns; return True if rows have weights."""
         names = [str(name) for name in data.origin.get("feature_names_in_", ())]
         if self.metric == "haversine" and names and names[0].lower().startswith(("lon", "lng")):
             raise ValueError(
-                f"X has the columns {names}; metric='haversine' takes latitude, then longitude. "
-                "Put the columns in this order."
+                f"X must have the columns latitude and longitude, in this order, with "
+                f"metric='haversine', got {names}. Change the order of the columns."
             )
         return data.weight is not None
 
@@ -607,14 +610,14 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             eps = 2.0 * np.sin(min(eps, np.pi) / 2.0)
         survey = data.survey
         low, high = survey.low, survey.high
-        if np.isfinite(survey.idle).any():  # rows of weight 0 are rows
+        if np.isfinite(survey.idle).any():  # rows of weight 0 have labels, too
             low, high = np.minimum(low, -survey.idle), np.maximum(high, survey.idle)
         extent = float((high - low).max())
         if not extent / eps < MOST_CELLS:
             raise ValueError(
-                f"eps={self.eps} is too small beside the range of X, {extent:g}: expected more "
-                f"than {extent / MOST_CELLS:g}, below which float64 hardly tells neighbors from "
-                "others."
+                f"eps must be larger than {extent / MOST_CELLS:g} for the range of X, "
+                f"{extent:g}, got {self.eps}. The precision of float64 is too low for a smaller "
+                "eps. Raise eps, or remove rows that are far away."
             )
         picks = survey.picks[0]
         sample = picks["x"][picks["row"] >= 0].astype(np.float64)
@@ -644,30 +647,30 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         history: list[dict[str, Any]],
     ) -> None:
         self.history_ = history
-        found = problem.clusters(state)
-        self.n_clusters_ = found.n_clusters
+        clusters = problem.clusters(state)
+        self.n_clusters_ = clusters.n_clusters
         if self.n_clusters_ == 0:
             warn(
-                f"All rows are noise: none has min_samples={self.min_samples} within "
-                f"eps={self.eps:g}, itself included. Raise eps, or lower min_samples.",
+                f"All rows are noise: the weight within eps={self.eps:g} of each row is below "
+                f"min_samples={self.min_samples}. Raise eps, or lower min_samples.",
                 ConvergenceWarning,
             )
         lengths = data.rows.lengths
         if not is_dask(data.X):
-            self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))
+            self.labels_, self.core_mask_ = clusters.of_block(0, sum(lengths))
             problem.folder.remove()
             return
-        found = found.lasting()
+        clusters = clusters.lasting()
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
-            of_rows = partial(_block_of, clusters=found, core=kind is np.bool_)
+            of_rows = partial(_block_of, clusters=clusters, core=kind is np.bool_)
             self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")
 
     def score_samples(self, X: Any) -> Any:
-        """Count the rows of X within ``eps`` of each row, itself included.
+        """Count the rows of X within ``eps`` of each row, including the row itself.
 
-        The higher, the more normal: rows of a dense place, however far from others that are.  The
-        model keeps no rows, so neighbors are sought in X, not in the rows of the fit.  For these,
-        without weights, core rows are those of ``min_samples`` or more.
+        Rows with a higher score are in a denser region, and more normal.  The model does not
+        store rows, so neighbors are counted in X, not in the rows of the fit.  For the rows of a
+        fit without weights, core rows have scores of at least ``min_samples``.
 
         Parameters
         ----------
@@ -676,7 +679,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray or dask.array.Array of shape (n,), float64
-            The same whatever the chunks.  Lazy, and chunked like X, for Dask input.
+            Scores do not depend on chunks.  Lazy, and chunked like X, for Dask input.
 
         Raises
         ------
@@ -685,9 +688,9 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
         Notes
         -----
-        Rows are sorted into boxes and counted when this is called, in the passes and the folder
-        that ``fit`` takes; a lazy result reads 16 bytes a row.  Unlike ``fit``, time grows with
-        the number of neighbors: each of them is looked at.
+        The call sorts and counts rows, with the passes and the folder of ``fit``.  A lazy result
+        reads 16 bytes per row from disk.  Unlike in ``fit``, time grows with the number of
+        neighbors.
 
         Examples
         --------
@@ -698,13 +701,13 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         array([3., 3., 3., 1.])
         """
         check_is_fitted(self)
-        known = {**self.get_params(deep=False), "checkpoint": None}
+        params = {**self.get_params(deep=False), "checkpoint": None}
         with TemporaryFolder.for_one(None):
-            return fit(_Density(**known), check_rows(self, X, reset=False)).scores_
+            return fit(_Density(**params), check_rows(self, X, reset=False)).scores_
 
 
 class _Density(DBSCAN):
-    """The same walk, at whose end stand numbers of neighbors."""
+    """A fit that counts neighbors in place of finding clusters."""
 
     def _problem(self, data: OpenData, read: bool) -> BoxesProblem:
         return _CountsProblem(**vars(super()._problem(data, read)))
@@ -716,12 +719,12 @@ class _Density(DBSCAN):
         state: BoxesState,
         history: list[dict[str, Any]],
     ) -> None:
-        found, lengths = problem.clusters(state), data.rows.lengths
+        counts, lengths = problem.clusters(state), data.rows.lengths
         if not is_dask(data.X):
-            self.scores_: Any = _counts_of_block(np.empty((sum(lengths), 0)), 0, found)
+            self.scores_: Any = _counts_of_block(np.empty((sum(lengths), 0)), 0, counts)
             problem.folder.remove()
             return
-        of_rows = partial(_counts_of_block, clusters=found.lasting())
+        of_rows = partial(_counts_of_block, clusters=counts.lasting())
         self.scores_ = make_rows(lengths, of_rows, dtype=np.float64, name="score_samples")
 
 

@@ -43,11 +43,12 @@ from daskclust.density.leaves import (
     without_metric,
 )
 
-#: Density at which a cluster of bubbles is born, beside that at which it parts from others: bubbles
-#: bridge gaps that rows do not, and part at a lower density (docs/which-estimator.md).
+#: Density at which a cluster of bubbles begins, as a multiple of the density at which it separates
+#: from other clusters.  Bubbles connect regions that single rows do not, so clusters of bubbles
+#: separate at a density that is too low.
 _BIRTH = 1.08
-#: Density up to which a part of a split is chance, beside that of the split: few bubbles are as
-#: many rows as a cluster has.
+#: Mean density of the rows of a cluster, as a multiple of the density of its split, below which the
+#: cluster is discarded.  A few bubbles that are close by chance may have enough rows for a cluster.
 _CHANCE = 1.3
 #: Default `min_samples` if `n_clusters` is set: a row or prototype itself and 5 others.
 _NEIGHBORS = 6.0
@@ -57,10 +58,10 @@ _SHARE = 0.25
 
 @dataclass(frozen=True)
 class _Membership:
-    """The label of a row, by its nearest leaf and its distance to it; travels to workers.
+    """Function that computes labels or scores of rows from nearest leaves and distances to them.
 
-    ``births`` and ``deaths`` (k + 1,) are densities of the clusters, of which the last is noise;
-    other arrays are of the leaves.
+    ``births`` and ``deaths`` (k + 1,) are densities of the clusters, and their last element is
+    noise.  The other arrays have one element per leaf.
     """
 
     wanted: Literal["labels", "probabilities", "outliers"]
@@ -74,7 +75,7 @@ class _Membership:
 
     def __call__(self, leaves: Ints, distances: Floats) -> Array:
         """Return labels, or shares between 0 and 1."""
-        # The core distance of a bubble that just reaches the row.
+        # The core distance of the bubble if it were so large that it just reached the row.
         reach = distances * self.scales[leaves]
         with np.errstate(divide="ignore", invalid="ignore"):
             density = 1.0 / np.maximum(reach, self.core[leaves])
@@ -97,70 +98,77 @@ class _Membership:
 class HDBSCAN(TreeEstimator):
     """HDBSCAN of data of any size: clusters of any shape and density, and noise.
 
-    Rows are summed up by prototypes, each with the number, the mean and the extent of its rows
-    (data bubbles [1]_); a density tree of these is grown on the client.  Where there are no more
-    rows than prototypes, rows are the leaves, and the clusters are scikit-learn's.  With
-    ``n_clusters`` the tree is cut into that many clusters, and every row belongs to a cluster.
+    Use it when clusters are dense regions of any shape, and other rows are noise.  Set
+    ``n_clusters`` if the number of clusters is known: then each row belongs to a cluster.
+    Prototypes represent the rows by their number, mean and extent (data bubbles [1]_).  The
+    density tree of the prototypes is computed on the client.  If there are no more rows than
+    prototypes, the rows are the leaves, and clusters equal scikit-learn's.
 
     Parameters
     ----------
     min_cluster_size : int or float, default=5
-        Minimum number of rows of a cluster, at least 2; below 1 a fraction of all rows.  With
-        ``n_clusters``, labels do not depend on this parameter, but ``condensed_tree_`` and outlier
-        scores do, and an integer counts prototypes if there are more rows than prototypes.
+        Minimum number of rows of a cluster: an integer of at least 2, or a fraction of all rows.
+        With ``n_clusters``, labels do not depend on this parameter, but ``condensed_tree_`` and
+        outlier scores do.  An integer then counts prototypes if there are more rows than
+        prototypes.
     n_clusters : int, default=None
         Number of clusters.  If None, clusters are chosen by their stability, and other rows are
         noise.
     min_samples : int, default=None
-        Rows in the neighborhood of a core row, itself included; ``min_cluster_size`` when
-        omitted.  Larger values call more rows noise.  With ``n_clusters``, it counts prototypes if
-        there are more rows than prototypes, and its default is 6.
+        Minimum number of rows in the neighborhood of a core row, including the row itself; by
+        default ``min_cluster_size``.  With larger values more rows are noise.  With
+        ``n_clusters``, the default is 6, and this parameter counts prototypes if there are more
+        rows than prototypes.
     n_prototypes : int, default=20000
-        Leaves of the tree, at most.
+        Maximum number of leaves of the tree.
     cluster_selection_method : {"eom", "leaf"}, default="eom"
-        Clusters of the largest stability (excess of mass), or the leaves of the condensed tree.
-        This parameter and the next two are not supported with ``n_clusters``.
+        Choice of clusters from the condensed tree.  This parameter and the next two are not
+        supported with ``n_clusters``.
+
+        - ``"eom"``: the clusters of the largest total stability (excess of mass).
+        - ``"leaf"``: the leaves of the condensed tree.
     cluster_selection_epsilon : float, default=0.0
         Distance below which clusters are not split.
     allow_single_cluster : bool, default=False
-        Whether all rows may be one cluster.
+        If True, all rows may be one cluster.
     random_state : int, RandomState, Generator or None, default=None
-        Draws the prototypes; an int gives the same ones for any chunks, scheduler and workers.
+        Determines which rows are drawn as prototypes.  With an int, results do not depend on
+        chunks, scheduler and workers.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row, -1 for noise; 0 is the heaviest.  Lazy, and chunked like X, for
-        Dask input.
+        Cluster of each row, -1 for noise.  Cluster 0 has the largest weight.  Lazy, and chunked
+        like X, for Dask input.
     probabilities_ : ndarray or dask.array.Array of shape (n,), float64
         Strength of the membership of each row in its cluster; 0 for noise.  With ``n_clusters``,
         ``1 - outlier_scores_``.  Lazy for Dask input.
     outlier_scores_ : ndarray or dask.array.Array of shape (n,), float64
-        GLOSH: 0 amid a cluster, towards 1 for rows much less dense than those around them.
-        Lazy for Dask input.
+        GLOSH score of each row: 0 in the center of a cluster, close to 1 for rows that are much
+        less dense than the rows around them.  Lazy for Dask input.
     n_clusters_ : int
     condensed_tree_ : structured ndarray
         ``parent``, ``child``, ``lambda_val`` (1 / distance), ``child_size`` (rows).  Children
         below the number of leaves are leaves; the root is the number of leaves.
     leaf_weights_ : ndarray of shape (m,), float64
-        Weight of the rows of each leaf.  Where rows are the leaves, and their weights are integers
-        that sum to ``n_prototypes`` at most, a row of weight 3 is three leaves.  With
+        Weight of the rows of each leaf.  If rows are the leaves, and their weights are integers
+        with a sum of at most ``n_prototypes``, a row of weight 3 is three leaves.  With
         ``n_clusters``, equal rows are one leaf.
     n_iter_ : int
-        Passes that moved the prototypes: 2, or 0 where rows are the leaves.
+        Number of passes that moved the prototypes: 2, or 0 if rows are the leaves.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record a pass, with ``objective`` (inertia of the prototypes).
+        One record per pass, with ``objective`` (inertia of the prototypes).
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows than ``min_samples`` or
-        ``n_clusters``, and parameters out of range.
+        If X has NaN or infinity (the message names the first) or fewer rows than
+        ``min_samples`` or ``n_clusters``, and if parameters are out of range.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
@@ -173,16 +181,17 @@ class HDBSCAN(TreeEstimator):
 
     See Also
     --------
-    DBSCAN : One density for all clusters; exact.
-    KMeans : Where clusters are round, and there is no noise.
+    DBSCAN : Exact, with one density for all clusters.
+    AgglomerativeClustering : Hierarchies of other linkages.
+    KMeans : Faster if clusters are round and there is no noise.
 
     Notes
     -----
-    A row is noise when its core distance exceeds the distance at which its cluster was born: that
-    of its bubble, or, where the row is farther out, that of the bubble if it were just so large
-    that it reached the row.  Clusters of bubbles are born at 1.08 times the density at which they
-    part from others; one that ends before is noise.  A part whose rows leave, on average, before
-    1.3 times that density is none: its bubbles fall out of the tree there.
+    A row is noise if its core distance is larger than the distance at which its cluster begins.
+    The core distance of a row is the core distance of its bubble.  If the row is outside the
+    bubble, the bubble is enlarged until it reaches the row.  A cluster of bubbles begins at 1.08
+    times the density at which it separates from other clusters.  A cluster whose rows leave, on
+    average, below 1.3 times that density is discarded.
 
     *With* ``n_clusters``, the longest edges of the minimum spanning tree of mutual reachability
     distances are cut, as in Lumbermark [5]_.  The core distance is the distance to the fifth
@@ -193,21 +202,19 @@ class HDBSCAN(TreeEstimator):
     mark noise: ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and
     ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
 
-    *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
-    them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
-    each row with all m prototypes.  With ``n_clusters`` there is one pass less.  *On the
-    client*: m leaves take O(m^2 p) time (about 10 s for 20 000 of 8 features) and O(m p) memory;
-    never anything of length n.
+    *Passes*: 1 to check the data and draw the prototypes, 1 to fetch them, 2 to move them, and 1
+    each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares each row
+    with all m prototypes.  With ``n_clusters`` there is one pass less.  *On the client*: m leaves
+    take O(m^2 p) time (about 10 s for 20 000 leaves of 8 features) and O(m p) memory.  No array
+    of length n is sent to the client.
 
-    *Time and memory for many rows.* With 10 features and 20 000 prototypes, a pass takes about 2 s
-    of processor time per 100 000 rows.  The tree takes 6 s for any number of rows.  Passes run in
-    parallel on threads and workers, and their time is linear in the number of rows.  A fit with
-    ``n_clusters`` takes about 100 s of processor time for 1e6 rows (measured; 130 s without
-    ``n_clusters``).  This extrapolates to 10 000 s for 1e8 rows: 6 minutes
-    on 32 cores if reading is fast enough.  A task holds a block of rows and the prototypes (2 MB).
-    The client holds the leaves and a few arrays of their length, below 20 MB.
+    *Time and memory for many rows*, with 10 features and 20 000 prototypes: a pass takes about 2 s
+    of processor time per 100 000 rows, and the tree 6 s for any number of rows.  A fit of 1e6 rows
+    takes about 100 s with ``n_clusters`` and 130 s without it, and a fit of 1e8 rows 6 minutes on
+    32 cores if reading is fast enough.  A task holds a block of rows and the prototypes (2 MB),
+    the client less than 20 MB.
 
-    In the plane, and with much noise, prototypes are coarse: :class:`DBSCAN` is exact there.
+    With two features and much noise, prototypes are coarse.  Use :class:`DBSCAN`, which is exact.
 
     References
     ----------
@@ -242,7 +249,7 @@ class HDBSCAN(TreeEstimator):
         ),
         "_core": Stored("m", low=0.0),
         "_scales": Stored("m", low=0.0),
-        # The last is noise; before the labels, which are below their number.
+        # The last element is noise.  These come before the labels, which must be below k.
         "_births": Stored("k", finite=False, low=0.0),
         "_deaths": Stored("k", finite=False, low=0.0),
         "_labels": Stored("m", kind="i", low=-1, below="k"),
@@ -287,7 +294,7 @@ class HDBSCAN(TreeEstimator):
         check_real(self.cluster_selection_epsilon, "cluster_selection_epsilon", 0.0)
         if not isinstance(self.allow_single_cluster, bool | np.bool_):
             raise TypeError(
-                f"allow_single_cluster={self.allow_single_cluster!r}; expected True or False."
+                f"allow_single_cluster must be True or False, got {self.allow_single_cluster!r}."
             )
         if self.n_clusters is None:
             return
@@ -305,7 +312,7 @@ class HDBSCAN(TreeEstimator):
                 )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Grow the density tree, and choose clusters from it.
+        """Compute the density tree and choose clusters from it.
 
         Parameters
         ----------
@@ -313,7 +320,8 @@ class HDBSCAN(TreeEstimator):
             Rows to cluster.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
+            Weights of the rows.  An integer weight is equivalent to repeating the row, and 0 to
+            leaving it out.
 
         Returns
         -------
@@ -324,7 +332,7 @@ class HDBSCAN(TreeEstimator):
     def _read(self, data: Data) -> None:
         n = int(data.n_rows)
         if n < 2:
-            raise ValueError(f"X has n_samples={n}; expected 2 or more, of which a tree can grow.")
+            raise ValueError(f"X must have at least 2 rows, got n_samples={n}.")
         check_enough_rows(data, self.n_clusters or 0)
 
     @property
@@ -370,8 +378,8 @@ class HDBSCAN(TreeEstimator):
             leaves, places = leaves.distinct()
             own = places[own]
         elif problem.n_lloyd == 0 and whole:
-            # Distances tie about each row, and order decides which merge comes first: a row of
-            # weight 3 is not three rows, unless it is three leaves.
+            # The order of leaves decides which of several equal distances is merged first.  A row
+            # of weight 3 therefore gives the same tree as three rows only if it is three leaves.
             times = weights.astype(np.int64)
             leaves, own = leaves.repeated(times), np.cumsum(times) - times
         self._keep(problem, leaves, history)
@@ -383,7 +391,7 @@ class HDBSCAN(TreeEstimator):
                 smallest,
             )
         else:
-            # Points without extent; each prototype counts as one.
+            # Points have no extent, and each prototype counts as one point.
             counts = np.ones(m) if problem.n_lloyd else leaves.weights
             bubbles, samples = Bubbles(leaves.centers, counts, np.zeros(m)), _NEIGHBORS
             if problem.n_lloyd and self.min_cluster_size >= 1:
@@ -423,9 +431,9 @@ class HDBSCAN(TreeEstimator):
         self.n_clusters_ = int(chosen.labels.max()) + 1
         if self.n_clusters_ == 0:
             warn(
-                f"All rows are noise: at no density do clusters of {smallest:g} rows or more part "
-                f"from each other (min_samples={samples:g}). Lower min_cluster_size or "
-                "min_samples, or set allow_single_cluster=True where one cluster is expected.",
+                f"All rows are noise: no density separates clusters of at least {smallest:g} rows "
+                f"(min_samples={samples:g}). Lower min_cluster_size or min_samples, or set "
+                "allow_single_cluster=True if one cluster is expected.",
                 ConvergenceWarning,
             )
         for name, wanted, dtype in (
@@ -437,10 +445,10 @@ class HDBSCAN(TreeEstimator):
 
     def _of_fit(self, data: OpenData, wanted: Any, dtype: Any, rows: Ints, own: Ints) -> Any:
         """Return labels or scores of the rows of the fit, some of which are leaves."""
-        then = self._membership(wanted)
-        values = then(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
+        membership = self._membership(wanted)
+        values = membership(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
         patch = rows, values
-        return self._map(data.X, then, dtype, wanted, data.rows.lengths, patch, data.rows)
+        return self._map(data.X, membership, dtype, wanted, data.rows.lengths, patch, data.rows)
 
     def _set_cut(self, n_clusters: int, most: int | None = None) -> None:
         """Cut the tree into clusters, and set the attributes of the clusters."""
@@ -448,7 +456,7 @@ class HDBSCAN(TreeEstimator):
         wanted = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
         labels, _ = cut_longest(self._edges, weights, wanted, _SHARE, most)
         self._labels, self.n_clusters_ = number_by_weight(labels, weights), wanted
-        # No row is too far from a cluster to belong to it.
+        # Each row belongs to a cluster, at any distance.
         self._births = np.append(np.zeros(wanted), np.inf)
         self._deaths = np.zeros(wanted + 1)
         self._label_rows(self._labels)
@@ -461,8 +469,8 @@ class HDBSCAN(TreeEstimator):
         n_clusters : int
             Number of clusters.
         most : int, optional
-            Number of clusters from which the minimum weight of a cluster is computed; by default
-            ``n_clusters``, as in a fit.  Cuts with the same ``most`` are nested.
+            Number of clusters from which the minimum weight of a cluster is computed.  The
+            default is ``n_clusters``, as in a fit.  Cuts with the same ``most`` are nested.
 
         Returns
         -------
@@ -541,7 +549,7 @@ class HDBSCAN(TreeEstimator):
         return self._membership("labels")
 
     def score_samples(self, X: Any) -> Any:
-        """Minus the GLOSH score of each row, by its nearest leaf: 0 is normal, -1 an outlier.
+        """Return minus the GLOSH score of each row: 0 is normal, -1 is an outlier.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
-"""The leaves of a tree: the rows themselves where they are few, else prototypes of all rows.
+"""Leaves of a tree: the rows themselves if there are few of them, or prototypes of all rows.
 
-Prototypes are rows drawn with probability proportional to their weight, moved by a few of
-Lloyd's iterations.  The last of these passes counts what each prototype stands for: weight, mean
-and sum of squares of its rows.
+Prototypes are rows drawn with probability proportional to their weight, and moved by a few of
+Lloyd's iterations.  The last of these passes also computes the weight, the mean and the sum of
+squares of the rows of each prototype.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from daskclust.core.reduction import ASSIGN, CenterSets
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 
-#: Rows whose Euclidean distances are those of another metric, or are in the same order.
+#: Scaling of the rows by which Euclidean distances equal, or are ordered like, another metric.
 SCALINGS: Mapping[str, str] = {
     **dict.fromkeys(("euclidean", "l2", "minkowski"), "X itself: leave metric out"),
     "sqeuclidean": "X itself (distances are in the same order): leave metric out",
@@ -55,16 +55,16 @@ SCALINGS: Mapping[str, str] = {
 
 
 def advice_on_metric(metric: Any) -> str:
-    """Return which rows have Euclidean distances that stand for another metric."""
+    """Return how to scale rows so that Euclidean distances replace another metric."""
     rows = SCALINGS.get(metric) if isinstance(metric, str) else None
     if rows is None:
         known = ", ".join(sorted(SCALINGS))
-        return f"No scaling of rows is known for metric={metric!r}; there is one for {known}."
-    return f"Rows that stand for metric={metric!r}: {rows}."
+        return f"A scaling is known for {known}, not for metric={metric!r}."
+    return f"Rows to pass in place of metric={metric!r}: {rows}."
 
 
 def without_metric(init: Callable[..., None]) -> Callable[..., None]:
-    """Explain what takes the place of ``metric``, which others' estimators of a name have."""
+    """Explain how to replace ``metric``, a parameter of these estimators in other libraries."""
 
     @functools.wraps(init)
     def explaining(self: Any, *args: Any, **params: Any) -> None:
@@ -80,7 +80,7 @@ def without_metric(init: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Leaves:
-    """The rows that the leaves stand for: means, weights, and squared distances to the means."""
+    """Means, weights and sums of squared distances to the mean of the rows of each leaf."""
 
     centers: Annotated[Floats, "f m p"]
     weights: Annotated[Floats, "f m"]
@@ -88,25 +88,25 @@ class Leaves:
 
     @classmethod
     def of_rows(cls, values: Array, weights: Floats) -> Leaves:
-        """Return one leaf a row."""
+        """Return one leaf per row."""
         return cls(np.asarray(values, np.float64), weights, np.zeros(len(values)))
 
     def repeated(self, times: Ints) -> Leaves:
-        """Return each leaf so many times, with its share of the weight."""
-        parts = (self.centers, self.weights / times, self.squares / times)
-        return Leaves(*(np.repeat(part, times, axis=0) for part in parts))
+        """Repeat each leaf, and distribute its weight among the copies."""
+        arrays = (self.centers, self.weights / times, self.squares / times)
+        return Leaves(*(np.repeat(array, times, axis=0) for array in arrays))
 
     def distinct(self) -> tuple[Leaves, Ints]:
         """Return one leaf per set of equal rows, sorted by values, and the leaf of each row."""
-        centers, places = np.unique(self.centers, axis=0, return_inverse=True)
-        places = places.reshape(-1)
-        weights = np.asarray(np.bincount(places, self.weights), np.float64)
-        return Leaves(centers, weights, np.zeros(len(centers))), places
+        centers, leaf_of_row = np.unique(self.centers, axis=0, return_inverse=True)
+        leaf_of_row = leaf_of_row.reshape(-1)
+        weights = np.asarray(np.bincount(leaf_of_row, self.weights), np.float64)
+        return Leaves(centers, weights, np.zeros(len(centers))), leaf_of_row
 
-    def kept(self) -> Leaves:
-        """Return the leaves that stand for any row."""
-        some = self.weights > 0
-        return Leaves(self.centers[some], self.weights[some], self.squares[some])
+    def with_rows(self) -> Leaves:
+        """Return the leaves that have rows."""
+        has_rows = self.weights > 0
+        return Leaves(self.centers[has_rows], self.weights[has_rows], self.squares[has_rows])
 
     def joined(self, other: Leaves) -> Leaves:
         """Return these leaves and others after them."""
@@ -119,12 +119,12 @@ class Leaves:
 
 @dataclass(frozen=True)
 class LeavesProblem(DataAlone):
-    """The search for leaves among ``rows``, in the space in which they are compared.
+    """Choice of the leaves among scaled ``rows``.
 
-    ``drawn`` are the numbers of the drawn rows, sorted; all of any weight where rows are the
-    leaves, and ``n_lloyd`` passes, which move the prototypes, are 0.  ``own`` rows are leaves of
-    their own, sorted, and not summed up by any prototype; ``read`` are further arguments of
-    ``fit``, ``facts`` what else a checkpoint belongs to.
+    ``drawn`` are the sorted numbers of the drawn rows.  ``n_lloyd`` is the number of passes that
+    move the prototypes.  It is 0 if rows are the leaves; then all rows with a weight are drawn.
+    ``own`` are the sorted numbers of rows that are leaves in any case.  ``read`` are further
+    arguments of ``fit``, ``facts`` further parts of the identity of a checkpoint.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves
@@ -150,27 +150,27 @@ class LeavesProblem(DataAlone):
     def step(self, state: Leaves) -> Step[Leaves]:
         """Move each prototype to the mean of its rows."""
         rows = self.rows.excluding(self.own)
-        found = rows.reduce(ASSIGN, CenterSets(state.centers[None]))
-        means = self.metric.project(found.of(0).means(state.centers))
-        moved = ((means - state.centers) ** 2).sum(axis=1)
-        # Of a mean that was moved onto the sphere this is a bound.
-        squares = np.maximum(found.inertia[0] - found.counts[0] * moved, 0.0)
+        sums = rows.reduce(ASSIGN, CenterSets(state.centers[None]))
+        means = self.metric.project(sums.of(0).means(state.centers))
+        shifts = ((means - state.centers) ** 2).sum(axis=1)
+        # This is an upper bound if the mean was projected onto the sphere.
+        squares = np.maximum(sums.inertia[0] - sums.counts[0] * shifts, 0.0)
         return Step(
-            Leaves(means, found.counts[0], squares),
-            objective=float(found.inertia.sum()),
-            center_shift=float(moved.sum()),
+            Leaves(means, sums.counts[0], squares),
+            objective=float(sums.inertia.sum()),
+            center_shift=float(shifts.sum()),
             finished=False,
         )
 
     def leaves(self, state: Leaves) -> Leaves:
-        """Return the leaves of the last state, and the rows that are leaves of their own."""
-        found = state.kept()
+        """Return the leaves of the last state, followed by the rows that are leaves."""
+        leaves = state.with_rows()
         if self.n_lloyd == 0 or not len(self.own):
-            return found
-        return found.joined(Leaves.of_rows(*self.rows.take(self.own)))
+            return leaves
+        return leaves.joined(Leaves.of_rows(*self.rows.take(self.own)))
 
     def rows_of_leaves(self, state: Leaves) -> tuple[Ints, Ints]:
-        """Return the rows that are leaves, sorted, and which leaf each of them is."""
+        """Return the sorted numbers of rows that are leaves, and the leaf of each of them."""
         n = int((state.weights > 0).sum())
         if self.n_lloyd == 0:
             return self.drawn[state.weights > 0], np.arange(n)
@@ -179,10 +179,10 @@ class LeavesProblem(DataAlone):
 
 @dataclass(frozen=True)
 class NearestLeaf:
-    """Nearest leaves of a block's rows, and what ``then`` makes of them; travels to workers.
+    """Function that maps the rows of a block by their nearest leaves.
 
-    ``then`` is given leaves and distances, in the precision of the rows; the number of the leaf is
-    the result where it is omitted.
+    ``then`` computes the result from leaves and distances, which have the precision of the rows.
+    Without it, the result is the number of the leaf.
     """
 
     centers: Floats
@@ -212,7 +212,7 @@ def coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Ar
 
 
 class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
-    """Base of the estimators whose trees grow on leaves."""
+    """Base class of the estimators that compute a tree of leaves."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_iter_": Number(int, low=0),
@@ -222,7 +222,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         "_leaves": Stored("m q"),
         "_metric": OneOf(METRICS),
     }
-    #: Passes that move prototypes.
+    #: Number of passes that move prototypes.
     _n_lloyd: ClassVar[int]
 
     n_prototypes: int
@@ -235,14 +235,14 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_integer(self.n_prototypes, "n_prototypes", 2)
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        # One more tells whether there are no more rows of any weight.
+        # One more row than prototypes shows if there are more rows than prototypes.
         n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
         return FirstPass(draw_seeds(self.random_state, 1), n_picks)
 
     def _find_leaves(
         self, data: OpenData, metric: Metric, own: Ints, read: Any = None, **facts: Any
     ) -> LeavesProblem:
-        """Return the search for leaves, in the space of a metric."""
+        """Return the choice of leaves among rows scaled by a metric."""
         picks = data.survey.picks[0]
         picks = np.sort(picks[picks["row"] >= 0], order=["key", "row"])
         drawn = np.sort(picks["row"][: self.n_prototypes]).astype(np.int64)
@@ -268,7 +268,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         patch: tuple[Ints, Array] | None = None,
         like: Rows | None = None,
     ) -> Any:
-        """Map rows by their nearest leaf; now, or lazily for Dask input."""
+        """Map rows by their nearest leaf, lazily for Dask input."""
         nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
         names = getattr(self, "feature_names_in_", None)
         of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
@@ -279,14 +279,14 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         return check_rows(self, X, reset=False)
 
     def _map_leaves(self, data: OpenData, problem: LeavesProblem, own: tuple[Ints, Ints]) -> None:
-        """Keep the leaf of each row, for the labels of any cut."""
+        """Store the leaf of each row, from which the labels of each cut follow."""
         patch = own[0], own[1].astype(np.int32)
         self._row_leaves = self._map(
             data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
         )
 
     def _label_rows(self, codes: Ints) -> None:
-        """Set the labels of the rows of the fit, which a loaded model does not have."""
+        """Set the labels of the rows of the fit.  A loaded model does not have these rows."""
         leaves = self.__dict__.get("_row_leaves")
         self.__dict__.pop("labels_", None)
         if leaves is not None:
@@ -302,8 +302,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_integer(n_clusters, "n_clusters", 1)
         if n_clusters > self.n_prototypes:
             raise ValueError(
-                f"n_prototypes={self.n_prototypes} should be >= n_clusters={n_clusters}. "
-                "Raise n_prototypes or lower n_clusters."
+                f"n_prototypes must be at least n_clusters={n_clusters}, got "
+                f"{self.n_prototypes}. Raise n_prototypes or lower n_clusters."
             )
 
     def _check_n_leaves(self, n_clusters: int) -> None:
@@ -311,7 +311,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         m = len(self.leaf_weights_)
         if n_clusters > m:
             raise ValueError(
-                f"n_clusters={n_clusters}, but the tree has {m} leaves. Lower n_clusters."
+                f"n_clusters must be at most {m}, the number of leaves, got {n_clusters}. "
+                "Lower n_clusters."
             )
 
     def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
@@ -319,8 +320,8 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         m = len(self.leaf_weights_)
         if n_clusters > m:
             warn(
-                f"n_clusters={n_clusters}, but there are {m} leaves: every leaf is a cluster. "
-                f"Use n_clusters={m} or less, or raise n_prototypes.",
+                f"n_clusters={n_clusters} is larger than the number of leaves, {m}: each leaf is "
+                f"a cluster. Use n_clusters={m} or less, or raise n_prototypes.",
                 ConstraintWarning,
             )
             n_clusters = m
@@ -336,11 +337,11 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         return copy
 
     def _label_of(self) -> Any:
-        """Return what tells the cluster of each row, see :class:`NearestLeaf`."""
+        """Return the function ``then`` of :class:`NearestLeaf` that computes labels."""
         raise NotImplementedError
 
     def predict(self, X: Any) -> Any:
-        """Cluster of each row, by its nearest leaf and, where there is noise, the distance to it.
+        """Predict the cluster of each row from its nearest leaf.
 
         Parameters
         ----------
@@ -349,26 +350,26 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            -1 for noise.  Lazy, and chunked like X, for Dask input: values of X are checked
-            when it is computed.
+            -1 for noise, if the estimator has noise.  Lazy, and chunked like X, for Dask input:
+            values of X are checked when the labels are computed.
 
         Raises
         ------
         ValueError
-            For NaN or infinity, and another number of features.
+            If X has NaN, infinity or another number of features.
         """
         X = self._checked(X)
         return self._map(X, self._label_of(), np.int32, "predict")
 
 
 def count_rows(value: Any, weight: float, name: str) -> float:
-    """Return a number of rows, an integer of at least 2, that may be given as a share of all."""
+    """Return a number of rows from an integer of at least 2, or from a fraction of all rows."""
     if isinstance(value, float | np.floating):
         if 0.0 < value < 1.0:
             return max(2.0, math.ceil(float(value) * weight))
         raise ValueError(
-            f"{name}={value}; expected a number of rows, an integer of at least 2, or a share of "
-            "all rows between 0 and 1."
+            f"{name} must be an integer of at least 2, or a fraction of all rows between 0 and 1, "
+            f"got {value}."
         )
     check_integer(value, name, 2)
     return float(value)

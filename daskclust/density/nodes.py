@@ -23,7 +23,7 @@ _DEPTH = 64
 
 
 class Nodes(NamedTuple):
-    """Rows in the order of a tree: those of node c are ``first[c]:stop[c]``.
+    """Rows in the order of a tree: node c contains the rows ``first[c]:stop[c]``.
 
     The children of node c are 2 c + 1 and 2 c + 2. ``low`` and ``high`` (nodes, p) bound the rows
     of each node. ``limit`` is the maximum squared distance of neighbors.

@@ -134,7 +134,7 @@ def test_wrong_inputs_are_one_line(
             )
         ),
         ("one.npy --estimator ward --n-clusters 2", 1, "n_clusters=2 must be at most n_samples=1"),
-        ("one.npy --estimator ward --n-clusters 1", 1, "expected at least 2 rows for a tree"),
+        ("one.npy --estimator ward --n-clusters 1", 1, "X must have at least 2 rows"),
         ("one.npy --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
         ("one.npy --estimator dbscan", 0, "0 clustered, 1 noise"),
         ("one.npy --estimator dbscan --set min_samples=1", 0, "1 clustered, 0 noise"),
