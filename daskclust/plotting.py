@@ -68,8 +68,8 @@ def new_figure(**options: Any) -> Any:
 
 
 def draw_label_map(
-    ax: Any,
     label_map: ArrayLike,
+    ax: Any = None,
     *,
     n_labels: int | None = None,
     like: ArrayLike | None = None,
@@ -79,10 +79,10 @@ def draw_label_map(
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     label_map : array of shape (y, x), int
         Labels from 0.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     n_labels : int, default=None
         Number of labels.  Maps drawn with the same number have the same colors.  None uses the
         largest label of the map.
@@ -94,17 +94,17 @@ def draw_label_map(
 
     Returns
     -------
-    matplotlib image
+    matplotlib Axes
     """
-    require_matplotlib()
+    ax = own_axes(ax)
     labels = np.asarray(label_map)
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     codes, table = drawn(labels, label_colors(max(int(labels.max()) + 1, n_labels or 0)))
-    image = ax.imshow(table[codes], interpolation="nearest")
+    ax.imshow(table[codes], interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     _finish(ax, title, ())
-    return image
+    return ax
 
 
 def _renumbered(labels: Array, truth: Array) -> Ints:
@@ -141,28 +141,33 @@ def rgb_composite(values: Array, wavelengths: Floats | None) -> Array:
 
 
 def draw_bands(
-    ax: Any,
     weights: ArrayLike,
+    ax: Any = None,
     *,
     wavelengths: ArrayLike | None = None,
     informative: ArrayLike | None = None,
     title: str | None = None,
-) -> None:
+) -> Any:
     """Draw feature weights over wavelength.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     weights : array of shape (p,)
         Weights of the features.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     wavelengths : array of shape (p,), default=None
         Wavelengths in nm; None uses the numbers of the features.
     informative : array of shape (p,), bool, default=None
         Features to shade, such as those that are known to separate the classes.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     w = np.asarray(weights, dtype=float)
     x = np.arange(len(w)) if wavelengths is None else np.asarray(wavelengths, dtype=float)
     width = float(np.median(np.diff(x))) if len(x) > 1 else 1.0
@@ -181,6 +186,7 @@ def draw_bands(
     ax.set_ylabel("feature weight")
     ax.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     _finish(ax, title)
+    return ax
 
 
 def _interrupted(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
@@ -191,8 +197,8 @@ def _interrupted(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
 
 
 def draw_spectra(
-    ax: Any,
     centers: ArrayLike,
+    ax: Any = None,
     *,
     wavelengths: ArrayLike | None = None,
     bands: ArrayLike | None = None,
@@ -200,15 +206,15 @@ def draw_spectra(
     colors: Sequence[str] | None = None,
     spread: ArrayLike | None = None,
     title: str | None = None,
-) -> None:
+) -> Any:
     """Draw the spectrum of each cluster, in the colors of the label map.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     centers : array of shape (k, p)
         Spectra.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     wavelengths : array of shape (p,), default=None
         Wavelengths in nm; None uses the numbers of the bands.
     bands : array of shape (p,), int, default=None
@@ -221,7 +227,12 @@ def draw_spectra(
         Standard deviations, drawn as a shaded area.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     values = np.asarray(centers, dtype=float)
     band_numbers = None if bands is None else np.asarray(bands)
     x = np.arange(values.shape[1]) if band_numbers is None else band_numbers
@@ -249,24 +260,34 @@ def draw_spectra(
         # Names are set afterwards, because labels that begin with "_" would have no legend entry.
         for text, name in zip(legend.get_texts(), names or (), strict=False):
             text.set_text(_plain(name))
+    return ax
 
 
 def draw_sizes(
-    ax: Any, sizes: ArrayLike, *, names: Sequence[str] | None = None, title: str | None = None
-) -> None:
+    sizes: ArrayLike,
+    ax: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Any:
     """Draw the number of rows of each cluster.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     sizes : array of shape (k,), int
         Numbers of rows.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     names : sequence of str, default=None
         Names of the clusters.  Default: their numbers.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     counts = np.asarray(sizes, dtype=float)
     labels = [str(i) if names is None else _plain(names[i]) for i in range(len(counts))]
     positions = np.arange(len(counts))
@@ -281,22 +302,28 @@ def draw_sizes(
     ax.margins(x=0.15)
     ax.set_xlabel("pixels")
     _finish(ax, title)
+    return ax
 
 
 def draw_history(
-    ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
-) -> None:
+    history: Sequence[Mapping[str, Any]], ax: Any = None, *, title: str | None = None
+) -> Any:
     """Draw the objective of each iteration; dotted lines mark new rounds of feature weights.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     history : list of dict
         ``history_`` of a fitted model.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     records = [record for record in history if record.get("objective") is not None]
     x = [record["iteration"] for record in records]
     rounds = [record.get("round") for record in records]
@@ -314,52 +341,64 @@ def draw_history(
     ax.set_ylabel("objective")
     ax.xaxis.get_major_locator().set_params(integer=True)
     _finish(ax, title)
+    return ax
 
 
 def draw_seconds(
-    ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
-) -> None:
+    history: Sequence[Mapping[str, Any]], ax: Any = None, *, title: str | None = None
+) -> Any:
     """Draw the seconds of each iteration.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     history : list of dict
         ``history_`` of a fitted model.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     x = [record["iteration"] for record in history]
     ax.bar(x, [record.get("seconds") or 0.0 for record in history], color="#56b4e9", width=0.9)
     ax.set_xlabel("iteration")
     ax.set_ylabel("seconds")
     ax.xaxis.get_major_locator().set_params(integer=True)
     _finish(ax, title)
+    return ax
 
 
 def draw_confusion(
-    ax: Any,
     counts: ArrayLike,
+    ax: Any = None,
     *,
     classes: Sequence[Any],
     clusters: Sequence[Any],
     title: str | None = None,
-) -> None:
+) -> Any:
     """Draw how the rows of each class are distributed over the clusters.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     counts : array of shape (classes, clusters), int
         Numbers of rows.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     classes, clusters : sequence
         Names.  Clusters with the name of a class are on the diagonal.  If no cluster has the name
         of a class, clusters are ordered such that the diagonal is large.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     table = np.asarray(counts, dtype=float)
     named = list(clusters)
     matched = [named.index(name) for name in classes if name in named]
@@ -380,29 +419,35 @@ def draw_confusion(
     ax.set_ylabel("class")
     ax.tick_params(length=0)
     _finish(ax, title, ax.spines)
+    return ax
 
 
 def draw_profiles(
-    ax: Any,
     differences: ArrayLike,
+    ax: Any = None,
     *,
     features: Sequence[str],
     clusters: Sequence[str],
     title: str | None = "Standardized difference from the rest",
-) -> None:
+) -> Any:
     """Draw how the features of each cluster differ from those of the rest.
 
     Parameters
     ----------
-    ax : matplotlib Axes
-        Axes to draw into.
     differences : array of shape (k, p)
         Standardized differences.
+    ax : matplotlib Axes, optional
+        Axes to draw into.  Default: axes of a new figure.
     features, clusters : sequence of str
         Names of the features and of the clusters.
     title : str, default=None
         Title of the plot.
+
+    Returns
+    -------
+    matplotlib Axes
     """
+    ax = own_axes(ax)
     table = np.asarray(differences, dtype=float).T
     shown = np.clip(np.nan_to_num(table, posinf=9.0, neginf=-9.0), -3.0, 3.0)
     ax.imshow(shown, cmap="RdBu_r", vmin=-3.0, vmax=3.0, aspect="auto")
@@ -422,6 +467,7 @@ def draw_profiles(
     ax.set_xlabel("cluster")
     ax.tick_params(length=0)
     _finish(ax, title, ax.spines)
+    return ax
 
 
 def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:

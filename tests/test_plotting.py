@@ -27,31 +27,31 @@ def pixels(labels):
 
 
 def test_label_map_has_a_color_each_and_one_for_nothing(ax) -> None:
-    image = plotting.draw_label_map(ax, [[0, 1], [-1, 2]])
+    (image,) = plotting.draw_label_map([[0, 1], [-1, 2]], ax).images
     assert len(np.unique(image.get_array().reshape(-1, 3), axis=0)) == 4
 
 
 def test_clusters_take_the_colors_of_their_classes(ax) -> None:
     truth = np.array([[0, 0, 1], [1, 2, -1]])
-    image = plotting.draw_label_map(ax, [[2, 2, 0], [0, 1, -1]], like=truth, n_labels=3)
+    (image,) = plotting.draw_label_map([[2, 2, 0], [0, 1, -1]], ax, like=truth, n_labels=3).images
     np.testing.assert_array_equal(image.get_array(), pixels(truth))
 
 
 def test_clusters_without_any_class_are_drawn(ax) -> None:
-    image = plotting.draw_label_map(ax, [[0, 1], [3, -1]], like=[[0, -1], [-1, -1]])
+    (image,) = plotting.draw_label_map([[0, 1], [3, -1]], ax, like=[[0, -1], [-1, -1]]).images
     np.testing.assert_array_equal(image.get_array(), pixels([[0, 1], [3, -1]]))
-    plotting.draw_label_map(ax, [[-1, -1]], like=[[-1, -1]])
+    plotting.draw_label_map([[-1, -1]], ax, like=[[-1, -1]])
 
 
 def test_bands_shade_runs_of_informative_ones(ax) -> None:
     informative = np.array([True, False, True, True])
     plotting.draw_bands(
-        ax, [0.5, 0, 0.5, 0.1], wavelengths=[400, 500, 600, 700], informative=informative
+        [0.5, 0, 0.5, 0.1], ax, wavelengths=[400, 500, 600, 700], informative=informative
     )
     spans = sorted((p.get_x(), p.get_x() + p.get_width()) for p in ax.patches[:2])
     assert spans == [(350, 450), (550, 750)]
     assert len(ax.patches) == 2 + 3
-    plotting.draw_bands(ax, [0.0])
+    plotting.draw_bands([0.0], ax)
 
 
 def test_composite_takes_the_bands_nearest_to_red_green_and_blue() -> None:
@@ -75,7 +75,7 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch) -> None:
 def test_names_that_begin_with_an_underscore_are_in_the_legend():
     figure = pytest.importorskip("matplotlib.figure").Figure()
     ax = figure.subplots()
-    plotting.draw_spectra(ax, np.arange(6.0).reshape(2, 3), names=["_roof", "lake"])
+    plotting.draw_spectra(np.arange(6.0).reshape(2, 3), ax, names=["_roof", "lake"])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["_roof", "lake"]
 
 
@@ -94,6 +94,26 @@ def saved(tmp_path, monkeypatch):
 def _share_drawn(pyplot, path):
     pyplot.savefig(path)
     return (pyplot.imread(path)[..., :3].min(axis=-1) < 0.99).mean()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: plotting.draw_label_map([[0, 1]], ax),
+        lambda ax: plotting.draw_bands([0.5, 0.0], ax),
+        lambda ax: plotting.draw_spectra([[0.5, 0.0]], ax),
+        lambda ax: plotting.draw_sizes([3, 4], ax),
+        lambda ax: plotting.draw_history([{"iteration": 1, "objective": 2.0}], ax),
+        lambda ax: plotting.draw_seconds([{"iteration": 1, "seconds": 2.0}], ax),
+        lambda ax: plotting.draw_confusion([[3]], ax, classes=["a"], clusters=["a"]),
+        lambda ax: plotting.draw_profiles([[3.0]], ax, features=["a"], clusters=["a"]),
+    ],
+)
+def test_functions_draw_into_axes_or_a_new_figure_and_return_the_axes(draw, ax, saved):
+    assert draw(ax) is ax
+    new = draw(None)
+    assert new is not ax
+    assert saved() > 0.01
 
 
 X = np.array([[0.0, 5.0], [1.0, 6.0], [9.0, 5.5], [10.0, 5.0]])

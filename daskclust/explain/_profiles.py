@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.core.array_types import Floats, Ints
+from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import Carry
 from daskclust.core.estimator.validation import as_percent, dominant_feature
 from daskclust.core.kernels.moments import merge_moments
@@ -255,19 +255,42 @@ class Profiles:
         """Number of clusters that occur, without noise."""
         return len(self.labels) - ((NOISE, NONE) in zip(self.names, self.labels, strict=True))
 
-    def nearest(self) -> Any:
-        """Return the rows nearest to the center of each cluster.
+    def nearest(self, label: Any = None, *, text: Any = None) -> Any:
+        """Return the rows nearest to the center of each cluster, or of one cluster.
+
+        Parameters
+        ----------
+        label : int or str, optional
+            Label or name of a cluster.  Default: all clusters.
+        text : array-like, Series or Dask array of length n, optional
+            Text (or other values) of the rows of X, in their order.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``cluster``, ``row``, ``distance``; for a cube also ``line``, ``column``,
-            ``x`` and ``y``; and the columns of `nearest_cells`.
+            ``x`` and ``y``; the columns of `nearest_cells`; and ``text``, if it is given.
+
+        Raises
+        ------
+        ValueError
+            For a cluster that does not occur, and if ``text`` has fewer values than rows.
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> X = np.array([[0.0], [0.1], [0.3], [5.0]])
+        >>> model = daskclust.KMeans(2, random_state=0).fit(X)
+        >>> profiles = daskclust.explain.profiles(model, X)
+        >>> profiles.nearest(0, text=["one", "two", "three", "four"])["text"].tolist()
+        ['two', 'one', 'three']
         """
         import pandas
 
         keys = np.array(self.names if self._are_named else self.labels.tolist())
         present = self.nearest_rows >= 0
+        if label is not None:
+            present[np.arange(len(keys)) != self._position(label)] = False
         columns: dict[str, Any] = {
             "cluster": np.repeat(keys, present.sum(axis=1)),
             "row": self.nearest_rows[present],
@@ -277,7 +300,12 @@ class Profiles:
             columns["line"], columns["column"] = self.pixels[present].T
             columns["x"], columns["y"] = self.coordinates[present].T
         frame = pandas.DataFrame(columns)
-        return frame if self.nearest_cells is None else frame.join(self.nearest_cells, rsuffix="_")
+        if self.nearest_cells is not None:
+            cells = self.nearest_cells[present[self.nearest_rows >= 0]].reset_index(drop=True)
+            frame = frame.join(cells, rsuffix="_")
+        if text is not None:
+            frame["text"] = _values_at(text, columns["row"])
+        return frame
 
     def distinguishing(self, label: Any, count: int = 5) -> list[str]:
         """Return the features that distinguish a cluster most, ordered by AUC.
@@ -384,8 +412,8 @@ class Profiles:
         ax = own_axes(ax, (width, 4.2 if self.are_spectra else 1.4 + 0.26 * self._n_shown))
         if self.are_spectra:
             draw_spectra(
-                ax,
                 self.means,
+                ax,
                 wavelengths=self.wavelengths,
                 names=self.names,
                 colors=label_colors(len(self.labels)) if colors is None else colors,
@@ -397,8 +425,8 @@ class Profiles:
         best = np.nan_to_num(np.abs(self.aucs - 0.5), nan=0.0).max(axis=0)
         shown = np.sort(np.argsort(-best, kind="stable")[: self._n_shown])
         draw_profiles(
-            ax,
             self.differences[:, shown],
+            ax,
             features=[self.features[j] for j in shown],
             clusters=self.names,
         )
@@ -625,6 +653,17 @@ def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
 def _weights(model: Any, p: int) -> Floats | None:
     weights = getattr(model, "feature_weights_", getattr(model, "metric_weights_", None))
     return None if weights is None or len(weights) != p else np.asarray(weights, dtype=np.float64)
+
+
+def _values_at(text: Any, rows: Ints) -> Array:
+    """Return the values of some rows of a sequence, Series, or Dask array or Series."""
+    if hasattr(text, "to_dask_array"):
+        text = text.to_dask_array(lengths=True)
+    values = text if hasattr(text, "compute") else np.asarray(text)
+    if values.ndim != 1 or len(values) <= rows.max(initial=-1):
+        raise ValueError(f"text must have a value for each row of X, got shape {values.shape}.")
+    values = values[rows]
+    return np.asarray(values.compute() if hasattr(values, "compute") else values)
 
 
 def _pixels(cube: Any, rows: Ints) -> tuple[Ints | None, Floats | None]:

@@ -141,7 +141,7 @@ def choose_by_pairs(
     ...     ["KMeans", "SpectralClustering"], X, must_link, cannot_link, n_clusters=2,
     ...     random_state=0,
     ... )
-    >>> found.best
+    >>> found.best_value
     'SpectralClustering'
     >>> found.scores.round(2).tolist()
     [0.62, 1.0]

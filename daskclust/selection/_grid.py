@@ -74,12 +74,12 @@ class Selection:
     details: dict[str, Any] = field(repr=False, default_factory=dict)
 
     @property
-    def best(self) -> Any:
+    def best_value(self) -> Any:
         """Value with the best score."""
         return self.grid[self.best_index].item()
 
     @property
-    def one_se(self) -> Any:
+    def one_se_value(self) -> Any:
         """Simplest value whose score is within one standard error of the best."""
         return self.grid[self.one_se_index].item()
 

@@ -152,7 +152,7 @@ def choose_n_clusters(
     >>> import daskclust
     >>> from daskclust.selection import choose_n_clusters
     >>> X = np.repeat([[0.0], [5.0], [9.0]], 20, axis=0) + np.random.default_rng(0).random((60, 1))
-    >>> choose_n_clusters(daskclust.KMeans(), X, range(1, 6), random_state=0).best
+    >>> choose_n_clusters(daskclust.KMeans(), X, range(1, 6), random_state=0).best_value
     3
     """
     check_choice(method, "method", ("fits", "tree"))

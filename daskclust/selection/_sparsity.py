@@ -140,7 +140,7 @@ def choose_sparsity(
     ... )
     >>> model = daskclust.SparseKMeans(3)
     >>> found = choose_sparsity(model, X, grid=[1.2, 2.0, 4.4], n_references=3, random_state=0)
-    >>> found.best
+    >>> found.best_value
     2.0
     """
     check_choice(method, "method", ("gap", "f-score"))

@@ -46,13 +46,13 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
     kmeans = daskclust.KMeans(n_clusters=n_classes, random_state=0).fit(cube)
     spread = daskclust.LabelSpreading(random_state=0).fit(cube, cube.rows_of(few))
     figure, axes = plt.subplots(1, 3, figsize=SIZE, layout="constrained")
-    draw_label_map(axes[0], truth, title="known classes")
+    draw_label_map(truth, axes[0], title="known classes")
     for axis, title, labels in (
         (axes[1], "k-means, no labels", kmeans.labels_),
         (axes[2], f"label spreading, {np.sum(few >= 0)} labels", spread.labels_),
     ):
         label_map = np.asarray(cube.to_map(labels))
-        draw_label_map(axis, label_map, like=truth, title=title)
+        draw_label_map(label_map, axis, like=truth, title=title)
     figure.savefig(path / f"{name}.png", dpi=DPI, bbox_inches="tight", pad_inches=0.04)
     plt.close(figure)
 
@@ -73,9 +73,9 @@ def draw_first_map(path: Path) -> None:
     image = np.asarray(cube.samples).reshape(cube.shape)
     axes[0].imshow(image[:, :, 3], cmap="YlGn")
     axes[0].set_title("scene.tif: NDVI of July", loc="left", fontsize=FONT)
-    draw_label_map(axes[1], known, n_labels=len(names), title="fields.geojson")
+    draw_label_map(known, axes[1], n_labels=len(names), title="fields.geojson")
     label_map = classes.reshape(cube.shape[:2])
-    draw_label_map(axes[2], label_map, n_labels=len(names), title="map.tif")
+    draw_label_map(label_map, axes[2], n_labels=len(names), title="map.tif")
     margin = np.asarray(model.margin(cube)).reshape(cube.shape[:2])
     axes[3].imshow(margin, cmap="gray", vmin=0, vmax=1)
     axes[3].set_title("doubt.tif: dark is uncertain", loc="left", fontsize=FONT)

@@ -1029,7 +1029,7 @@ def test_a_tree_tells_how_many_clusters(criterion):
         tree, X, range(1, 8), method="tree", criterion=criterion, random_state=0
     )
     if criterion != "stability":
-        assert found.best == 3
+        assert found.best_value == 3
     assert found.scores[2] >= 0.99
     assert np.isnan(found.scores[0])
     assert adjusted_rand_score(found.estimators[2].labels_, truth) == 1.0
@@ -1043,7 +1043,7 @@ def test_a_tree_of_six_places_has_six_clusters():
     found = choose_n_clusters(
         AgglomerativeClustering(), X, range(1, 7), method="tree", random_state=0
     )
-    assert found.best == 6
+    assert found.best_value == 6
 
 
 def test_bad_choices_by_a_tree():

@@ -216,6 +216,24 @@ def test_sparse_models_tell_their_weights_and_distances_use_them():
     np.testing.assert_array_equal(found.nearest_rows[0], own[np.argsort(gaps[own])[:5]])
 
 
+def test_nearest_rows_of_a_cluster_with_their_text():
+    X = np.arange(12.0)[:, None] + np.repeat([0.0, 50.0], 6)[:, None]
+    model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
+    found = profiles(model, X)
+    names = [f"row {i}" for i in range(12)]
+    lazy = da.from_array(np.array(names), chunks=5)
+    for text in (names, np.array(names), pd.Series(names, index=range(12, 0, -1)), lazy):
+        near = found.nearest(1, text=text)
+        assert (near["cluster"] == 1).all()
+        assert near["row"].tolist() == found.nearest_rows[1].tolist()
+        assert near["text"].tolist() == [names[row] for row in near["row"]]
+    assert len(found.nearest()) == 10
+    with pytest.raises(ValueError, match="text must have a value for each row of X"):
+        found.nearest(text=names[:3])
+    with pytest.raises(ValueError, match="label must be in"):
+        found.nearest(7)
+
+
 @pytest.mark.parametrize("metric", ["cosine", "mahalanobis"])
 def test_nearest_rows_are_those_of_the_metric(metric):
     rng = np.random.default_rng(6)

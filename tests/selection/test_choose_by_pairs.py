@@ -124,7 +124,7 @@ def test_a_graph_is_chosen_where_clusters_are_not_round() -> None:
     rows, truth = moons()
     pairs = drawn(truth, 40)
     found = choose_by_pairs(None, rows, **pairs, n_clusters=2, random_state=0)
-    assert found.one_se == found.best == "SpectralClustering"
+    assert found.one_se_value == found.best_value == "SpectralClustering"
     assert found.grid[-1] == "KMeans"
     assert len(set(found.grid)) == len(found.estimators) == len(found.scores)
     assert np.isfinite(found.scores).all()

@@ -83,8 +83,8 @@ def test_the_gap_finds_the_planted_sparsity():
     # Four features of about equal weight have L1 norm 2.
     found = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
     assert len(found.grid) == 10
-    assert 1.5 < found.best < 3.0
-    assert found.one_se <= found.best
+    assert 1.5 < found.best_value < 3.0
+    assert found.one_se_value <= found.best_value
     weights = found.best_estimator.feature_weights_
     assert set(np.argsort(weights)[-4:]) == set(np.argsort(SPARSE.var(axis=0))[-4:])
     assert metrics.adjusted_rand_score(TRUTH, found.best_estimator.labels_) > 0.9
@@ -156,7 +156,7 @@ def test_held_out_labels_choose_a_sparsity():
         found = choose_sparsity(model, noisy, y, method="f-score", grid=grid, random_state=0)
         assert found.details["fold_scores"].shape == (5, 3)
         np.testing.assert_allclose(found.scores, found.details["fold_scores"].mean(axis=0))
-        assert found.best == 2.0
+        assert found.best_value == 2.0
         again = choose_sparsity(
             model, chunked(noisy), (rows, TRUTH[rows]), method="f-score", grid=grid, random_state=0
         )
@@ -202,8 +202,8 @@ def test_every_criterion_finds_four_clusters(criterion, make):
     found = choose_n_clusters(
         KMeans(), make(BLOBS), range(1, 8), criterion=criterion, n_references=4, random_state=0
     )
-    assert found.best == 4
-    assert found.one_se == 4
+    assert found.best_value == 4
+    assert found.one_se_value == 4
     assert np.isnan(found.scores[0]) == (criterion != "gap")
     assert found.best_estimator.n_clusters == 4
     assert found.greater_is_better == (criterion != "davies_bouldin")
@@ -232,7 +232,7 @@ def test_criteria_are_worked_out_in_the_space_of_the_estimator():
     angles = RNG.uniform(0, 0.2, 200) + np.repeat([0.0, 1.0], 100)
     rays = np.stack([np.cos(angles), np.sin(angles)], axis=1) * RNG.uniform(1, 50, (200, 1))
     found = choose_n_clusters(KMeans(metric="cosine"), rays, [2, 3, 4], random_state=0)
-    assert found.best == 2
+    assert found.best_value == 2
     assert found.scores[0] > 0.8
     weighted = choose_n_clusters(SparseKMeans(sparsity=2.0), SPARSE, [2, 3], random_state=0)
     for model, score in zip(weighted.estimators, weighted.scores, strict=True):
@@ -260,7 +260,7 @@ def test_noise_is_one_cluster_by_the_gap():
     found = choose_n_clusters(
         KMeans(), noise, [1, 2, 3, 4], criterion="gap", n_references=8, random_state=0
     )
-    assert found.one_se == 1
+    assert found.one_se_value == 1
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -271,7 +271,7 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
     model = GaussianMixture(covariance_type="diag")
     found = choose_n_clusters(model, chunked(data), range(1, 7), criterion="bic", random_state=0)
     assert found.parameter == "n_components"
-    assert found.best == found.one_se == 4
+    assert found.best_value == found.one_se_value == 4
     assert not found.greater_is_better
     assert found.scores[1] == pytest.approx(found.estimators[1].bic(data), rel=1e-9)
     longest = max(model.history_[-1]["passes"] for model in found.estimators)

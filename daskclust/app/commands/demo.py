@@ -108,9 +108,9 @@ def _draw(path: Path, scene: Any, maps: Any, weights: Any) -> None:
     axes[0].imshow(plotting.rgb_composite(values, wavelengths))
     axes[0].set(title="Scene", xticks=[], yticks=[])
     for ax, (title, labels) in zip(axes[1:], {"Truth": truth, **maps}.items(), strict=True):
-        plotting.draw_label_map(ax, labels, n_labels=_N_CLASSES, like=truth, title=title)
+        plotting.draw_label_map(labels, ax, n_labels=_N_CLASSES, like=truth, title=title)
     below = figure.add_subplot(grid[1, :])
-    plotting.draw_bands(below, weights, wavelengths=wavelengths, title="Feature weights")
+    plotting.draw_bands(weights, below, wavelengths=wavelengths, title="Feature weights")
     figure.savefig(path, dpi=110)
 
 

@@ -589,12 +589,12 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
 
     def draw(ax: Any, below: Any = None) -> None:
         plotting.draw_spectra(
-            ax, centers, wavelengths=wavelengths, bands=cube.bands, names=names, colors=colors
+            centers, ax, wavelengths=wavelengths, bands=cube.bands, names=names, colors=colors
         )
         ax.set_ylabel(y_name)
         lowest = ax
         if weights is not None:
-            plotting.draw_bands(below, weights, wavelengths=wavelengths)
+            plotting.draw_bands(weights, below, wavelengths=wavelengths)
             below.set_ylabel("weight")
             ax.set_xlabel("")
             lowest = below
@@ -633,12 +633,12 @@ def _add_history(page: Page, model: Any) -> None:
     course = f", from {values[0]:.6g} to {values[-1]:.6g}" if values else ""
     seconds = sum(record.get("seconds") or 0.0 for record in history)
     objective = svg(
-        lambda ax: plotting.draw_history(ax, history),
+        lambda ax: plotting.draw_history(history, ax),
         (5.4, 3.2),
         name=f"Objective of {len(history)} steps{course}",
     )
     times = svg(
-        lambda ax: plotting.draw_seconds(ax, history),
+        lambda ax: plotting.draw_seconds(history, ax),
         (5.4, 3.2),
         name=f"Time of {len(history)} steps, {seconds:.1f} s in all",
     )
