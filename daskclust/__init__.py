@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from daskclust.mixture.pckid import PCKID as PCKID
     from daskclust.scenes import Cube as Cube
     from daskclust.scenes import open_cube as open_cube
+    from daskclust.scenes import open_mosaic as open_mosaic
     from daskclust.semisupervised.label_spreading import LabelSpreading as LabelSpreading
     from daskclust.semisupervised.spectral_clustering import (
         SpectralClustering as SpectralClustering,
@@ -67,6 +68,7 @@ _LATE = {
     "match_clusters": "daskclust.explain",
     "on_iteration": "daskclust.core.engine",
     "open_cube": "daskclust.scenes",
+    "open_mosaic": "daskclust.scenes",
     "open_table": "daskclust.tables",
     "pairs_from_labels": "daskclust.core.constraints",
 }

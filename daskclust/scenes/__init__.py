@@ -9,6 +9,7 @@ from daskclust.scenes._cube import Cube
 from daskclust.scenes._opening import open_cube
 from daskclust.scenes.areas import AreaTable, ClassArea
 from daskclust.scenes.label_map import LabelMap, area_table, open_label_map
+from daskclust.scenes.mosaic import open_mosaic
 
 __all__ = [
     "AreaTable",
@@ -18,4 +19,5 @@ __all__ = [
     "area_table",
     "open_cube",
     "open_label_map",
+    "open_mosaic",
 ]

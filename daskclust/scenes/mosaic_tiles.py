@@ -1,0 +1,378 @@
+"""Tiles of a mosaic: metadata of files and xarray objects, and reading of their pixels."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+
+from daskclust.core.array_types import Array, Floats
+from daskclust.core.storage.redact import redact
+from daskclust.core.storage.retry import reason_of
+from daskclust.core.storage.stored_array import SeenFiles
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
+
+#: Number of points on each edge of a rectangle that is transformed to another system.
+_EDGE_POINTS = 21
+#: Radius of the resampling kernels in source pixels, or in target pixels if these are larger.
+_RADIUS = {"nearest": 1, "bilinear": 2, "cubic": 3, "average": 2}
+#: Maximum error in pixels of positions in other coordinate systems.  GDAL's default, 0.125, depends
+#: on the rectangle that is read.
+_POSITION_ERROR = 1e-9
+
+
+def edges() -> tuple[Floats, Floats]:
+    """Return x and y of points on the edges of the unit square."""
+    t = np.linspace(0.0, 1.0, _EDGE_POINTS)
+    one, zero = np.ones_like(t), np.zeros_like(t)
+    return np.concatenate([t, one, t, zero]), np.concatenate([zero, t, one, t])
+
+
+def move(x: Floats, y: Floats, source: str, target: str) -> tuple[Floats, Floats]:
+    """Transform coordinates; points without coordinates in the target system are infinite."""
+    if source == target:
+        return x, y
+    from rasterio.warp import transform
+
+    moved = transform(source, target, x.ravel(), y.ravel())
+    x, y = (np.reshape(values, x.shape) for values in moved)
+    return x, y
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Metadata of one file, or of one xarray object, of a mosaic.
+
+    ``source`` is the name of the file or the object.  ``first`` is the number of its first band
+    among the bands of the mosaic.  ``nodata``, ``scales`` and ``offsets`` have one value per band.
+    """
+
+    source: Any
+    shown: str
+    crs: str
+    transform: tuple[float, ...]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    nodata: tuple[float | None, ...]
+    scales: tuple[float, ...]
+    offsets: tuple[float, ...]
+    names: tuple[str, ...]
+    is_masked: bool
+    files: SeenFiles
+    first: int = field(default=0, compare=False)
+
+    @property
+    def n_bands(self) -> int:
+        """Number of bands of the tile."""
+        return len(self.names)
+
+    @property
+    def affine(self) -> Any:
+        """Transform from columns and rows to coordinates."""
+        from affine import Affine
+
+        return Affine(*self.transform)
+
+    def read(self, bands: Sequence[int], rows: slice, columns: slice) -> Any:
+        """Read a window of some bands, as a masked array without decoding."""
+        self.files.check()
+        if not isinstance(self.source, str):
+            with dask.config.set(scheduler="synchronous"):
+                values = np.asarray(self.source.variable[list(bands), rows, columns].values)
+            return self._masked(values, bands)
+        import rasterio
+
+        window = rasterio.windows.Window.from_slices(rows, columns)
+        with self._opened() as file:
+            numbers = [band + 1 for band in bands]
+            values = file.read(numbers, window=window, masked=self.is_masked)
+        return values if self.is_masked else self._masked(values, bands)
+
+    def resample(
+        self,
+        bands: Sequence[int],
+        target: tuple[Any, str, tuple[int, int]],
+        method: str,
+        steps: Sequence[float],
+    ) -> Any:
+        """Return some bands on another grid, as a masked array without decoding.
+
+        ``target`` are transform, coordinate system and shape of the grid, ``steps`` the pixels of
+        the tile that a column and a row of the grid cover.  None if tile and grid do not overlap.
+        """
+        self.files.check()
+        if isinstance(self.source, str):
+            with self._opened() as file:
+                return self._resampled(file, bands, target, method, steps)
+        from affine import Affine
+        from rasterio.io import MemoryFile
+
+        window = self._window(target, _RADIUS[method], steps)
+        if window is None:
+            return None
+        values = self.read(bands, *window).data
+        with MemoryFile() as memory:
+            with memory.open(
+                driver="GTiff",
+                count=len(bands),
+                height=values.shape[1],
+                width=values.shape[2],
+                dtype=values.dtype,
+                crs=self.crs,
+                transform=self.affine @ Affine.translation(window[1].start, window[0].start),
+            ) as file:
+                file.write(values)
+            alone = replace(self, nodata=tuple(self.nodata[band] for band in bands))
+            with memory.open() as file:
+                return alone._resampled(file, range(len(bands)), target, method, steps)
+
+    def _resampled(
+        self,
+        file: Any,
+        bands: Sequence[int],
+        target: tuple[Any, str, tuple[int, int]],
+        method: str,
+        steps: Sequence[float],
+    ) -> Any:
+        from rasterio.enums import ColorInterp, Resampling
+        from rasterio.vrt import WarpedVRT
+
+        transform, crs, (height, width) = target
+        out = np.ma.masked_all((len(bands), height, width), self.dtype)
+        # GDAL warps the bands of one nodata value together.
+        groups: dict[str, list[int]] = {}
+        for i, band in enumerate(bands):
+            groups.setdefault(repr(self.nodata[band]), []).append(i)
+        for own in groups.values():
+            nodata = self.nodata[bands[own[0]]]
+            # An alpha band tells which pixels of the grid are outside of a tile without nodata.
+            outside: dict[str, Any] = {"src_nodata": nodata, "nodata": nodata}
+            if nodata is None:
+                outside = {"add_alpha": ColorInterp.alpha not in file.colorinterp}
+            with WarpedVRT(
+                file,
+                src_crs=self.crs,
+                crs=crs,
+                transform=transform,
+                height=height,
+                width=width,
+                resampling=Resampling[method],
+                tolerance=_POSITION_ERROR,
+                XSCALE=1.0 / steps[0],
+                YSCALE=1.0 / steps[1],
+                **outside,
+            ) as warped:
+                values = warped.read([bands[i] + 1 for i in own], masked=True)
+            if values.dtype.kind == "f":
+                values = np.ma.masked_invalid(values)
+            out[own] = values
+        return out
+
+    def _window(
+        self, target: tuple[Any, str, tuple[int, int]], radius: int, steps: Sequence[float]
+    ) -> tuple[slice, slice] | None:
+        """Return rows and columns of the tile from which a grid is resampled."""
+        transform, crs, (height, width) = target
+        x, y = edges()
+        x, y = transform @ (x * width, y * height)
+        columns, rows = ~self.affine @ move(x, y, crs, self.crs)
+        window = []
+        for positions, step, size in zip((rows, columns), steps[::-1], self.shape, strict=True):
+            low, high = float(positions.min()), float(positions.max())
+            if not math.isfinite(low + high):
+                low, high = 0, size
+            # Edges of the grid may be curved between their points: add a fiftieth.
+            margin = radius * max(step, 1.0) + 2 + 0.02 * (high - low)
+            start, stop = max(math.floor(low - margin), 0), min(math.ceil(high + margin), size)
+            if start >= stop:
+                return None
+            window.append(slice(start, stop))
+        return window[0], window[1]
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        import rasterio
+
+        try:
+            with rasterio.open(self.source) as file:
+                yield file
+                return
+        except rasterio.errors.RasterioError as error:
+            message = f"{self.shown!r}, a tile of a mosaic, cannot be read: {reason_of(error)}"
+        # Errors of GDAL cannot be sent to another process.
+        raise OSError(message)
+
+    def _masked(self, values: Array, bands: Sequence[int]) -> Any:
+        mask = np.zeros(values.shape, bool)
+        for i, band in enumerate(bands):
+            nodata = self.nodata[band]
+            if nodata is not None and not math.isnan(nodata):
+                mask[i] = values[i] == nodata
+            if values.dtype.kind == "f":
+                mask[i] |= np.isnan(values[i])
+        return np.ma.masked_array(values, mask)
+
+
+def _tile_of_file(name: str) -> Tile:
+    import rasterio
+    from rasterio.enums import ColorInterp, MaskFlags
+
+    # Workers may have another working directory.
+    name = os.path.abspath(name) if os.path.exists(name) else name
+    shown = redact(name)
+    try:
+        with rasterio.open(name) as file:
+            if file.crs is None:
+                raise ValueError(
+                    f"The tile {shown!r} must have a coordinate system, got none. Assign it, for "
+                    "example with gdal_edit.py -a_srs."
+                )
+            # An alpha band is the mask of the other bands.
+            n = file.count - (file.colorinterp[-1] == ColorInterp.alpha)
+            has_mask = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums[:n])
+            stem = Path(name).stem
+            names = [
+                text or (stem if file.count == 1 else f"band {i + 1}")
+                for i, text in enumerate(file.descriptions[:n])
+            ]
+            return Tile(
+                source=name,
+                shown=shown,
+                crs=file.crs.to_wkt(),
+                transform=tuple(file.transform)[:6],
+                shape=file.shape,
+                dtype=np.result_type(*file.dtypes[:n]),
+                nodata=file.nodatavals[:n],
+                scales=file.scales[:n],
+                offsets=file.offsets[:n],
+                names=tuple(names),
+                is_masked=has_mask,
+                files=SeenFiles([name]),
+            )
+    except rasterio.errors.RasterioIOError as error:
+        raise OSError(f"The tile {shown!r} cannot be opened: {reason_of(error)}") from None
+
+
+def _tile_of_object(image: Any) -> Tile:
+    shown = f"DataArray {image.name!r}" if image.name else "DataArray"
+    if image.ndim == 2:
+        image = image.expand_dims("band")
+    spatial = image.rio.x_dim, image.rio.y_dim
+    (band,) = (name for name in image.dims if name not in spatial)
+    image = image.transpose(band, spatial[1], spatial[0])
+    if image.rio.crs is None:
+        raise ValueError(
+            f"The tile {shown} must have a coordinate system, got none. Use "
+            "image.rio.write_crs(...)."
+        )
+    n = image.shape[0]
+    long_names = image.attrs.get("long_name", ())
+    names = long_names if len(long_names) == n and not isinstance(long_names, str) else ()
+    if not names:
+        stated = image.coords[band].values if band in image.coords else np.arange(1, n + 1)
+        names = [name if isinstance(name, str) else f"band {name}" for name in stated.tolist()]
+    nodata = image.rio.nodata
+    return Tile(
+        source=image,
+        shown=shown,
+        crs=image.rio.crs.to_wkt(),
+        transform=tuple(image.rio.transform(recalc=True))[:6],
+        shape=image.shape[1:],
+        dtype=image.dtype,
+        nodata=(None if nodata is None else float(nodata),) * n,
+        scales=(float(image.attrs.get("scale_factor", 1.0)),) * n,
+        offsets=(float(image.attrs.get("add_offset", 0.0)),) * n,
+        names=tuple(map(str, names)),
+        is_masked=False,
+        files=SeenFiles([]),
+    )
+
+
+def _parts_of(item: Any, bands: Sequence[str] | None) -> list[Any]:
+    """Return the files or objects of one item."""
+    if hasattr(item, "assets"):  # a STAC item
+        if not bands:
+            raise ValueError(
+                f"assets must name the bands of STAC items, got None. This item has the assets "
+                f"{sorted(item.assets)}."
+            )
+        missing = [name for name in bands if name not in item.assets]
+        if missing:
+            raise ValueError(
+                f"The STAC item {getattr(item, 'id', '?')!r} must have the assets {list(bands)}, "
+                f"got {sorted(item.assets)}. Choose other assets, or leave the item out."
+            )
+        return [str(item.assets[name].href) for name in bands]
+    return list(item) if isinstance(item, list | tuple) else [item]
+
+
+def _tiles_of(item: Any, assets: Sequence[str] | None) -> list[Tile]:
+    """Return the tiles of one item, whose files are the bands of one place."""
+    tiles: list[Tile] = []
+    first = 0
+    for part in _parts_of(item, assets):
+        is_file = isinstance(part, str | os.PathLike)
+        tile = _tile_of_file(os.fspath(part)) if is_file else _tile_of_object(part)
+        tiles.append(replace(tile, first=first))
+        first += tile.n_bands
+    return tiles
+
+
+def open_tiles(
+    items: Sequence[Any], assets: Sequence[str] | None, skip_damaged: bool
+) -> list[tuple[int, list[Tile]]]:
+    """Return number and tiles of each item; files are opened in threads."""
+    if not items:
+        raise ValueError("items must have at least one tile, got none.")
+
+    def opened(item: Any) -> list[Tile] | OSError:
+        try:
+            return _tiles_of(item, assets)
+        except OSError as error:
+            if not skip_damaged:
+                raise
+            return error
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(opened, items))
+    errors = [result for result in results if isinstance(result, OSError)]
+    tiles = [(number, result) for number, result in enumerate(results) if isinstance(result, list)]
+    if not tiles:
+        raise errors[0]
+    if errors:
+        warn(
+            f"{len(errors)} of {len(items)} items are left out, because their files cannot be "
+            f"opened. The first error is: {errors[0]}",
+            DaskclustWarning,
+        )
+    return tiles
+
+
+def names_of_bands(opened: Sequence[tuple[int, list[Tile]]]) -> tuple[list[str], int]:
+    """Return the names of the bands, which all items must share, and their number."""
+    first = opened[0][1]
+    names = [name for tile in first for name in tile.names]
+    for _, tiles in opened[1:]:
+        others = [name for tile in tiles for name in tile.names]
+        if len(others) != len(names):
+            raise ValueError(
+                f"All items must have the same number of bands, got {len(names)} in "
+                f"{first[0].shown!r} and {len(others)} in {tiles[0].shown!r}."
+            )
+        # Names of files differ between tiles; names of bands must not.
+        stems = {Path(str(tile.shown)).stem for tile in (*first, *tiles)}
+        if any(a != b and not {a, b} <= stems for a, b in zip(names, others, strict=True)):
+            raise ValueError(
+                f"All items must have the same bands in the same order, got {names} in "
+                f"{first[0].shown!r} and {others} in {tiles[0].shown!r}."
+            )
+    return names, len(names)
