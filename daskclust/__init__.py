@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from daskclust import datasets as datasets
     from daskclust import explain as explain
     from daskclust import metrics as metrics
+    from daskclust import preprocessing as preprocessing
     from daskclust import selection as selection
     from daskclust.cluster.copkmeans import COPKMeans as COPKMeans
     from daskclust.cluster.deduplicate import deduplicate as deduplicate
@@ -72,13 +73,15 @@ _LATE = {
     "open_table": "daskclust.tables",
     "pairs_from_labels": "daskclust.core.constraints",
 }
-__all__ = sorted([*_LATE, "__version__", "datasets", "explain", "metrics", "selection"])
+__all__ = sorted(
+    [*_LATE, "__version__", "datasets", "explain", "metrics", "preprocessing", "selection"]
+)
 
 #: Folders and modules that are attributes of the package and are imported when they are used.
 _PACKAGES = (
     *("app", "cluster", "colors", "config", "core", "datasets", "density", "exceptions", "explain"),
-    *("metrics", "mixture", "plotting", "reduction", "scenes", "selection", "semisupervised"),
-    *("tables", "testing"),
+    *("metrics", "mixture", "plotting", "preprocessing", "reduction", "scenes", "selection"),
+    *("semisupervised", "tables", "testing"),
 )
 
 

@@ -50,7 +50,7 @@ _PARAMS = "params."
 
 
 def registry() -> dict[str, type]:
-    """Return the classes that can be loaded, by name: every exported estimator."""
+    """Return the clusterers, by name: every exported estimator."""
     import daskclust
 
     exported = ((name, getattr(daskclust, name)) for name in daskclust.__all__)
@@ -59,6 +59,13 @@ def registry() -> dict[str, type]:
         for name, value in exported
         if inspect.isclass(value) and hasattr(value, "_saved_state")
     }
+
+
+def _loadable() -> dict[str, type]:
+    """Return the classes that can be loaded, by name: clusterers and transformers."""
+    from daskclust import preprocessing
+
+    return {**registry(), **{name: getattr(preprocessing, name) for name in preprocessing.__all__}}
 
 
 # Writing
@@ -386,7 +393,7 @@ def _stored_bytes(name: str, array: zarr.Array) -> int:
 
 def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """Create the estimator from checked values only."""
-    classes = registry()
+    classes = _loadable()
     name = meta["estimator"]
     if not isinstance(name, str) or name not in classes:
         raise ModelFormatError(

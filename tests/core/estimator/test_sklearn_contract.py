@@ -29,6 +29,7 @@ from daskclust import (
     SpectralClustering,
 )
 from daskclust.exceptions import ConstraintWarning
+from daskclust.preprocessing import StandardScaler
 
 ESTIMATORS = [
     KMeans(3, random_state=0),
@@ -65,6 +66,9 @@ ESTIMATORS = [
     HDBSCAN(random_state=0),
     HDBSCAN(n_clusters=2, random_state=0),
     DBSCAN(),
+    StandardScaler(),
+    StandardScaler(with_mean=False),
+    StandardScaler(with_std=False),
 ]
 
 #: Checks that are expected to fail, and why.
@@ -108,7 +112,7 @@ EXPECTED_FAILURES: dict[type, dict[str, str]] = {
 
 
 def test_every_estimator_of_the_package_is_checked() -> None:
-    public = {getattr(daskclust, name) for name in daskclust.__all__}
+    public = {getattr(daskclust, name) for name in daskclust.__all__} | {StandardScaler}
     kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, BaseEstimator)}
     assert {type(estimator) for estimator in ESTIMATORS} == kinds
 
