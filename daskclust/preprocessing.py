@@ -106,6 +106,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "mean_": Array("p", finite=False),
         "var_": Array("p", low=0.0, finite=False),
+        "_divisors": Array("p", low=0.0, finite=False),
         "_observed": Array("p", low=0.0),
     }
     _of_rows: ClassVar[tuple[str, ...]] = ()
@@ -174,6 +175,10 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
             with np.errstate(invalid="ignore"):
                 draft._observed, draft.mean_ = weight, np.where(weight > 0, mean, np.nan)
                 draft.var_ = squares / weight
+        # A variance below its rounding error is 0, as scikit-learn decides it.
+        n, eps = draft._observed, np.finfo(np.float64).eps
+        is_constant = draft.var_ <= n * eps * draft.var_ + (n * draft.mean_ * eps) ** 2
+        draft._divisors = np.where(is_constant, 1.0, np.sqrt(draft.var_))
         vars(self).clear()
         vars(self).update(vars(draft))
         return self
@@ -196,12 +201,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     @property
     def scale_(self) -> Floats | None:
         """Divisor of each feature; None if `with_std` is False."""
-        if not self.with_std:
-            return None
-        # A variance below its rounding error is 0, as scikit-learn decides it.
-        eps = np.finfo(np.float64).eps
-        rounding = self._observed * eps * self.var_ + (self._observed * self.mean_ * eps) ** 2
-        return np.where(self.var_ <= rounding, 1.0, np.sqrt(self.var_))
+        return self._divisors if self.with_std else None
 
     def transform(self, X: Any) -> Any:
         """Return the standardized rows.
@@ -248,12 +248,9 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     def _mapped(self, X: Any, name: str, *, inverse: bool) -> Any:
         check_is_fitted(self)
         check_output(self, X)
-        p, scale = self.n_features_in_, self.scale_
-        function = _Standardized(
-            self.mean_ if self.with_mean else np.zeros(p),
-            np.ones(p) if scale is None else scale,
-            inverse,
-        )
+        p = self.n_features_in_
+        mean = self.mean_ if self.with_mean else np.zeros(p)
+        function = _Standardized(mean, self._divisors if self.with_std else np.ones(p), inverse)
         return map_new_rows(self, X, function, name, missing=True, n_columns=p)
 
     def _check_features(self, n_features: int) -> None:
@@ -269,3 +266,11 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def scaler_of(mean: Floats, std: Floats) -> StandardScaler:
+    """Return the scaler with these statistics, which a model has stored."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.var_, scaler._divisors = mean, np.square(std), std
+    scaler._observed, scaler.n_features_in_ = np.ones(len(mean)), len(mean)
+    return scaler

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.engine import Rows, open_rows
-from daskclust.core.estimator.validation import Scene, check_rows, check_values, cube_of_fit
+from daskclust.core.estimator.validation import Scene, check_rows, check_values, scaled_as_fit
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.reduction import SURVEY, SurveyRequest
 from daskclust.core.reduction.connectivity import CELLS, SAME, CellRequest, CellTable
@@ -329,7 +329,7 @@ def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None
         data = check_rows(BaseEstimator(), X, reset=True)
     else:
         data = check_rows(model, X, reset=False)
-        cube = None if cube is None else cube_of_fit(model, cube)
+        cube = None if cube is None else scaled_as_fit(model, cube)
     if exclude is None:
         return QuestionData(open_rows(data), cube, model)
     excluded = read_excluded(exclude, data, cube)

@@ -27,7 +27,7 @@ from helpers import within  # noqa: E402
 from daskclust import KMeans, SemiSupervisedKMeans  # noqa: E402
 from daskclust.core.storage.retry import Retries, persistently  # noqa: E402
 from daskclust.exceptions import ClusterError, DaskclustWarning, ReadError  # noqa: E402
-from daskclust.tables import _csv, open_table  # noqa: E402
+from daskclust.tables import _files, open_table  # noqa: E402
 
 
 @pytest.fixture
@@ -150,8 +150,8 @@ def test_reads_that_fail_now_and_then_change_nothing(
     unreliable()
     table = open_table(f"unreliable://{tmp_path}/*.{kind}", label_column="crop")
     assert failed() > 1
+    assert table.lengths == (30, 30, 30)
     for work, expected in (
-        (lambda: table.lengths, (30, 30, 30)),
         (lambda: table.labels()[1].tolist(), frame.crop[:12].tolist()),
         (lambda: KMeans(3, random_state=0).fit(table.samples).labels_, model.labels_),
         (lambda: model.predict(table.samples), model.labels_),
@@ -452,12 +452,12 @@ def test_lists_of_numbers_that_are_left_out_are_told(tmp_path: Path) -> None:
         open_table(tmp_path / "t.parquet")
 
 
-@pytest.mark.parametrize("wrong", ["oops", "0x10", '"1,5"', "1e400", "-" + 400 * "9"])
+@pytest.mark.parametrize("wrong", ["oops", "0x10", '"1,5"', "TRUE"])
 @pytest.mark.parametrize("part_bytes", [64 * 10**6, 500])
 def test_what_is_no_number_in_a_csv_column_is_named(
     wrong: str, part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_csv, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(_files, "_PART_BYTES", part_bytes)
     for k in range(2):
         lines = [f"{i},x{i},{i}.5" for i in range(200)]
         lines[150] = f"1,x,{wrong}" if k else lines[150]
@@ -471,7 +471,9 @@ def test_what_is_no_number_in_a_csv_column_is_named(
         lambda: table.write_labels(table.samples[:, 0].astype(int), tmp_path / "out"),
     ):
         with (
-            pytest.raises(ValueError, match=rf"1\.csv'.* column 'b' holds '{text}' in row \d.*NA"),
+            pytest.raises(
+                ValueError, match=rf"1\.csv'.* column 'b' contains '{text}' in line \d+ .*NA"
+            ),
             dask.config.set(scheduler="sync"),
         ):
             work()
@@ -480,8 +482,11 @@ def test_what_is_no_number_in_a_csv_column_is_named(
 
 
 def test_infinite_values_of_csv_are_the_estimators_to_refuse(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a\n1\ninf\n-Infinity\n")
-    assert open_table(tmp_path / "t.csv").samples.compute().tolist() == [[1], [np.inf], [-np.inf]]
+    (tmp_path / "t.csv").write_text("a\n1\ninf\n-Infinity\n1e400\n")
+    table = open_table(tmp_path / "t.csv")
+    assert_array_equal(table.samples[:, 0], [1, np.inf, -np.inf, np.inf])
+    with pytest.raises(ValueError, match="X contains infinity: the first at row 1"):
+        KMeans(2).fit(table)
 
 
 def test_types_of_later_parquet_files(tmp_path: Path) -> None:
@@ -495,13 +500,16 @@ def test_types_of_later_parquet_files(tmp_path: Path) -> None:
     assert wide.dtype == np.float64
     assert wide.compute().ravel().tolist() == [1, 2, 1e300]
     for values in (["3", "oops"], pandas.to_datetime(["2020-01-01", "2020-01-02"])):
-        with pytest.raises(ValueError, match=r"'a' is .* in '.*1\.parquet'.* expected numbers"):
+        with pytest.raises(ValueError, match=r"1\.parquet' has other data types .*Field a has"):
             opened(pandas.DataFrame({"a": values}))
-    with pytest.raises(ValueError, match=r"1\.parquet', of the same table, has no column 'a'"):
+    with pytest.raises(ValueError, match=r"1\.parquet' has a column 'b' that the first file"):
         opened(pandas.DataFrame({"b": [1.0]}))
+    first = first.assign(b=1)
+    with pytest.raises(ValueError, match=r"1\.parquet' has no column 'b'"):
+        opened(pandas.DataFrame({"a": [1.0]}))
     first = pandas.DataFrame({"a": [np.int8([1, 2])]})
-    with pytest.raises(ValueError, match=r"'a' is list.* in '.*1\.parquet'.* lists of int8"):
-        opened(pandas.DataFrame({"a": [[300.5, 2.0]]}))
+    wide = opened(pandas.DataFrame({"a": [[300.5, 2.0]]})).samples
+    assert_array_equal(wide, [[1, 2], [300.5, 2]])
 
 
 @pytest.mark.parametrize(
@@ -525,7 +533,7 @@ def test_parts_of_other_types_than_their_frame(values: list[Any], match: str) ->
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskclust.tables._table._PART", 2**14)
+    monkeypatch.setattr("daskclust.core.estimator.arrow._PIECE_BYTES", 2**14)
 
 
 def grouped(tmp_path: Path, frame: pandas.DataFrame, rows: int) -> Path:
@@ -581,7 +589,7 @@ def test_rows_names_and_columns_are_those_of_a_file_that_is_one_part(
     path = grouped(tmp_path, frame, 500)
     written = []
     for size in (2**14, 2**40):
-        monkeypatch.setattr("daskclust.tables._table._PART", size)
+        monkeypatch.setattr("daskclust.core.estimator.arrow._PIECE_BYTES", size)
         table = open_table(path, columns=["z", "a"])
         # A range that is not 0, 1, ... is stored for the file, and not by row group.
         assert (table.frame.npartitions > 1) == (size == 2**14 and index != "step")

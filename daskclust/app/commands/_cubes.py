@@ -87,8 +87,8 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
             type=one_of("none", "standard", "unit", "angle", "whitened"),
             default="none",
             metavar="NAME",
-            help="none; standard: bands to variance 1; angle: spectra to length 1; whitened: "
-            "as angle, noise made white (default: none)",
+            help="scaling of features (default: none); standard: mean 0 and variance 1 (also for "
+            "tables); angle: spectra of length 1; whitened: like angle, with white noise",
         )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from daskclust.app.report.page import Report
 from daskclust.app.report.summary import legend_of
 from daskclust.colors import Legend, name_of
 from daskclust.core.engine import compute
-from daskclust.core.estimator.validation import Data
+from daskclust.core.estimator.validation import Data, scaled_as_fit, scaling_of
 from daskclust.core.persistence.mixin import scene_of
 from daskclust.core.storage.redact import redact
 from daskclust.scenes.formats.opening import kind_of
@@ -140,7 +141,8 @@ class TableJob(Job):
     def fit(self, model: Any, **arguments: Any) -> Any:
         """Return a model fitted to rows whose columns messages can name."""
         names = np.array(feature_names(self.table), dtype=object)
-        fitted = model.fit(Data(self.data, origin={"feature_names_in_": names}), **arguments)
+        origin = {"feature_names_in_": names, **scaling_of(self.table)}
+        fitted = model.fit(Data(self.data, origin=origin), **arguments)
         # Outputs come from rows without names; the record of the job holds the columns.
         vars(fitted).pop("feature_names_in_", None)
         return fitted
@@ -279,10 +281,14 @@ def explained_table(
 
     Single values of vectors are explained only `of_vectors`.
     """
+    from sklearn.pipeline import make_pipeline
+
     from daskclust.explain import explained
 
     names, are_vectors = feature_names(table), table.vectors is not None and not of_vectors
-    profiles, rules = explained(model, table.samples, names, labels, are_vectors=are_vectors)
+    # With the scaler as a step of the model, profiles are in the units of the columns.
+    model = model if table.scaler is None else make_pipeline(table.scaler, model)
+    profiles, rules = explained(model, table.unscaled, names, labels, are_vectors=are_vectors)
     shown = options.keep
     if shown is None and profiles.are_vectors:
         others = {*table.columns, table.label_column, getattr(options, "truth", None)}
@@ -315,11 +321,12 @@ def open_table_job(options: Any, model: Any, pairs: dict[str, Any] | None = None
     passes: dict[str, int | None] = {}
     if fits:
         check_resumable(options, mark)
-        most = table.rows_at_most
-        if most:  # a table without rows is told when they are counted
-            check_count(params, most, "rows")
+        if table.known_lengths is not None and sum(table.known_lengths):
+            check_count(params, sum(table.known_lengths), "rows")
         passes = passes_of(params, constrained=bool(pairs) or label_column is not None)
-    passes = {"count_rows": 1, **passes, "write_labels": 1, "count_labels": 1}
+    counted, scaled = table.known_lengths is not None, table.scale == "standard"
+    passes = {"count_rows": int(not counted), "scale": int(scaled), **passes}
+    passes |= {"write_labels": 1, "count_labels": 1}
     memory: dict[str, Any] = dict.fromkeys(("peak_memory_a_worker", "temporary_bytes", "fits"))
     if table.largest_part is not None:
         n_rows, largest, read = table.largest_part
@@ -364,7 +371,7 @@ def table_for(options: Any, model: Any) -> Any:
             + (f" ({', '.join(theirs)})" if theirs else "")
             + "; expected as many, in the same order. Name them with --columns."
         )
-    return table
+    return scaled_as_fit(model, table)
 
 
 def without_names(model: Any) -> Any:
@@ -379,7 +386,10 @@ def _open(options: Any, columns: Any, label_column: str | None, *known: str | No
     from daskclust.tables import open_table
 
     source = local_name(options.cube)
-    table = open_table(source, columns=columns, label_column=label_column)
+    opened = partial(
+        open_table, source, label_column=label_column, scale=getattr(options, "scale", "none")
+    )
+    table = opened(columns=columns)
     kept = [name for name in table.columns if name not in known]
     if columns is not None and len(kept) < len(table.columns):
         wrong = next(name for name in table.columns if name in known)
@@ -387,7 +397,7 @@ def _open(options: Any, columns: Any, label_column: str | None, *known: str | No
             f"The column {wrong!r} holds what is to be found; leave it out of --columns."
         )
     if columns is None and len(kept) < len(table.columns):
-        table = open_table(source, columns=kept, label_column=label_column)
+        table = opened(columns=kept)
     return table
 
 

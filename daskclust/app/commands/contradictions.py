@@ -38,13 +38,12 @@ _NEEDS = (
 #: Options that are about pixels.
 OF_PIXELS = (
     "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
-    "incomplete min_observed scale unlabeled resample_labels"
+    "incomplete min_observed unlabeled resample_labels"
 ).split()
 #: What to do instead.
 _INSTEAD = {
     "class_column": "name the column of the known classes with --truth",
     "labels": "name the column of the labels with --label-column",
-    "scale": "scale the columns before",
 }
 #: Endings of tables; others are found out by what is in the file.
 _TABLES = (".parquet", ".csv")
@@ -71,8 +70,8 @@ def not_of_tables(path: str, name: str) -> str:
 def contradiction(arguments: Sequence[str]) -> str | None:
     """Return what is wrong with the words of a command line, None where nothing is seen yet.
 
-    >>> contradiction(["fit", "a.csv", "--scale=standard"])
-    "'a.csv' is a table, and --scale is about pixels; scale the columns before"
+    >>> contradiction(["fit", "a.csv", "--nodata=0"])
+    "'a.csv' is a table, and --nodata is about pixels; leave it out"
     >>> contradiction(["fit", "a.csv", "--config", "job.toml"]) is None
     True
     """

@@ -507,7 +507,8 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
         if apart[wide] > _UNLIKE * apart[thin]:
             out.append(
                 f"{wide} varies {apart[wide] / apart[thin]:,.0f} times as much as {thin}, and "
-                "decides distances alone: scale the columns, or take label-spreading, which does."
+                "decides distances alone: scale the columns (--scale standard), or use "
+                "label-spreading, which scales them."
             )
     missing = [item["name"] for item in features if item["share_missing"] > 0]
     if missing:

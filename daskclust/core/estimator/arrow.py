@@ -19,7 +19,12 @@ _PIECE_BYTES = 2**25
 _LISTS = ("list", "large_list", "fixed_size_list", "List", "Array")
 
 
-def _is_list_type(kind: Any) -> bool:
+def is_list_type(kind: Any) -> bool:
+    """Return True if the values of a data type of pandas, polars or Arrow are lists.
+
+    >>> is_list_type("list<item: float>[pyarrow]"), is_list_type("map<string, int64>")
+    (True, False)
+    """
     return str(kind).startswith(_LISTS)
 
 
@@ -96,7 +101,7 @@ def _has_lists(column: Any) -> bool:
     kind = getattr(column, "dtype", None)
     if kind is None:
         kind = getattr(column, "type", None)
-    if _is_list_type(kind):
+    if is_list_type(kind):
         return True
     if str(kind) != "object" or not hasattr(column, "iloc"):
         return False
@@ -119,7 +124,7 @@ def _lazy_lists(X: Any) -> Any:
     names = [X.name] if X.ndim == 1 else list(X.columns)
     column = X if X.ndim == 1 else X[names[0]]
     is_object = str(column.dtype) == "object"
-    if len(names) != 1 or not (_is_list_type(column.dtype) or is_object):
+    if len(names) != 1 or not (is_list_type(column.dtype) or is_object):
         return X
     size = list_size(getattr(column.dtype, "pyarrow_dtype", None))
     head = column.head(0) if size is not None else first_lists(column)
@@ -143,15 +148,34 @@ def _rows_of_lists(
     return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
-def _frame_of(piece: Any, schema: Any) -> Any:
+def _index_of(schema: Any) -> list[Any]:
+    """Return pandas' description of the index: names of columns, or ranges that have no column."""
+    return list((schema.pandas_metadata or {}).get("index_columns", []))
+
+
+def _frame_of(piece: Any, columns: list[str] | None = None, *, schema: Any) -> Any:
+    """Read a piece as a pandas table with the index that pandas stored."""
     import pandas
 
-    return piece.to_table(schema=schema).to_pandas(types_mapper=pandas.ArrowDtype)
+    own = piece.physical_schema
+    if columns is not None:
+        columns = [*columns, *(name for name in _index_of(own) if isinstance(name, str))]
+    table = piece.to_table(schema=schema, columns=columns)
+    return table.replace_schema_metadata(own.metadata).to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def _is_counted(described: Any) -> bool:
+    """Return True if pandas numbers the rows 0, 1, ...: parts of the file need no more."""
+    unnamed = isinstance(described, dict) and described.get("name") is None
+    return unnamed and (described["start"], described["step"]) == (0, 1)
 
 
 def _pieces(fragment: Any) -> list[Any]:
     """Divide a Parquet file into runs of row groups of about 32 MiB; other fragments stay whole."""
     if not hasattr(fragment, "row_groups"):
+        return [fragment]
+    ranges = [part for part in _index_of(fragment.physical_schema) if isinstance(part, dict)]
+    if not all(map(_is_counted, ranges)):
         return [fragment]
     runs: list[list[int]] = []
     size = _PIECE_BYTES
@@ -164,35 +188,45 @@ def _pieces(fragment: Any) -> list[Any]:
     return [fragment.subset(row_group_ids=run) for run in runs]
 
 
-def _frame_of_dataset(dataset: Any) -> Any:
-    """Return a lazy frame with one partition per fragment, or per run of row groups of Parquet."""
-    import pandas
-    from dask.dataframe import from_map
+def _check_columns(dataset: Any, fragment: Any) -> None:
+    """Raise ValueError if a file lacks a column, which Arrow would read as missing values."""
     from pyarrow.dataset import get_partition_keys
 
-    pieces: list[Any] = []
+    keys = get_partition_keys(fragment.partition_expression)
+    absent = {*dataset.schema.names} - {*fragment.physical_schema.names, *keys}
+    if absent:
+        raise ValueError(
+            "All files of a Dataset must have the columns of its schema, but "
+            f"{getattr(fragment, 'path', fragment)!r} has no column {min(absent)!r}. Remove the "
+            "file or the column."
+        )
+
+
+def pieces_of(dataset: Any) -> list[Any]:
+    """Return the fragments of a Dataset, and runs of row groups of large Parquet files."""
     try:
         fragments = list(dataset.get_fragments())
     except ValueError as error:
         raise ValueError(
             f"X must be a Dataset without a filter or projection: {error} Or pass X.to_table()."
         ) from error
+    pieces: list[Any] = []
     for fragment in fragments:
-        keys = get_partition_keys(fragment.partition_expression)
-        absent = {*dataset.schema.names} - {*fragment.physical_schema.names, *keys}
-        if absent:
-            # Arrow would read them as missing values.
-            raise ValueError(
-                "All files of a Dataset must have the columns of its schema, but "
-                f"{getattr(fragment, 'path', fragment)!r} has no column {min(absent)!r}. Remove "
-                "the file or the column."
-            )
+        _check_columns(dataset, fragment)
         pieces += _pieces(fragment)
     if not pieces:
         raise ValueError("X must be a Dataset with at least one file, got no fragments.")
-    schema = dataset.schema
+    return pieces
+
+
+def frame_of_pieces(schema: Any, pieces: list[Any]) -> Any:
+    """Return a lazy frame with one partition per piece of a Dataset."""
+    import pandas
+    from dask.dataframe import from_map
+
     meta = schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype)
-    return from_map(partial(_frame_of, schema=schema), pieces, meta=meta, label="read-dataset")
+    read = partial(_frame_of, schema=schema)
+    return from_map(read, pieces, meta=meta, label="read-dataset", enforce_metadata=False)
 
 
 def _read_stream(X: Any) -> Any:
@@ -217,7 +251,7 @@ def _opened(X: Any) -> Any:
     if hasattr(X, "get_fragments") and hasattr(X, "schema"):
         if type(X).__name__ == "InMemoryDataset":
             return X.to_table()
-        return _frame_of_dataset(X)
+        return frame_of_pieces(X.schema, pieces_of(X))
     if type(X).__name__ == "Scanner" and hasattr(X, "to_reader"):
         return X.to_table()
     return X.collect() if _is_lazy_polars(X) else X

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from daskclust.core.engine import number_type
+from daskclust.core.estimator.arrow import is_list_type
 
 #: Data types of dates and durations, in the spelling of pandas, polars and Arrow.
 _TIMES = re.compile(r"date|time|duration|period", re.IGNORECASE)
-#: Data types of categories, and of lists.
+#: Data types of categories.
 _CATEGORIES = re.compile(r"categor|dictionary|enum", re.IGNORECASE)
-_LISTS = re.compile(r"list|array", re.IGNORECASE)
 _ENCODE = (
     "Encode it, for example by sklearn.preprocessing.OneHotEncoder, or omit it. See the page "
     "how-to/tables."
@@ -97,7 +97,7 @@ def _first_non_number(values: Any) -> Any:
 def _message(name: Any, column: Any, example: Any) -> str:
     kind = _type_of(column)
     subject = "X" if name is None else f"The column {name!r}"
-    if _LISTS.search(kind) or isinstance(example, list | tuple) or np.ndim(example):
+    if is_list_type(kind) or isinstance(example, list | tuple) or np.ndim(example):
         return (
             f"{subject} must contain numbers, got lists. To use each list as a row of features, "
             f"pass the column alone, X[{name!r}]. See the page how-to/embeddings."

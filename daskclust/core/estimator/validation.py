@@ -338,37 +338,45 @@ _SCALING = {
 ORIGIN = ("feature_names_in_", _SCENE, *_SCALING)
 
 
-def cube_of_fit(estimator: Any, cube: Any) -> Any:
-    """Return a cube with the same bands and units, scaled like the cube of the fit."""
+def scaling_of(X: Any) -> dict[str, Any]:
+    """Return the attributes of an estimator that store the scaling of a scene or a table."""
+    if not (isinstance(X, Scene) or hasattr(type(X), "sample_scaling")):
+        return {}
+    scaling = X.sample_scaling
+    found = {name: getattr(scaling, of) for name, of in _SCALING.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def scaled_as_fit(estimator: Any, X: Any) -> Any:
+    """Return a scene with the same bands and units, or a table, scaled like the data of the fit."""
     if not hasattr(estimator, "_cube_scale"):
-        return cube
-    # Counting the pixels removes bands without data.
-    scaling = cube.sample_scaling
-    check_same_data(estimator, cube)
+        return X
+    # Counting the pixels of a scene removes bands without data.
+    scaling = X.sample_scaling
+    if isinstance(X, Scene):
+        check_same_data(estimator, X)
     known = {of: getattr(estimator, name, None) for name, of in _SCALING.items()}
-    return cube.scaled_as(replace(scaling, **known))
+    return X.scaled_as(replace(scaling, **known))
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
-    """Return X, or the `samples` of a cube, as a NumPy or Dask array, checked by its metadata.
+    """Return X, or the `samples` of a scene or table, as a NumPy or Dask array.
 
-    Values are checked by the first pass.  ``n_features_in_`` and ``feature_names_in_`` are set if
-    `reset`, and compared otherwise.
+    X is checked by its metadata; values are checked by the first pass.  ``n_features_in_`` and
+    ``feature_names_in_`` are set if `reset`, and compared otherwise.
     """
+    is_scaled = isinstance(X, Scene) or hasattr(type(X), "sample_scaling")
     if reset:
-        # Remove the description of the cube of the last fit.
+        # Remove the description of the data of the last fit.
         for name in (_SCENE, *_SCALING):
             vars(estimator).pop(name, None)
+        vars(estimator).update(scaling_of(X))
         if isinstance(X, Scene):
-            known: Any = X
-            for name, of in _SCALING.items():
-                value = getattr(known.sample_scaling, of)
-                if value is not None:
-                    setattr(estimator, name, value)
-            setattr(estimator, _SCENE, known.described())
-            X = known.samples
-    elif isinstance(X, Scene):
-        X = cube_of_fit(estimator, X).samples
+            setattr(estimator, _SCENE, X.described())
+    elif is_scaled:
+        X = scaled_as_fit(estimator, X)
+    if is_scaled:
+        X = X.samples
     X = as_table(X)
     check_dates(X)
     if hasattr(X, "to_dask_array"):
@@ -663,7 +671,11 @@ def warn_of_dominance(survey: Survey, names: Any, *, is_scene: bool) -> None:
     kind, page, remedy = (
         ("Band", "how-to/scenes", 'open_cube(..., scale="standard"), --scale standard')
         if is_scene
-        else ("Column", "how-to/tables", "sklearn.preprocessing.StandardScaler")
+        else (
+            "Column",
+            "how-to/tables",
+            'preprocessing.StandardScaler, open_table(..., scale="standard"), --scale standard',
+        )
     )
     warn(
         f"{kind} {column_name(feature, names)} of X has {as_percent(share)} of the variance, so it "

@@ -63,9 +63,10 @@ def registry() -> dict[str, type]:
 
 def _loadable() -> dict[str, type]:
     """Return the classes that can be loaded, by name: clusterers and transformers."""
-    from daskclust import preprocessing
+    import daskclust
 
-    return {**registry(), **{name: getattr(preprocessing, name) for name in preprocessing.__all__}}
+    module = daskclust.preprocessing
+    return {**registry(), **{name: getattr(module, name) for name in module.__all__}}
 
 
 # Writing

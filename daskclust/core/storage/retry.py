@@ -177,6 +177,8 @@ def _sources(value: Any, depth: int = 12) -> Iterable[tuple[Callable[[], str], s
         yield lambda: f"{redact(store)}/{getattr(value, 'path', '')}".rstrip("/"), None
     elif _is_open_file(value):
         yield lambda: redact(value.path), value.path
+    elif type(value).__name__ == "ParquetFileFragment":
+        yield lambda: _piece(value.path, [group.id for group in value.row_groups]), value.path
     elif kind in ("xarray", "rioxarray") and (file := file_of_xarray(value)) is not None:
         yield lambda: repr(redact(file)), file
     elif depth and isinstance(value, Mapping):

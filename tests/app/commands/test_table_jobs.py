@@ -426,7 +426,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
     [
         ("parts --columns a,bb", 1, "no column 'bb'; it has a, b, id, species. Did you mean b?"),
         ("parts --columns a,species", 1, "The column 'species' is"),
-        ("parts --columns a,a", 1, "expected each one once"),
+        ("parts --columns a,a", 1, "columns must be distinct, got a, a"),
         ("parts --columns a --label-column species", 2, "KMeans takes no labels"),
         ("parts --columns a --smooth 0.5", 2, "--smooth is about pixels"),
         ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
@@ -441,7 +441,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a --output taken", 1, "--output"),
         ("parts --columns a --output taken --overwrite", 1, "was not written by daskclust"),
         ("parts --columns a,b --n-clusters 91 --output o", 1, "is 91, and there are 90 rows"),
-        ("few.csv --n-clusters 4 --output o", 1, "is 4, and there are 3 rows at most"),
+        ("parts --columns a --scale unit --output o", 1, "scale must be"),
         ("nothing.parquet --output o", 1, "There is no file"),
         ("cut.parquet --output o", 1, "cut.parquet' cannot be read as Parquet"),
         ("cut --output o", 1, "1.parquet' cannot be read as Parquet"),
@@ -461,7 +461,6 @@ def test_wrong_inputs_are_one_line(
     (tmp_path / "cut" / "1.parquet").write_bytes(whole[:-20])
     (tmp_path / "taken").mkdir()
     (tmp_path / "heads.csv").write_text("a,b\n")
-    (tmp_path / "few.csv").write_text("a,b\n1,2\n3,4\n5,6")
     (tmp_path / "void.csv").write_text("")
     np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
     before = sorted(tmp_path.rglob("*"))
@@ -522,3 +521,37 @@ def test_a_fit_names_the_column_of_a_missing_value(
     code, _, err = said("fit", "t.parquet", "--columns", "b,a", *options)
     assert code == 1
     assert "the first at row 7, column 1 ('a')" in err
+
+
+def test_scaled_columns_are_scaled_alike_in_predict_and_explained_in_their_units(
+    said: Said, frame: pandas.DataFrame, parts: Path, address: str
+) -> None:
+    options = ("--columns", "a,b", "--scheduler", address)
+    words = ("--n-clusters", 3, "--scale", "standard", "--model", "m.zarr", "--output", "o")
+    code, _, err = said("fit", parts, *options, *words)
+    assert code == 0, err
+    values = frame[["a", "b"]].to_numpy(float)
+    scaled = (values - values.mean(axis=0)) / values.std(axis=0)
+    wanted = KMeans(3, random_state=0).fit(scaled).labels_
+    assert_array_equal(pandas.read_parquet("o").label, wanted)
+    code, _, err = said(
+        "predict", parts / "1.parquet", *options, "--model", "m.zarr", "--output", "p"
+    )
+    assert code == 0, err
+    assert_array_equal(pandas.read_parquet("p").label, wanted[45:])
+    code, _, err = said("explain", "m.zarr", parts, *options, "--output", "e.json")
+    assert code == 0, err
+    found = json.loads(Path("e.json").read_text())["clusters"][0]
+    of_cluster = values[wanted == 0]
+    for at, name in enumerate("ab"):
+        np.testing.assert_allclose(found["features"][name]["mean"], of_cluster[:, at].mean())
+    # The report of a fit with classes, too.
+    code, _, err = said(
+        *("fit", parts, *options, "--scale", "standard", "--label-column", "species"),
+        *("--estimator", "semisupervisedkmeans", "--n-clusters", 3, "--report", "r.html"),
+    )
+    assert code == 0, err
+    means = frame[["a", "b"]].groupby(np.arange(90) % 3).mean()
+    page = Path("r.html").read_text()
+    assert "wheat" in page
+    assert f"{means['b'][2]:.4g}" in page

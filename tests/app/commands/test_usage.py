@@ -103,7 +103,7 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("fit a.parquet --scale standard --output x", "'a.parquet' is a table, and --scale is"),
+        ("fit a.parquet --smooth --output x", "'a.parquet' is a table, and --smooth is"),
         ("fit a.tif --baseline --output x.tif", "--baseline is about the labels kept apart"),
         ("fit a.tif --hold-out 0.3 --output x.tif", "--hold-out keeps a part of the labels apart"),
         ("predict a.tif --model m --class-column=c --output x.tif", "is about --truth"),
