@@ -778,10 +778,12 @@ def _values(part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int
     values = np.empty((length, len(columns)), dtype)
     for at, name in enumerate(columns):
         column = part[name]
+        kind = number_type(column.dtype)
         try:
-            if number_type(column.dtype) is None and column.dtype != object:
+            if kind is None and column.dtype != object:
                 raise ValueError("no numbers")
-            wide = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            is_narrow = kind is not None and np.can_cast(kind, dtype)
+            wide = column.to_numpy(dtype=dtype if is_narrow else np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"The column {name!r} is {column.dtype} in a partition of the table, such as "
@@ -790,8 +792,8 @@ def _values(part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int
             ) from error
         with np.errstate(over="ignore"):
             values[:, at] = wide
-        lost = np.isinf(values[:, at]) & ~np.isinf(wide)
-        if lost.any():
+        lost = False if is_narrow else np.isinf(values[:, at]) & ~np.isinf(wide)
+        if np.any(lost):
             raise ValueError(
                 f"The column {name!r} holds {wide[lost][0]} in a partition of the table, too large "
                 f"for {dtype}, the type of the features in its first partition. Write all "

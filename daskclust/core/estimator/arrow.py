@@ -160,7 +160,8 @@ def _frame_of(piece: Any, columns: list[str] | None = None, *, schema: Any) -> A
     own = piece.physical_schema
     if columns is not None:
         columns = [*columns, *(name for name in _index_of(own) if isinstance(name, str))]
-    table = piece.to_table(schema=schema, columns=columns)
+    # Dask runs tasks in parallel already.
+    table = piece.to_table(schema=schema, columns=columns, use_threads=False)
     return table.replace_schema_metadata(own.metadata).to_pandas(types_mapper=pandas.ArrowDtype)
 
 
