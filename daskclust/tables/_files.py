@@ -9,8 +9,8 @@ import os
 import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +252,8 @@ class _CsvReader:
         from fsspec.utils import read_block
 
         file, start, length = part
-        with file as opened:
+        # Other threads may read the same file.
+        with copy(file) as opened:
             content = opened.read() if length is None else read_block(opened, start, length, b"\n")
         where = redact(file.path)
         n_lines = 0 if start else self.check_header(content, where)
@@ -351,13 +352,9 @@ def csv_frame(files: Files, columns: Sequence[str] | None, label_column: str | N
         # A list as in Dask's own readers, so that errors of reads name the file.
         parts += [[file, start, n] for start, n in zip(edges, lengths, strict=False)]
     return from_map(
-        partial(_read_part, reader=reader),
+        reader,
         parts,
         meta=reader.schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype),
         label="read-csv",
         enforce_metadata=False,
     )
-
-
-def _read_part(part: Any, columns: Sequence[str] | None = None, *, reader: _CsvReader) -> Any:
-    return reader(part, columns)

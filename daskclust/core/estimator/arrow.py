@@ -156,12 +156,18 @@ def _index_of(schema: Any) -> list[Any]:
 def _frame_of(piece: Any, columns: list[str] | None = None, *, schema: Any) -> Any:
     """Read a piece as a pandas table with the index that pandas stored."""
     import pandas
+    from pyarrow.parquet import ParquetFile
 
     own = piece.physical_schema
     if columns is not None:
         columns = [*columns, *(name for name in _index_of(own) if isinstance(name, str))]
-    # Dask runs tasks in parallel already.
-    table = piece.to_table(schema=schema, columns=columns, use_threads=False)
+    if hasattr(piece, "row_groups") and own.equals(schema):
+        # Arrow's scanner would return one chunk per row group, which costs another copy.
+        with ParquetFile(piece.open(), metadata=piece.metadata) as file:
+            groups = [group.id for group in piece.row_groups]
+            table = file.read_row_groups(groups, columns, use_threads=False)
+    else:
+        table = piece.to_table(schema=schema, columns=columns, use_threads=False)
     return table.replace_schema_metadata(own.metadata).to_pandas(types_mapper=pandas.ArrowDtype)
 
 
