@@ -254,7 +254,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         return map_new_rows(self, X, function, name, missing=True, n_columns=p)
 
     def _check_features(self, n_features: int) -> None:
-        """Check parameters that depend on the number of features: there are none."""
+        """Accept any number of features."""
 
     def _check_parameters(self) -> None:
         for name in ("with_mean", "with_std"):

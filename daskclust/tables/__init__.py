@@ -1,4 +1,4 @@
-"""Tables (Parquet, CSV, arrays) as rows for clustering, and labels written beside the rows."""
+"""Tables (Parquet, CSV, arrays) as rows for clustering, and labels written next to the rows."""
 
 from daskclust.tables._arrays import holds_vectors
 from daskclust.tables._table import Table, open_table

@@ -20,14 +20,14 @@ from daskclust.core.storage.stores import arrays_of, decode_fill_value, open_sto
 
 #: Names that a message lists.
 SHOWN = 30
-#: Name of the one column of an array, and bytes of what is read at once of a ``.npy`` file.
+#: Name of the column of an array, and number of bytes of a ``.npy`` file that a task reads.
 _VECTORS, _PART = "embedding", 2**24
-#: Names of dimensions of images, whose lines are no rows.
+#: Names of the dimensions of images, which are not tables.
 _OF_IMAGES = ({"y", "x"}, {"lat", "lon"}, {"latitude", "longitude"})
 
 
 def holds_vectors(path: str) -> bool:
-    """Whether a path is that of an array of less dimensions than a cube has, in .npy or Zarr.
+    """Return True for the path of an array in .npy or Zarr with fewer dimensions than a cube.
 
     >>> holds_vectors("s3://bucket/table.parquet")
     False
@@ -39,7 +39,7 @@ def holds_vectors(path: str) -> bool:
 
 
 def _stored(source: Any) -> Any:
-    """Open what may be an array in ``.npy`` or Zarr; None for tables."""
+    """Open an array or a group in ``.npy`` or Zarr; None for tables."""
     if not isinstance(source, str | os.PathLike):
         is_zarr = isinstance(source, zarr.Array | zarr.Group | Store | zarr.storage.StorePath)
     else:
@@ -47,7 +47,7 @@ def _stored(source: Any) -> Any:
         if "://" not in source and is_npy(source):
             if not os.path.exists(source):
                 raise FileNotFoundError(
-                    f"There is no file {source!r}; give the path of an existing one."
+                    f"The file {source!r} does not exist; use the path of an existing one."
                 )
             return NpyFile(Path(source).absolute())
         metadata = (Path(source) / name for name in ("zarr.json", ".zarray", ".zgroup"))
@@ -56,7 +56,7 @@ def _stored(source: Any) -> Any:
 
 
 def stored_vectors(source: Any) -> Any:
-    """Return rows that are stored as an array, lazy; None for tables."""
+    """Return the rows of a stored array as a lazy array; None for tables."""
     found = _stored(source)
     if found is None:
         return None
@@ -64,14 +64,14 @@ def stored_vectors(source: Any) -> Any:
     if isinstance(found, zarr.Group):
         names = sorted(arrays_of(found))
         raise ValueError(
-            f"{shown} is a group of arrays ({', '.join(names[:SHOWN])}); expected one of them: "
-            "give its path, STORE/NAME."
+            f"{shown} is a group of arrays ({', '.join(names[:SHOWN])}); expected an array. Use "
+            "its path, STORE/NAME."
         )
     dtype = found.dtype
     if found.ndim != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8:
         raise ValueError(
             f"{shown} has shape {found.shape} and dtype {dtype}; expected numbers of shape (n, p), "
-            "a vector a row; or of an image (y, x, band), with open_cube."
+            "one vector per row. Open an image (y, x, band) with open_cube."
         )
     if 0 in found.shape:
         raise ValueError(f"{shown} has shape {found.shape}; expected one row and value at least.")
@@ -86,13 +86,14 @@ def stored_vectors(source: Any) -> Any:
 
 
 def _check_plain(array: zarr.Array, shown: str) -> None:
-    """Refuse an array whose values are not what it means, or which is an image."""
+    """Raise ValueError for an image, and for values that have to be decoded."""
     attributes: dict[str, Any] = array.attrs.asdict()
     stated = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
     names = [str(name).lower() for name in stated or ()]
     if any(image <= {*names} for image in _OF_IMAGES):
         raise ValueError(
-            f"{shown} has the dimensions {', '.join(names)}: an image, whose lines are no rows."
+            f"{shown} has the dimensions {', '.join(names)}: an image, not rows of vectors. Use "
+            "open_cube."
         )
     plain = {"scale_factor": 1, "add_offset": 0}
     said = [name for name, value in plain.items() if attributes.get(name, value) != value]
@@ -102,7 +103,7 @@ def _check_plain(array: zarr.Array, shown: str) -> None:
     if said:
         raise ValueError(
             f"{shown} states {said[0]} = {attributes[said[0]]!r}, which is not applied to vectors; "
-            "expected values that are what is meant. Decode them first, or remove the attribute."
+            "expected decoded values. Decode them first, or remove the attribute."
         )
 
 

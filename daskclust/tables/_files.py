@@ -101,7 +101,9 @@ def _local(name: str) -> list[str]:
     is_pattern = any(mark in name for mark in "*?[") and not path.exists()
     found = sorted(glob.glob(name)) if is_pattern else [name]
     if not found or not Path(found[0]).exists():
-        raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
+        raise FileNotFoundError(
+            f"The file {name!r} does not exist; use the path of an existing one."
+        )
     return [os.path.abspath(file) for file in found if Path(file).is_file()]
 
 

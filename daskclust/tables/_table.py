@@ -21,7 +21,6 @@ from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import compute, number_type, parts_read_again, working_dtype
 from daskclust.core.estimator.arrow import (
     as_lazy_frame,
-    first_lists,
     is_list_type,
     list_size,
     matrix_of_lists,
@@ -63,7 +62,7 @@ _LABELS = "array of labels"
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Lists of numbers of the same length."""
+    """Type and length of the lists of a column."""
 
     dtype: np.dtype[Any]
     size: int
@@ -185,7 +184,8 @@ class Table:
                 frame = fewer if fewer.npartitions == frame.npartitions else chosen
             return list(frame.to_delayed(optimize_graph=False))
 
-        found = persistently(parts, lambda: "The metadata of the table", _retries_of(self.files))
+        retries = NEVER_AGAIN if self.files else Retries.configured()
+        found = persistently(parts, lambda: "The metadata of the table", retries)
         return parts_read_again(found, self.files)
 
     @cached_property
@@ -304,7 +304,10 @@ class Table:
         known = [str(name) for name in self.frame.columns]
         for name in columns:
             if name not in known:
-                raise _no_column(name, known)
+                close = difflib.get_close_matches(name, known, n=1)
+                shown = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
+                hint = f" Did you mean {close[0]}?" if close else ""
+                raise KeyError(f"The table has no column {name!r}; it has {shown}.{hint}")
 
     def cells(self, rows: Ints, columns: Sequence[str]) -> Any:
         """Return some columns of some rows, in the order of `rows`, as a pandas table.
@@ -603,12 +606,9 @@ def open_table(
         frame, found = as_lazy_frame(source), {}
         if frame is None:
             frame, found = _open_files(source, columns, label_column)
-    files = found.get("files", ())
-    columns, vectors = _features(frame, columns, label_column, files)
-    seen = SeenFiles(files)
-    return Table(
-        frame, tuple(columns), label_column, vectors=vectors, seen=seen, scale=scale, **found
-    )
+    seen = SeenFiles(found.get("files", ()))
+    table = Table(frame, (), label_column, seen=seen, scale=scale, **found)
+    return _with_features(table, columns)
 
 
 def _open_files(
@@ -646,21 +646,16 @@ def _open_files(
     return frame, {"files": files.local, "known_lengths": lengths, "most_bytes": most_bytes}
 
 
-def _features(
-    frame: Any, columns: Sequence[str] | None, label_column: str | None, files: Sequence[Path]
-) -> tuple[Sequence[str], _Vectors | None]:
-    """Return the feature columns, and type and length of the lists if the only one has lists."""
-    known = [str(name) for name in frame.columns]
-    for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
-        if wanted not in known:
-            raise _no_column(wanted, known)
+def _with_features(table: Table, columns: Sequence[str] | None) -> Table:
+    """Return the table with the given feature columns; default: the numeric ones, or the lists."""
+    kinds = dict(zip(map(str, table.frame.columns), table.frame.dtypes, strict=True))
+    label_column, hint = table.label_column, ""
+    table.check_columns([*(columns or ()), *([] if label_column is None else [label_column])])
     if len(set(columns or ())) < len(columns or ()):
         raise ValueError(f"columns must be distinct, got {', '.join(columns or ())}.")
-    kinds = {name: frame.dtypes[name] for name in known}
-    hint = ""
     if columns is None:
-        columns = [n for n in known if number_type(kinds[n]) and n != label_column]
-        lists = [name for name in known if _number_of(_items_of(kinds[name]))]
+        columns = [n for n, kind in kinds.items() if number_type(kind) and n != label_column]
+        lists = [name for name, kind in kinds.items() if _number_of(kind)]
         if not columns and len(lists) == 1:
             columns = lists
         elif lists:
@@ -673,50 +668,24 @@ def _features(
                 )
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    if not columns:
-        _check_rows(frame, files)
-        raise ValueError(f"The table has no columns of numbers among {known}; name some.{hint}")
-    vectors = _vectors_of(frame, columns[0], files) if len(columns) == 1 else None
-    for name in columns:
-        if vectors is None and number_type(kinds[name]) is None:
-            _check_rows(frame, files)
-            raise ValueError(
-                f"The column {name!r} is {kinds[name]}; expected numbers. {_remedy(kinds[name])}"
-            )
-    return columns, vectors
-
-
-def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
-    stored = (
-        da.store(array, target, lock=False, compute=False)
-        for array, target in zip(arrays, targets, strict=True)
-    )
-    compute("the writing of labels", *stored)
-
-
-def _no_column(wanted: str, known: Sequence[str]) -> KeyError:
-    close = difflib.get_close_matches(wanted, known, n=1)
-    shown = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
-    return KeyError(
-        f"The table has no column {wanted!r}; it has {shown}."
-        + (f" Did you mean {close[0]}?" if close else "")
-    )
-
-
-def _retries_of(files: Sequence[Path]) -> Retries:
-    # Errors of local files are permanent, as for stores.
-    return NEVER_AGAIN if files else Retries.configured()
-
-
-def _check_rows(frame: Any, files: Sequence[Path]) -> None:
-    """Raise ValueError for a table without rows, whose columns may have no types."""
-    first = persistently(
-        lambda: frame.head(1, npartitions=-1),
-        lambda: "The first row of the table",
-        _retries_of(files),
-    )
-    if not len(first):
+    table = replace(table, columns=tuple(columns or [*kinds][:1]))
+    if len(columns) == 1 and _items_of(kinds[columns[0]]) is not None:
+        return replace(table, vectors=_vectors_of(table, kinds[columns[0]]))
+    wrong = next((name for name in columns if number_type(kinds[name]) is None), None)
+    if columns and wrong is None:
+        return table
+    # Columns of a table without rows may have no types.
+    if not sum(table.lengths):
         raise ValueError("The table has no rows; expected one at least.")
+    if wrong is None:
+        raise ValueError(f"The table has no columns of numbers among {[*kinds]}; name some.{hint}")
+    remedy = (
+        "Name it alone in columns (--columns), or leave it out. See the page how-to/embeddings."
+        if _number_of(kinds[wrong]) is not None
+        else "Leave it out of columns (--columns), or encode its values as numbers, dates for "
+        "example as days since the first. See the page how-to/tables."
+    )
+    raise ValueError(f"The column {wrong!r} is {kinds[wrong]}; expected numbers. {remedy}")
 
 
 def _items_of(kind: Any) -> Any:
@@ -725,20 +694,9 @@ def _items_of(kind: Any) -> Any:
     return arrow.value_type if is_list_type(arrow) else None
 
 
-def _remedy(kind: Any) -> str:
-    """Return advice for a feature that is not a number."""
-    if _number_of(_items_of(kind)) is not None:
-        return (
-            "Name it alone in columns (--columns), or leave it out. See the page how-to/embeddings."
-        )
-    text = str(kind)
-    way = "encode its values as numbers"
-    if "date" in text or "time" in text or "duration" in text:
-        way = "convert it to numbers, such as days since the first"
-    return f"Leave it out of columns (--columns), or {way}. See the page how-to/tables."
-
-
-def _number_of(items: Any) -> np.dtype[Any] | None:
+def _number_of(kind: Any) -> np.dtype[Any] | None:
+    """Return the type of the numbers in lists; None for columns of other values."""
+    items = _items_of(kind)
     try:
         dtype = None if items is None else np.dtype(items.to_pandas_dtype())
     except NotImplementedError:
@@ -746,31 +704,39 @@ def _number_of(items: Any) -> np.dtype[Any] | None:
     return dtype if dtype is not None and dtype.kind in "fiu" else None
 
 
-def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | None:
-    """Return type and length of the lists of a column; None for any other column."""
-    items = _items_of(frame.dtypes[column])
-    if items is None:
-        return None
-    dtype = _number_of(items)
+def _vectors_of(table: Table, kind: Any) -> _Vectors:
+    """Return type and length of the lists of the only feature column."""
+    name, dtype, size = table.columns[0], _number_of(kind), list_size(kind.pyarrow_dtype)
     if dtype is None:
         raise ValueError(
-            f"The column {column!r} has lists of {items}; expected lists of numbers, of the same "
-            "length. See the page how-to/embeddings."
+            f"The column {name!r} has lists of {_items_of(kind)}; expected lists of numbers, of "
+            "the same length. See the page how-to/embeddings."
         )
-    size = list_size(frame.dtypes[column].pyarrow_dtype)
     if size is None:
-        lists = persistently(
-            lambda: first_lists(frame[column]),
-            lambda: "The first row of the table",
-            _retries_of(files),
-        )
-        if not len(lists):
-            _check_rows(frame, files)
-            raise ValueError(f"The column {column!r} must have lists, got missing values only.")
-        size = len(lists.iloc[0])
+        for part in table._parts([name]):
+            (lists,) = compute("the first list", dask.delayed(_first_lists)(part))
+            if len(lists):
+                break
+        else:
+            if not sum(table.lengths):
+                raise ValueError("The table has no rows; expected one at least.")
+            raise ValueError(f"The column {name!r} must have lists, got missing values only.")
+        size = len(lists.iloc[0, 0])
     if not size:
-        raise ValueError(f"The column {column!r} has empty lists; expected one number at least.")
+        raise ValueError(f"The column {name!r} has empty lists; expected one number at least.")
     return _Vectors(dtype, int(size))
+
+
+def _first_lists(part: Any) -> Any:
+    return part.dropna().head(1)
+
+
+def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
+    stored = (
+        da.store(array, target, lock=False, compute=False)
+        for array, target in zip(arrays, targets, strict=True)
+    )
+    compute("the writing of labels", *stored)
 
 
 def _values(part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int) -> Floats:

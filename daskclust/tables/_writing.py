@@ -1,4 +1,4 @@
-"""Folders of Parquet files with labels beside the rows."""
+"""Folders of Parquet files with labels next to the rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MARK = "_daskclust.txt"
 _FIRST_LINE = "labels by daskclust"
 #: Files of a folder of labels.
 _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
-#: Characters of what is said there, which describes a job.
+#: Maximum number of characters of the description of a job.
 _MOST_SAID = 2**20
 
 
 class LabelsFolder(Output):
-    """A folder of Parquet files with a small file of ours, none of the table's own files in it."""
+    """A folder of Parquet files with a file that marks it; it contains no file of the table."""
 
     def __init__(
         self, place: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
@@ -46,12 +46,12 @@ class LabelsFolder(Output):
         return Written(self.kind, attributes, tuple(filter(_OURS.fullmatch, self.names())))
 
     def is_of(self, job: str) -> bool:
-        """Whether the job has written labels of this name there."""
+        """Return True if the job has written labels of this name to the folder."""
         found = self.written()
         return super().is_of(job) and found is not None and found.attributes["name"] == self.column
 
     def problem(self) -> str | None:
-        """Say that the table lies there, too."""
+        """Return the reason why the folder cannot be written, or None."""
         holds_table = any(self.path in file.absolute().parents for file in self.sources)
         return super().problem() or ("holds the table itself" if holds_table else None)
 
@@ -74,7 +74,7 @@ def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def mark(folder: Path, said: str) -> None:
-    """Say in a folder what wrote it, so that :func:`written_labels` knows it."""
+    """Write the description that :func:`written_labels` reads into a folder."""
     (folder / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
 
 
@@ -82,8 +82,8 @@ def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> No
     for labels in columns.values():
         if len(part) != len(labels):
             raise ValueError(
-                f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected "
-                "the labels of table.samples."
+                f"A partition of the table has {len(part)} rows but got {len(labels)} labels; "
+                "expected the labels of table.samples."
             )
     if not path.parent.is_dir():
         raise unseen(repr(str(path.parent)), who="which the client made")
@@ -91,14 +91,14 @@ def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> No
     import pyarrow.parquet
 
     try:
-        # With its index, if that is more than the numbers of the rows.
+        # With its index, unless the index numbers the rows.
         table = pyarrow.Table.from_pandas(part.assign(**columns))
     except pyarrow.ArrowException as error:
         raise ValueError(
             f"A column of the table cannot be written as Parquet: {error}. Leave it out of the "
             "table, or convert it."
         ) from error
-    # Pandas cannot read what it says itself of types of Arrow.
+    # pandas cannot read its own description of Arrow types.
     said = json.loads(table.schema.metadata[b"pandas"])
     for column in said["columns"]:
         if column["numpy_type"].endswith("[pyarrow]"):

@@ -1,4 +1,4 @@
-"""Parquet and CSV as rows, and labels written beside them."""
+"""Parquet and CSV as rows, and labels written next to them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Unreliable(LocalFileSystem):
     protocol = "unreliable"
     made: set = set()  # noqa: RUF012
     failed = 0
-    #: What never succeeds.
+    #: Part of the names of files whose requests always fail.
     lost = ""
 
     @classmethod
@@ -358,7 +358,7 @@ def test_errors_name_what_is_wrong(parquet: Path, tmp_path: Path) -> None:
         open_table(parquet, columns=["c"])
     with pytest.raises(ValueError, match="The column 'crop' is"):
         open_table(parquet, columns=["crop"])
-    with pytest.raises(FileNotFoundError, match="There is no file"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.parquet' does not exist"):
         open_table(tmp_path / "nothing.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(OSError, match=r"broken\.parquet' cannot be read as Parquet"):
@@ -435,14 +435,14 @@ def test_lists_of_numbers_that_are_left_out_are_told(tmp_path: Path) -> None:
     with pytest.warns(DaskclustWarning, match=told):
         table = open_table(tmp_path / "t.parquet")
     assert table.columns == ("id",)
-    # Where it is clear what is wanted, nothing is told; lists of text are never features.
+    # No warning if the column is named; lists of text are never features.
     del columns["embedding"]
     parquet_files.write_table(pa.table(columns), tmp_path / "words.parquet")
     with warnings.catch_warnings():
         warnings.simplefilter("error", DaskclustWarning)
         assert open_table(tmp_path / "t.parquet", columns="embedding").n_features == 2
         assert open_table(tmp_path / "words.parquet").columns == ("id",)
-    # The only lists are the features where there are no numbers, and no one's choice where not.
+    # Without numeric columns, the only column of lists is the default.
     columns = {"text": pa.array(["a", "b"]), "embedding": vectors}
     parquet_files.write_table(pa.table(columns), tmp_path / "t.parquet")
     assert open_table(tmp_path / "t.parquet").columns == ("embedding",)
@@ -520,7 +520,7 @@ def test_types_of_later_parquet_files(tmp_path: Path) -> None:
     ],
 )
 def test_parts_of_other_types_than_their_frame(values: list[Any], match: str) -> None:
-    """As of files elsewhere, of which the first one alone is looked at."""
+    """Frames of other libraries may have partitions of other types."""
     frame = from_map(
         lambda values: pandas.DataFrame({"a": values}),
         [np.float32([1]), values],
@@ -537,7 +537,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grouped(tmp_path: Path, frame: pandas.DataFrame, rows: int) -> Path:
-    """Write a file whose row groups have so many rows."""
+    """Write a file whose row groups have `rows` rows."""
     frame.to_parquet(tmp_path / "grouped.parquet", row_group_size=rows)
     return tmp_path / "grouped.parquet"
 

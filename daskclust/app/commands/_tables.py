@@ -1,4 +1,4 @@
-"""Tables on the command line: Parquet, CSV and arrays in, the rows with their labels out."""
+"""Tables on the command line: read Parquet, CSV and arrays, and write rows with labels."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def add_table_arguments(
 
 
 def is_table(options: CubeOptions) -> bool:
-    """Whether the input is a table."""
+    """Return True if the input is a table."""
     paths = list(paths_of(options.cube).values())
     found = [_holds_table(path) for path in paths]
     if all(found):
@@ -88,8 +88,8 @@ def is_table(options: CubeOptions) -> bool:
     for name in ("columns", "keep", "label_column", "groups"):
         if getattr(options, name, None) is not None:
             raise UsageError(
-                f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
-                "expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
+                f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is not a "
+                "table; expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
             )
     if any(found):
         raise UsageError("some files are tables and others are not; expected one kind")
@@ -103,16 +103,16 @@ def _holds_table(path: str) -> bool:
 
 
 def holds_columns(path: str) -> bool:
-    """Whether a path is Parquet or CSV, by its name or what is in the folder."""
+    """Return True for Parquet or CSV, by the name of the path or of the files in a folder."""
     folder = Path(path)
     if "://" not in path and folder.is_dir() and any(folder.glob("*.parquet")):
         return True
     return kind_of(path) == "table"
 
 
-#: Columns of text that reports of vectors show unasked.
+#: Maximum number of columns of text that reports of vectors show by default.
 _SHOWN_COLUMNS = 3
-#: Columns beside the labels, by the flag that names them.
+#: Columns next to the labels, by the flag that names them.
 _MORE_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "score": lambda model, X: model.score_samples(X),
     "uncertainty": _outputs.margins,
@@ -125,7 +125,7 @@ class TableJob(Job):
 
     @property
     def places(self) -> dict[str, str]:
-        """Outputs: scores and margins are columns of the first."""
+        """The outputs; scores and margins are columns of the table."""
         return {k: v for k, v in super().places.items() if k in ("output", "model", "report")}
 
     @property
@@ -143,12 +143,12 @@ class TableJob(Job):
         names = np.array(feature_names(self.table), dtype=object)
         origin = {"feature_names_in_": names, **scaling_of(self.table)}
         fitted = model.fit(Data(self.data, origin=origin), **arguments)
-        # Outputs come from rows without names; the record of the job holds the columns.
+        # Outputs use rows without names; the record of the job stores the columns.
         vars(fitted).pop("feature_names_in_", None)
         return fitted
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
-        """Return the group of each labeled row; rows of no group are one each."""
+        """Return the group of each labeled row; a row without a group is a group."""
         column = self.options.groups
         if column is None:
             return np.arange(len(rows)), "rows"
@@ -171,8 +171,8 @@ class TableJob(Job):
         rows, labels = self.table.labels()
         if not len(rows):
             raise ValueError(
-                f"The column {self.table.label_column!r} holds no label; expected one at least. "
-                "Nothing, empty text and -1 mean none."
+                f"The column {self.table.label_column!r} must contain a label, got missing "
+                "values, empty text or -1 only."
             )
         return rows, labels
 
@@ -192,7 +192,7 @@ class TableJob(Job):
         if options.output is not None:
             names = legend.by_code
             if not legend.is_of_clusters:
-                # Numbers do not say them.
+                # The labels are codes.
                 attributes = {**attributes, "class_names": {str(k): v for k, v in names.items()}}
             are_codes = all(name == name_of(code) for code, name in names.items())
             written = codes
@@ -200,7 +200,7 @@ class TableJob(Job):
             if not (legend.is_of_clusters or are_codes or not isinstance(target, LabelsFolder)):
                 meta = np.empty(0, object)
                 written = codes.map_blocks(_named, names=names, dtype=object, meta=meta)
-            elif legend.noise is not None:  # it stays -1, in a table
+            elif legend.noise is not None:  # noise is -1 in a table
                 written = da.where(codes == legend.noise, -1, codes)
             with progress.task("Table"):
                 self.table.write_labels(
@@ -224,7 +224,7 @@ class TableJob(Job):
             _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
             for item in found["classes"]:
                 if item["code"] == legend.noise:
-                    item["code"] = -1  # as it is in the table
+                    item["code"] = -1  # as in the table
             known = {}
             for name, column in (("labels", self.table.label_column), ("truth", options.truth)):
                 if column is not None:
@@ -264,7 +264,7 @@ class TableJob(Job):
 
 
 def feature_names(table: Any) -> list[str]:
-    """Return the names of the features: of a column of lists, with their place."""
+    """Return the names of the features; items of lists are numbered."""
     columns, n = list(table.columns), table.n_features
     return columns if len(columns) == n else [f"{columns[0]}[{j}]" for j in range(n)]
 
@@ -279,7 +279,7 @@ def explained_table(
 ) -> tuple[Any, Any]:
     """Return profiles, with cells of the nearest rows, and rules of the clusters of a table.
 
-    Single values of vectors are explained only `of_vectors`.
+    Single values of vectors are explained if `of_vectors`.
     """
     from sklearn.pipeline import make_pipeline
 
@@ -302,12 +302,12 @@ def explained_table(
 
 
 def open_table_job(options: Any, model: Any, pairs: dict[str, Any] | None = None) -> TableJob:
-    """Open and check what a fit (with its `pairs`, if any), or a prediction, will need."""
+    """Open the table of a fit (with `pairs`) or a prediction, and check the request."""
     fits = pairs is not None
     label_column = options.label_column if fits else None
     if label_column is not None and not takes_labels(model):
         raise UsageError(
-            f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
+            f"{type(model).__name__} does not support --label-column. Name the features with "
             "--columns"
         )
     _outputs.check_margin(options, model)
@@ -358,9 +358,9 @@ def table_for(options: Any, model: Any) -> Any:
     said = _outputs.job_of(options.model)
     if scene_of(model) is not None:
         raise ValueError(
-            "The model was fitted to the bands of a cube; expected a cube with the same bands."
+            "The model was fitted to the bands of a cube. Use a cube with the same bands."
         )
-    # Of a fit to a DataFrame in Python the model itself knows them.
+    # A model that was fitted to a DataFrame in Python stores the names itself.
     theirs = said.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
     table = _open(options, options.columns or theirs or None, None)
     is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
@@ -382,7 +382,7 @@ def without_names(model: Any) -> Any:
 
 
 def _open(options: Any, columns: Any, label_column: str | None, *known: str | None) -> Any:
-    """Open the table; columns of what is `known` are no features unless they are named."""
+    """Open the table; the columns `known` (truth, groups) cannot be features."""
     from daskclust.tables import open_table
 
     source = local_name(options.cube)
@@ -394,7 +394,7 @@ def _open(options: Any, columns: Any, label_column: str | None, *known: str | No
     if columns is not None and len(kept) < len(table.columns):
         wrong = next(name for name in table.columns if name in known)
         raise ValueError(
-            f"The column {wrong!r} holds what is to be found; leave it out of --columns."
+            f"The column {wrong!r} is the truth or the groups; leave it out of --columns."
         )
     if columns is None and len(kept) < len(table.columns):
         table = opened(columns=kept)
@@ -407,7 +407,7 @@ def _check_outputs(
     from daskclust.tables import LabelsFolder
 
     for path in paths_of(options.cube).values():
-        # A pattern means all files that match it.
+        # A pattern stands for all files that match it.
         found = glob.glob(path) if "*" in path else [path]
         inputs |= {f"the table's file {item!r}": item for item in found}
     inputs["--config"] = None if options.config is None else str(options.config)
@@ -456,7 +456,7 @@ def _check_outputs(
 
 def _named(codes: Any, *, names: dict[int, str]) -> Any:
     found, places = np.unique(codes, return_inverse=True)
-    # What has no label has no name.
+    # Rows without a label have no name.
     return np.array([names.get(code) for code in found.tolist()], dtype=object)[places]
 
 

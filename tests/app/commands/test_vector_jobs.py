@@ -123,7 +123,7 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
         ("three.npy --output o", "on the command line --dims y,x,band"),
         ("objects.npy --output o.npy", "objects.npy' cannot be read as a numeric array"),
         ("cut.npy --output o.npy", "cut.npy' cannot be read as a numeric array"),
-        ("fields.npy --output o.npy", "expected numbers of shape (n, p), a vector a row"),
+        ("fields.npy --output o.npy", "expected numbers of shape (n, p), one vector per row"),
         ("text.npy --output o.npy", "and dtype <U1; expected numbers"),
         ("none.npy --output o.npy", "has shape (0, 4); expected one row and value at least"),
         ("gone.npy --output o", "There is no file"),
