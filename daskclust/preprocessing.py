@@ -179,8 +179,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         n, eps = draft._observed, np.finfo(np.float64).eps
         is_constant = draft.var_ <= n * eps * draft.var_ + (n * draft.mean_ * eps) ** 2
         draft._divisors = np.where(is_constant, 1.0, np.sqrt(draft.var_))
-        vars(self).clear()
-        vars(self).update(vars(draft))
+        self.__dict__ = draft.__dict__
         return self
 
     def _moments(self) -> Floats:

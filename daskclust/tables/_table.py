@@ -615,8 +615,8 @@ def _open_files(
     source: Any, columns: Sequence[str] | None, label_column: str | None
 ) -> tuple[Any, dict[str, Any]]:
     """Return the lazy frame of files, and what their metadata state, as arguments of Table."""
-    names = [source] if isinstance(source, str | os.PathLike) else source
-    names = [os.fspath(name) for name in names]
+    listed: Any = [source] if isinstance(source, str | os.PathLike) else source
+    names: list[str] = [os.fspath(name) for name in listed]
     if not names:
         raise ValueError("The list of files is empty; give one path at least.")
     shown, is_local = redact(repr(source)), all("://" not in name for name in names)
@@ -691,7 +691,7 @@ def _with_features(table: Table, columns: Sequence[str] | None) -> Table:
 def _items_of(kind: Any) -> Any:
     """Return Arrow's type of the items of lists; None for columns of other values."""
     arrow = getattr(kind, "pyarrow_dtype", None)
-    return arrow.value_type if is_list_type(arrow) else None
+    return getattr(arrow, "value_type", None) if is_list_type(arrow) else None
 
 
 def _number_of(kind: Any) -> np.dtype[Any] | None:
