@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
-from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
+from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Entry, Number
+from daskclust.core.reduction.connectivity import nearest_in_sets
 from daskclust.semisupervised.classifiers import (
     CLASSIFIER,
     KernelRidge,
@@ -127,9 +128,12 @@ class SpacePosterior:
         # labels better than the graph, nodes are too coarse.
         lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
         parts, unreached = [], np.ones(len(z), bool)
-        for one, (indices, distances) in zip(
-            self.graphs, self._nearest(z, n_neighbors + 1), strict=True
-        ):
+        first = self.graphs[0]
+        prototypes = [one.nodes[: one.n_prototypes] for one in self.graphs]
+        # The labeled nodes are equal in all graphs.
+        labeled = first.nodes[first.n_prototypes :]
+        neighbors = nearest_in_sets(z, prototypes, labeled, n_neighbors + 1)
+        for one, (_, (indices, distances)) in zip(self.graphs, neighbors, strict=True):
             values = np.hstack([one.settled, one.shares]) if lean else one.settled
             parts.append(weighted_values(distances, indices, values))
             # Each row of the fit connects its two nearest nodes, so one of them is enough.
@@ -139,19 +143,6 @@ class SpacePosterior:
             return found, unreached
         settled, spread = np.hsplit(found, 2)
         return (1 - lean) * settled + lean * self.balance(spread, self.ridge(z)), unreached
-
-    def _nearest(self, z: Floats, count: int) -> Iterator[tuple[NDArray[np.int32], Floats]]:
-        """Yield the nearest nodes of rows in each graph, and their squared distances.
-
-        The labeled nodes are the same in all graphs.
-        """
-        first = self.graphs[0]
-        labeled = first.nodes[first.n_prototypes :]
-        of_labeled = nearest_several(z, labeled, min(count, len(labeled))) if len(labeled) else None
-        for one in self.graphs:
-            size = one.n_prototypes
-            found = nearest_several(z, one.nodes[:size], min(count, size))
-            yield found if of_labeled is None else merge_nearest(found, of_labeled, size, count)
 
     def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
         """Shares by the nearest labeled rows; those with the numbers `own` do not vote for z."""

@@ -297,12 +297,10 @@ class PrototypeProblem:
 
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
         """Count the connections between nodes in one pass."""
-        # Spaces may have a few prototypes less than asked for: classes are counted to as many.
         connectivity = Connectivity(
             tuple(self.spaces(state)),
             tuple(self.nodes(state)),
             self.n_near,
-            int(state.sizes.max()),
             self.labels,
             n_shared=len(self.extra),
         )

@@ -144,14 +144,15 @@ class NodeGraph:
 
     def embed(self) -> Embedding:
         """Embed the nodes by the leading eigenvectors, scaled to length 1."""
-        found = leading_eigenvectors(self.graph, self.n_dimensions)
-        return Embedding(found.values, unit_rows(found.vectors))
+        values, vectors = leading_eigenvectors(self.graph, self.n_dimensions)
+        return Embedding(values, unit_rows(vectors))
 
-    def link(self, links: NodeLinks) -> tuple[LinkedNodes, Floats]:
-        """Embed the nodes by some more eigenvectors; also return the leading eigenvalues."""
+    def link(self, links: NodeLinks) -> tuple[LinkedNodes, Embedding]:
+        """Add constraints to more eigenvectors; also return the embedding without constraints."""
         d = self.n_dimensions
-        found = leading_eigenvectors(self.graph, min(d + _FURTHER, len(self.mass)))
-        return LinkedNodes.of(links, found.vectors, d, self.seed), found.values[:d]
+        values, vectors = leading_eigenvectors(self.graph, min(d + _FURTHER, len(self.mass)))
+        linked = LinkedNodes.of(links, vectors, d, self.seed)
+        return linked, Embedding(values[:d], linked.vectors[:, :d])
 
     def cluster(self, vectors: Floats) -> Ints:
         """Cluster the nodes by their coordinates (k, d)."""
@@ -445,9 +446,12 @@ tuple of str, default="auto"
         labels = read_labels(y, data.n_rows)
         given = (must_link, cannot_link, must_link_weight, cannot_link_weight)
         constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), *given)
-        PairwiseConstraints.from_fit_arguments(
-            int(data.n_rows), *given, (labels.rows, labels.codes)
-        ).warn_of_contradictions()
+        all_constraints = constraints
+        if constraints.n_pairs and len(labels.rows):
+            all_constraints = PairwiseConstraints.from_fit_arguments(
+                int(data.n_rows), *given, (labels.rows, labels.codes)
+            )
+        all_constraints.warn_of_contradictions()
         if self.pair_strength == 0:
             labels, constraints = (
                 NO_LABELS,
@@ -501,12 +505,12 @@ tuple of str, default="auto"
         """Embed the nodes, and choose the strength of the constraints."""
         if links is None:
             return graph.embed(), 0.0
-        linked, values = graph.link(links)
+        linked, unconstrained = graph.link(links)
         auto = isinstance(self.pair_strength, str)
         strength = 1.0 if auto else float(self.pair_strength)
         gain = linked.gain(graph.cluster) if auto else np.inf
         if gain > _SURE and strength > 0:
-            return Embedding(values, linked.embed(strength)), strength
+            return unconstrained._replace(vectors=linked.embed(strength)), strength
         if gain < -_SURE:
             warn(
                 "Constraints that were left out are satisfied more often without the others "
@@ -514,7 +518,7 @@ tuple of str, default="auto"
                 "pairs and labels, or set pair_strength.",
                 ConstraintWarning,
             )
-        return graph.embed(), 0.0
+        return unconstrained, 0.0
 
     def _vote(self) -> ClusterVote:
         return ClusterVote(self._space, self._nodes, self._clusters, int(self.n_neighbors))

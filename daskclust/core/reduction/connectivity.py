@@ -1,13 +1,14 @@
-"""How nodes hang together, by rows that are near the same ones; and the rows around each node.
+"""Count the rows that connect nodes, and summarize the rows around each node.
 
-Counts of rows by pairs of their nearest nodes are sorted keys, as the data decide how many there
-are.  They are whole numbers: exact, however blocks are cut and merged.
+The data decide how many pairs of nodes are connected, so that counts are stored by sorted keys.
+Counts are whole numbers, and therefore exact for any chunks and any order of merging.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +23,33 @@ from daskclust.core.kernels.rng import race_keys, smallest
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
 from daskclust.core.reduction.survey import RowLabels
 
+#: Indices of the nearest nodes of each row, and squared distances, both (n, count).
+Neighbors = tuple[NDArray[np.int32], Floats]
+
+
+def nearest_in_sets(
+    z: Floats, prototypes: Sequence[Floats], shared: Floats, count: int
+) -> Iterator[tuple[NDArray[np.int32], Neighbors]]:
+    """Yield the nearest nodes of the rows ``z`` in each of several sets.
+
+    The nodes of a set are its ``prototypes`` (k, q), and after these the ``shared`` nodes (m, q) of
+    all sets.  The first yielded value is the nearest prototype of each row, the second the
+    ``count`` nearest nodes.
+    """
+    of_shared = nearest_several(z, shared, min(count, len(shared))) if len(shared) else None
+    for own in prototypes:
+        of_set = nearest_several(z, own, min(count, len(own)))
+        nearest_prototype = of_set[0][:, 0]
+        if of_shared is not None:
+            of_set = merge_nearest(of_set, of_shared, len(own), count)
+        yield nearest_prototype, of_set
+
 
 @dataclass(frozen=True)
 class ConnectivityCounts:
-    """For each space, rows by pairs of their nearest nodes, and weights of labeled rows by class.
+    """For each set of nodes, rows by pairs of their nearest nodes, and labeled rows by class.
 
-    `classes`: by their nearest prototype, (spaces, n_prototypes, n_classes).
+    ``classes`` (sets, k, n_classes) are weights of labeled rows by their nearest prototype.
     """
 
     near: tuple[PairCounts, ...]
@@ -36,73 +58,66 @@ class ConnectivityCounts:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """Ask for counts of rows by their `n_near` nearest nodes (k, q) in each space; by 1, for none.
+    """Request counts of rows by pairs of their ``n_near`` nearest nodes, for several sets of nodes.
 
-    A space that follows itself, for another set of nodes, is worked out once. `labels`, of rows
-    that are no nodes, are counted to the first `n_prototypes` nodes. `own` are rows (ascending)
-    that are nodes themselves, and these nodes: of equal rows each is its own.  The last `n_shared`
-    nodes of all sets of a space are the same.
+    ``spaces`` has the space of each set.  Consecutive sets with the same space share its
+    evaluation, and the search in the last ``n_shared`` nodes, which are equal in these sets.  The
+    other nodes are prototypes.  ``labels`` of rows that are not nodes count for the nearest
+    prototype.  ``own`` are ascending row numbers, and the nodes that these rows are themselves.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
     nodes: tuple[Floats, ...]
     n_near: int
-    n_prototypes: int = 0
     labels: RowLabels | None = None
     own: tuple[Ints, Ints] | None = None
     n_shared: int = 0
 
+    @property
+    def n_prototypes(self) -> tuple[int, ...]:
+        """Number of prototypes in each set."""
+        return tuple(len(nodes) - self.n_shared for nodes in self.nodes)
+
     def identity(self) -> ConnectivityCounts:
         n_classes = 0 if self.labels is None else self.labels.n_classes
         return ConnectivityCounts(
-            tuple(merge_counts([]) for _ in self.spaces),
-            np.zeros((len(self.spaces), self.n_prototypes, n_classes)),
+            tuple(merge_counts([]) for _ in self.nodes),
+            np.zeros((len(self.nodes), max(self.n_prototypes), n_classes)),
         )
 
     def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
-        """Count the rows of a block; also return their nearest nodes, (spaces, n)."""
-        found = self.identity()
+        """Count the rows of a block; also return their nearest nodes, (sets, n)."""
+        classes = self.identity().classes
         near: list[PairCounts] = []
-        z = np.empty((0, 0))
-        shared = np.empty((0, 0), np.int32), z
-        first = np.empty((len(self.spaces), len(rows.x)), np.int32)
-        for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
-            if v == 0 or space is not self.spaces[v - 1]:
-                z = space(rows.x)
-                shared = self._nearest(z, nodes[len(nodes) - self.n_shared :])
-            size = len(nodes) - self.n_shared
-            nearest = self._nearest(z, nodes[:size])
-            if self.n_shared:
-                nearest = merge_nearest(nearest, shared, size, self.n_near)
-            indices = nearest[0]
-            first[v] = indices[:, 0]
-            self._place_own(first[v], rows)
-            near.append(count_near(indices, rows.weight, len(nodes)))
-            if self.labels is not None:
-                self._count_labels(found.classes[v], rows, z, nodes)
-        return ConnectivityCounts(tuple(near), found.classes), first
+        nearest_nodes = np.empty((len(self.nodes), len(rows.x)), np.int32)
+        for _, group in groupby(range(len(self.nodes)), key=lambda i: id(self.spaces[i])):
+            sets = list(group)
+            z = self.spaces[sets[0]](rows.x)
+            prototypes = [self.nodes[i][: self.n_prototypes[i]] for i in sets]
+            shared = self.nodes[sets[0]][self.n_prototypes[sets[0]] :]
+            neighbors = nearest_in_sets(z, prototypes, shared, self.n_near)
+            for i, (nearest_prototype, (indices, _)) in zip(sets, neighbors, strict=True):
+                near.append(count_near(indices, rows.weight, len(self.nodes[i])))
+                nearest_nodes[i] = indices[:, 0]
+                self._count_labels(classes[i], rows, nearest_prototype)
+        self._place_own(nearest_nodes, rows)
+        return ConnectivityCounts(tuple(near), classes), nearest_nodes
 
-    def _nearest(self, z: Floats, nodes: Floats) -> tuple[NDArray[np.int32], Floats]:
-        if not len(nodes):
-            return np.empty((len(z), 0), np.int32), np.empty((len(z), 0))
-        return nearest_several(z, nodes, min(self.n_near, len(nodes)))
-
-    def _place_own(self, first: NDArray[np.int32], rows: RowBlock) -> None:
-        """Give the rows that are nodes their own node, in place."""
+    def _place_own(self, nearest_nodes: NDArray[np.int32], rows: RowBlock) -> None:
+        """Assign rows that are nodes to themselves, in place; of equal rows, each to itself."""
         if self.own is None:
             return
         numbers, nodes = self.own
-        for (start, size), at in zip(rows.runs, rows.slices(), strict=True):
+        for (start, size), chunk in zip(rows.runs, rows.slices(), strict=True):
             low, high = np.searchsorted(numbers, [start, start + size])
-            first[at][numbers[low:high] - start] = nodes[low:high]
+            nearest_nodes[:, chunk][:, numbers[low:high] - start] = nodes[low:high]
 
-    def _count_labels(self, counts: Floats, rows: RowBlock, z: Floats, nodes: Floats) -> None:
-        assert self.labels is not None
-        for places, codes in self.labels.by_chunk(rows):
-            if len(places):
-                own, _ = nearest_several(z[places], nodes[: self.n_prototypes], 1)
-                weight = 1.0 if rows.weight is None else rows.weight[places]
-                np.add.at(counts, (own[:, 0], codes), weight)
+    def _count_labels(self, classes: Floats, rows: RowBlock, prototype: NDArray[np.int32]) -> None:
+        if self.labels is None:
+            return
+        for positions, codes in self.labels.by_chunk(rows):
+            weight = 1.0 if rows.weight is None else rows.weight[positions]
+            np.add.at(classes, (prototype[positions], codes), weight)
 
 
 def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
@@ -128,23 +143,23 @@ def _add_pairs(a: Array, b: Array) -> Array:
     return packed(merge_counts([unpacked(a), unpacked(b)]))
 
 
-#: At most as many records as there are pairs of nodes.
+#: Merge of pair counts, with at most as many records as there are pairs of nodes.
 PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
 
 
 def _fields(state: Connectivity) -> Mapping[str, Field]:
-    near = {f"near{v}": Field((None,), PAIR_COUNTS, PAIRS) for v in range(len(state.spaces))}
+    near = {f"near{i}": Field((None,), PAIR_COUNTS, PAIRS) for i in range(len(state.nodes))}
     return {**near, "classes": Field((2, *state.identity().classes.shape))}
 
 
 def _block(rows: RowBlock, state: Connectivity) -> Partial:
     counts, _ = state.count(rows)
-    near = {f"near{v}": packed(pairs) for v, pairs in enumerate(counts.near)}
+    near = {f"near{i}": packed(pairs) for i, pairs in enumerate(counts.near)}
     return {**near, "classes": np.stack([counts.classes, np.zeros_like(counts.classes)])}
 
 
 def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
-    near = tuple(unpacked(partial[f"near{v}"]) for v in range(len(state.spaces)))
+    near = tuple(unpacked(partial[f"near{i}"]) for i in range(len(state.nodes)))
     return ConnectivityCounts(near, partial["classes"].sum(axis=0))
 
 
@@ -152,24 +167,23 @@ def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
 CONNECTIVITY = Reduction("connectivity", _fields, _block, _finalize)
 
 
-#: Parts into which a row's doubt is divided: whole numbers of them add up exactly, whatever
-#: the blocks.
-PARTS = 2**20
-#: Squared distances up to which two points are the same row, in spaces of variance 1: what
-#: single precision leaves.
+#: Number of units of a doubt of 1.  Doubts are rounded to whole units, whose sums are exact.
+_UNITS = 2**20
+#: Maximum squared distance of two points that are the same row, in spaces of variance 1.  It
+#: covers the rounding of single precision.
 SAME = 1e-9
-#: A draw of its own, for rows anywhere.
+#: Stream of random numbers for rows that are drawn from all cells.
 _ANYWHERE = 1
 
 
 @dataclass(frozen=True)
 class CellRequest:
-    """Ask for the cells of `nodes` (k, q) in a space.
+    """Request the cells of ``nodes`` (k, q) in a space.
 
-    Rows that are `known` (ascending), or lie on `labeled` points (l, q), are not to be found, nor
-    are rows of weight 0.
-    ``doubt(x)`` (n, n_doubts) in [0, 1] says first how doubtful rows are; without it all are alike.
-    `n_anywhere` rows are drawn wherever they lie; places of the rows `vain` (ascending) are told.
+    Rows are excluded if they are ``known`` (ascending row numbers), lie on one of the ``labeled``
+    points (l, q), or have weight 0.  ``doubt(x)`` (n, n_doubts) is in [0, 1], and its first column
+    is the uncertainty of the rows; by default all rows are equally uncertain.  ``n_anywhere`` rows
+    are drawn from all cells.  ``vain`` are ascending numbers of rows whose coordinates are needed.
     """
 
     space: Callable[[Array], Floats]
@@ -184,11 +198,13 @@ class CellRequest:
 
 
 class CellTable(NamedTuple):
-    """The cells, each of the rows nearest to a node.
+    """Cells; each consists of the rows nearest to one node.
 
-    `counts` (k,) are weights and `doubts` (k, d) weighted sums. `medoids` (k,) are rows nearest to
-    the nodes and `drawn` (k,) rows by doubt, -1 for none; `met` (l,): labeled points that are rows;
-    `n_free`: rows that may be found; `vain` (v, q): places.
+    ``counts`` (k,) are sums of weights, and ``doubts`` (k, d) weighted sums.  ``medoids`` (k,) are
+    the rows nearest to the nodes, and ``drawn`` (k,) rows drawn by their doubt; -1 if a cell has no
+    row that may be chosen.  ``anywhere`` are rows drawn from all cells.  ``met`` (l,) is True for
+    labeled points that are rows, ``n_free`` the number of rows that may be chosen, and ``vain``
+    (v, q) the coordinates of the requested rows.
     """
 
     counts: Floats
@@ -203,7 +219,7 @@ class CellTable(NamedTuple):
     vain: Floats
 
 
-_RECORD, _PLACED = top_dtype(0), top_dtype(1)
+_ROW, _ROW_AND_CELL = top_dtype(0), top_dtype(1)
 
 
 def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
@@ -212,9 +228,9 @@ def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
         # Whole numbers below 2**53: their sums are exact.
         "sums": Field((2, k, 1 + state.n_doubts)),
         "near": Field((None,), PAIR_COUNTS, PAIRS),
-        "medoids": Field((k, 1), "top", _RECORD),
-        "drawn": Field((k, 1), "top", _RECORD),
-        "anywhere": Field((state.n_anywhere,), "top", _PLACED),
+        "medoids": Field((k, 1), "top", _ROW),
+        "drawn": Field((k, 1), "top", _ROW),
+        "anywhere": Field((state.n_anywhere,), "top", _ROW_AND_CELL),
         "met": Field((len(state.labeled),), "max", np.int8),
         "free": Field((2, 1)),
         # Each row is in one block: sums of one term.
@@ -223,20 +239,20 @@ def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
 
 
 def _first_of_cells(keys: Floats, cells: NDArray[np.int32], numbers: Ints, k: int) -> Array:
-    """Record of the smallest key of each cell, ties by row number."""
-    out = Field((k, 1), "top", _RECORD).identity()
+    """Return the record of the smallest finite key of each cell, with ties by row number."""
+    records = Field((k, 1), "top", _ROW).identity()
     order = np.lexsort((numbers, keys, cells))
     first = order[np.diff(cells[order], prepend=-1) > 0]
     first = first[keys[first] < np.inf]
-    out["key"][cells[first], 0] = keys[first]
-    out["row"][cells[first], 0] = numbers[first]
-    return out
+    records["key"][cells[first], 0] = keys[first]
+    records["row"][cells[first], 0] = numbers[first]
+    return records
 
 
-def _cell_sums(cells: NDArray[np.int32], parts: Floats, weight: Floats, k: int) -> Floats:
-    columns = (np.ones(len(cells)), *parts.T)
-    found = [np.bincount(cells, column * weight, k) for column in columns]
-    return np.column_stack(found).astype(np.float64)
+def _cell_sums(cells: NDArray[np.int32], doubts: Floats, weight: Floats, k: int) -> Floats:
+    columns = (np.ones(len(cells)), *doubts.T)
+    sums = [np.bincount(cells, column * weight, k) for column in columns]
+    return np.column_stack(sums).astype(np.float64)
 
 
 def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
@@ -244,8 +260,8 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
     if row >= 0:
         number = int(rows.numbers(np.array([row]))[0])
         raise ValueError(
-            f"X holds {rows.x[row, column]} at row {number}, column {column}; expected finite "
-            "values. Leave such rows out."
+            f"X must contain finite values, got {rows.x[row, column]} at row {number}, column "
+            f"{column}. Remove such rows."
         )
     k, n = len(state.nodes), len(rows.x)
     weight = np.ones(n) if rows.weight is None else rows.weight
@@ -254,35 +270,32 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
     indices, distances = nearest_several(z, state.nodes, min(2, k))
     cells = indices[:, 0]
     doubts = np.ones((n, 1)) if state.doubt is None else state.doubt(rows.x)
-    parts = np.rint(doubts * PARTS)
-    # Chunk by chunk, so that sums of uneven weights do not show which chunks were joined.
-    sums = sum_terms([_cell_sums(cells[at], parts[at], weight[at], k) for at in rows.slices()])
+    units = np.rint(doubts * _UNITS)
+    # Chunk by chunk, because sums of fractional weights depend on the order of their terms.
+    sums = sum_terms([_cell_sums(cells[s], units[s], weight[s], k) for s in rows.slices()])
     free = (weight > 0) & ~np.isin(numbers, state.known)
     met = np.zeros(len(state.labeled), np.int8)
     if len(state.labeled) and n:
-        at, apart = nearest_several(z, state.labeled, 1)
-        on = (apart[:, 0] <= SAME) & (weight > 0)
-        met[at[on, 0]] = 1
-        free &= ~on
+        point, squared = nearest_several(z, state.labeled, 1)
+        is_labeled = (squared[:, 0] <= SAME) & (weight > 0)
+        met[point[is_labeled, 0]] = 1
+        free &= ~is_labeled
     vain = np.zeros((2, len(state.vain), state.nodes.shape[1]))
-    here = np.isin(numbers, state.vain)
-    vain[0, np.searchsorted(state.vain, numbers[here])] = z[here]
-    uniforms = rows.uniforms(state.seed, 0)
-    doubt = parts[:, 0] / PARTS
-    blank = Field((state.n_anywhere,), "top", _PLACED).identity()
+    in_block = np.isin(numbers, state.vain)
+    vain[0, np.searchsorted(state.vain, numbers[in_block])] = z[in_block]
+    race = race_keys(rows.uniforms(state.seed, 0), units[:, 0] / _UNITS)
+    anywhere = Field((state.n_anywhere,), "top", _ROW_AND_CELL).identity()
     keys = np.where(free, rows.uniforms(state.seed, _ANYWHERE), np.inf)
-    chosen = smallest(keys, state.n_anywhere)
-    blank["key"][: len(chosen)] = keys[chosen]
-    blank["row"][: len(chosen)] = numbers[chosen]
-    blank["x"][: len(chosen), 0] = cells[chosen]
+    drawn = smallest(keys, state.n_anywhere)
+    anywhere["key"][: len(drawn)] = keys[drawn]
+    anywhere["row"][: len(drawn)] = numbers[drawn]
+    anywhere["x"][: len(drawn), 0] = cells[drawn]
     return {
         "sums": sums,
         "near": packed(count_near(indices, rows.weight, k)),
         "medoids": _first_of_cells(np.where(free, distances[:, 0], np.inf), cells, numbers, k),
-        "drawn": _first_of_cells(
-            np.where(free, race_keys(uniforms, doubt), np.inf), cells, numbers, k
-        ),
-        "anywhere": blank,
+        "drawn": _first_of_cells(np.where(free, race, np.inf), cells, numbers, k),
+        "anywhere": anywhere,
         "met": met,
         "free": np.array([[float(free.sum())], [0.0]]),
         "vain": vain,
@@ -295,7 +308,7 @@ def _cell_finalize(partial: Partial, state: CellRequest) -> CellTable:
     anywhere = anywhere[anywhere["row"] >= 0]
     return CellTable(
         sums[:, 0],
-        sums[:, 1:] / PARTS,
+        sums[:, 1:] / _UNITS,
         unpacked(partial["near"]),
         partial["medoids"]["row"][:, 0],
         partial["drawn"]["row"][:, 0],
@@ -307,5 +320,5 @@ def _cell_finalize(partial: Partial, state: CellRequest) -> CellTable:
     )
 
 
-#: Rows around each node: weight, doubt, links to other nodes, and rows that stand for them.
+#: For each cell: weight, doubts, edges to other cells, and rows to ask about.
 CELLS = Reduction("cells", _cell_fields, _cell_block, _cell_finalize)
