@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -102,29 +100,6 @@ def middle(values: list[float]) -> float:
 def print_table(header: list[str], rows: list[list[str]]) -> None:
     """Print a Markdown table."""
     print("| " + " | ".join(header) + " |")
-    print("|" + "---|" * len(header))
+    print("| " + " | ".join(["---"] * len(header)) + " |")
     for row in rows:
         print("| " + " | ".join(row) + " |")
-
-
-def print_figures(rows: list[list[str]], toy: bool) -> None:
-    """Print a table of single figures."""
-    what = "what, but at toy size: not comparable" if toy else "what"
-    print_table([what, "measured", "beside", "aim"], rows)
-
-
-def show_figures(
-    description: str | None,
-    measure: Callable[[bool], dict[str, float]],
-    figures: Callable[[dict[str, float]], list[list[str]]],
-) -> None:
-    """Measure single figures from the command line; print their table, or JSON."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--json", action="store_true", help="print numbers, not a table")
-    options = parser.parse_args()
-    found = measure(options.toy)
-    if options.json:
-        print(json.dumps(found))
-    else:
-        print_figures(figures(found), options.toy)

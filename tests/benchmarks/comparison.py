@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _pictures import pyplot_of_files
 from _results import dumps
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -139,9 +138,13 @@ def column_title(name: str) -> str:
 
 def draw(path: Path, *, labeled: bool) -> None:
     """Draw a row for each set and a column for each estimator: index on the left, then seconds."""
+    import matplotlib
     from PIL import Image
 
-    pyplot, sets = pyplot_of_files(), drawn_sets()
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    sets = drawn_sets()
     if labeled:
         del sets["no structure"]
     names = list(with_labels(2) if labeled else estimators(np.zeros((5, 1)), 2))

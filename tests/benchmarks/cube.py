@@ -1,8 +1,8 @@
-"""``daskclust fit`` on a cube ten times larger than its workers: memory, speed, the report.
+"""``daskclust fit`` on a cube ten times larger than its workers: memory, time, the report.
 
-``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes`` in a ``--format``, reads it
-bare and for clustering (``bench.py``), and runs ``daskclust fit`` from the file to label
-map, model and report, all on two workers of 1 GB each, whose memory is watched from outside.
+``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes`` in a ``--format`` and runs
+``daskclust fit`` from the file to label map, model and report on two workers of 1 GB each.  The
+memory of all processes is measured from outside.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import zarr
 from _timing import print_table
 
 BANDS = 100
-#: Share of a bare sum's speed that a pass must reach: files are also decoded by their libraries.
-TARGET_SPEED = {"scene.zarr": 0.95, "scene.tif": 0.5, "scene.nc": 0.5}
 LIMIT = 10**9
 
 
@@ -113,17 +111,12 @@ FORMATS: dict[str, Callable[[Path, int, int], None]] = {
 }
 
 
-_COMMAND = ("-m", "daskclust")
-
-
-def _run(
-    *arguments: str, folder: Path, program: tuple[str, ...] = _COMMAND
-) -> tuple[dict[str, Any], float, float]:
-    """Run a program; return its results, the largest worker and the client, in bytes."""
+def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
+    """Run a command; return its results, the largest worker and the client, in bytes."""
     log = folder / "progress.txt"
     with log.open("a") as progress:
         process = subprocess.Popen(
-            [sys.executable, *program, *arguments, "--json"],
+            [sys.executable, "-m", "daskclust", *arguments, "--json"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=progress,
@@ -155,26 +148,16 @@ def measure(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         FORMATS[scene](folder / scene, side, block)
-        cluster = ("--local", "2", "--memory-limit", str(LIMIT))
-        speed, _, _ = _run(
-            *(scene, "--n-clusters", str(k), "--passes", str(iterations)),
-            *cluster,
-            folder=folder,
-            program=(str(Path(__file__).with_name("bench.py")),),
-        )
         found, worker, client = _run(
             *("fit", scene, "--n-clusters", str(k), "--set", f"max_iter={iterations}"),
             *("--set", "init=random", "--set", "n_init=1"),
             *("--output", "labels.zarr", "--model", "model.zarr", "--report", "report.html"),
-            *cluster,
+            *("--local", "2", "--memory-limit", str(LIMIT)),
             folder=folder,
         )
         assert sum(found["sizes"]) == found["pixels"]["valid"]
         return {
             "gigabytes": side * side * BANDS * 2 / 1e9,
-            "bare": speed["bare_sum_seconds"],
-            "pass": min(speed["pass_seconds"]),
-            "share": speed["share_of_bare_speed"],
             "fit_seconds": found["seconds"],
             "passes": float(found["passes"]),
             "worker": worker,
@@ -196,9 +179,6 @@ def main() -> None:
     print_table(
         [
             "cube GB",
-            "bare sum s",
-            "a pass s",
-            "share of its speed",
             "fit s",
             "passes",
             "largest worker MB",
@@ -208,9 +188,6 @@ def main() -> None:
         [
             [
                 f"{found['gigabytes']:.1f}",
-                f"{found['bare']:.1f}",
-                f"{found['pass']:.1f}",
-                f"{found['share']:.2f}",
                 f"{found['fit_seconds']:.0f}",
                 f"{found['passes']:.0f}",
                 f"{found['worker'] / 1e6:.0f}",

@@ -1,10 +1,9 @@
 """Time of one Lloyd iteration: daskclust on an in-memory Dask array, scikit-learn, dask-ml.
 
-``python tests/benchmarks/lloyd.py`` prints the table; each peer runs in a
-process of its own, alternating, medians of ``--repeats`` runs, two threads.  ``limit`` is what the
-machine allows: the longer of reading the rows once and of the products of their scores, by the
-bandwidth and the rate of products that two threads of its BLAS reach.  With ``--growth`` how the
-time grows with n, p and k: each is varied alone, and the exponent fitted.
+``python tests/benchmarks/lloyd.py`` prints the table; each peer runs in a process of its own,
+alternating, medians of ``--repeats`` runs, two threads. ``limit`` is what the machine allows: the
+longer of reading the rows once and of the products of their scores, by the bandwidth and the rate
+of products that two threads of its BLAS reach.
 """
 
 from __future__ import annotations
@@ -13,21 +12,13 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from _pictures import Line, draw_bars
 from _timing import PROBLEMS, TOY, Problem, middle, print_table, run_alone
 
 PEERS = ("daskclust", "scikit-learn", "dask-ml", "limit")
-#: Speed over scikit-learn that we ask for.
-TARGETS = {"a": 1.3, "b": 1.6, "c": 1.8, "d": 3.8}
 #: Least speed over scikit-learn, and over dask-ml, on any machine: below it something is broken.
 LEAST = {"a": (1.0, 5.0), "b": (1.0, 5.0), "c": (1.5, 5.0), "d": (2.5, 3.0)}
-
-#: The problem from which each size departs alone, and by which factors.
-MIDDLE, FACTORS = Problem(200_000, 32, 64), (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def _per_iteration(fit: Callable[[int], int], short: int, long: int) -> float:
@@ -121,67 +112,14 @@ def compare(
 
 def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str, Problem]) -> None:
     """Print the table."""
+    peers = [peer for peer in PEERS[1:] if peer in next(iter(results.values()))]
     rows = []
     for (name, dtype), cell in results.items():
         ours = cell["daskclust"]
         row = [f"{problems[name].titled(name)} {dtype}", f"{ours:.1f}"]
-        for peer in PEERS[1:]:
-            row.append(f"{cell[peer]:.1f} ({cell[peer] / ours:.2f}x)" if peer in cell else "-")
-        rows.append([*row, f"{TARGETS[name]:g}x"])
-    peers = [f"{peer} ms (over ours)" for peer in PEERS[1:]]
-    print_table(["problem (n, p, k)", "daskclust ms", *peers, "aim over scikit-learn"], rows)
-
-
-def draw(
-    results: dict[tuple[str, str], dict[str, float]], path: Path, problems: dict[str, Problem]
-) -> None:
-    """Draw the speeds over scikit-learn."""
-    titles = {cell: f"{problems[cell[0]].titled(cell[0])}\n{cell[1]}" for cell in results}
-    speeds = {
-        titles[key]: {
-            peer.replace("limit", "limit of memory and BLAS"): cell["scikit-learn"] / ms
-            for peer, ms in cell.items()
-            if peer != "scikit-learn"
-        }
-        for key, cell in results.items()
-    }
-    aims = {title: TARGETS[name] for (name, _), title in titles.items()}
-    draw_bars(speeds, path, "an iteration: speed over scikit-learn", aims=aims)
-
-
-def growth(
-    middle: Problem, factors: tuple[float, ...], peers: tuple[str, ...], dtype: str, repeats: int
-) -> dict[str, list[Line]]:
-    """Return milliseconds an iteration of each peer, by the size that varies."""
-    found = {}
-    for size in ("n", "p", "k"):
-        made = {f: replace(middle, **{size: round(f * getattr(middle, size))}) for f in factors}
-        cells = compare(
-            {str(f): p for f, p in made.items()}, dtypes=(dtype,), repeats=repeats, peers=peers
-        )
-        sizes = [getattr(problem, size) for problem in made.values()]
-        found[size] = [
-            Line(peer, sizes, [cells[str(f), dtype][peer] for f in factors]) for peer in peers
-        ]
-    return found
-
-
-def report_growth(results: dict[str, list[Line]]) -> None:
-    """Print the table."""
-    rows = []
-    for size, lines in results.items():
-        for line in lines:
-            sizes = ", ".join(f"{s:_.0f}" for s in line.sizes)
-            times = ", ".join(f"{ms:.1f}" for ms in line.times)
-            rows.append([f"{size} = {sizes}", line.name, times, f"{line.power[0]:.2f}"])
-    print_table(["size", "", "ms an iteration", "exponent"], rows)
-
-
-def origin_of(toy: bool) -> tuple[Problem, tuple[float, ...]]:
-    """Return the problem from which sizes depart, and by which factors."""
-    if toy:
-        return replace(MIDDLE, n=MIDDLE.n // 20), tuple(f for f in FACTORS if f <= 1.0)
-    return MIDDLE, FACTORS
+        rows.append([*row, *(f"{cell[peer]:.1f} ({cell[peer] / ours:.2f}x)" for peer in peers)])
+    columns = [f"{peer} ms (over ours)" for peer in peers]
+    print_table(["problem (n, p, k)", "daskclust ms", *columns], rows)
 
 
 def main() -> None:
@@ -192,7 +130,6 @@ def main() -> None:
     parser.add_argument("--problems", default="abcd")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("--growth", action="store_true")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
@@ -203,10 +140,6 @@ def main() -> None:
     problems = {name: source[name] for name in options.problems}
     dtypes = tuple(options.dtypes.split(","))
     peers = tuple(options.peers.split(","))
-    if options.growth:
-        peers = tuple(peer for peer in peers if peer != "limit")
-        report_growth(growth(*origin_of(options.toy), peers, dtypes[0], options.repeats))
-        return
     report(compare(problems, dtypes=dtypes, repeats=options.repeats, peers=peers), problems)
 
 

@@ -252,31 +252,18 @@ def smoothing() -> str:
     return table(["scene, labels", "index without", *strengths, "worst at 0.5"], rows)
 
 
-def without_aims(text: str) -> str:
-    """Remove columns of targets, and columns without a value, from a Markdown table."""
-    head, _, *rows = (
-        [cell.strip() for cell in line[1:-1].split("|")] for line in text.split("\n") if line
-    )
-    shown = [
-        at
-        for at, title in enumerate(head)
-        if not title.startswith("aim") and any(row[at] != "-" for row in rows)
-    ]
-    return table([head[at] for at in shown], ([row[at] for at in shown] for row in rows))
-
-
 def fits() -> str:
     """Return the times of whole fits."""
     from suite import table_of
 
-    return without_aims(table_of(FOLDER / "suite" / "fits.json"))
+    return table_of(FOLDER / "suite" / "fits.json")
 
 
 def iterations() -> str:
     """Return the times of single iterations."""
     from suite import table_of
 
-    return without_aims(table_of(FOLDER / "suite" / "iterations.json"))
+    return table_of(FOLDER / "suite" / "iterations.json")
 
 
 def suite_of_sets() -> str:

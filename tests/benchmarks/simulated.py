@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import bench  # noqa: F401 - what the workers run, once for all processes
 import dask
 from distributed import Client, Worker
+
+# What workers run, imported once for all processes.
+import daskclust.core.engine.rows  # noqa: F401
 
 #: Workers of a process.
 EACH = 16

@@ -7,24 +7,17 @@ import sys
 from pathlib import Path
 
 import cube
-import dpmeans
-import failing_reads
 import lloyd
 import memory
-import mixtures
 import numpy as np
 import overhead
 import partial
-import pckid
-import pcskm
 import pytest
 import reading
 import scaling
-import seeding
-import selection
 import suite
 import whole_fits
-from _timing import PROBLEMS, TOY, Problem, run_alone
+from _timing import PROBLEMS, TOY, run_alone
 
 
 @pytest.mark.slow
@@ -39,9 +32,8 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
 @pytest.mark.slow
 def test_the_suite_at_toy_size(tmp_path: Path) -> None:
     suite.main(["--toy", "--output", str(tmp_path), "--seeds", "1", "--repeats", "1"])
-    page = (tmp_path / "suite.md").read_text()
-    assert page.count("## ") == len(suite.PARTS)
-    assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 3
+    for part in suite.PARTS:
+        assert (tmp_path / f"{part}.md").read_text().count("\n| ") >= len(TOY)
 
 
 def test_missing_values_are_measured_at_toy_size() -> None:
@@ -62,21 +54,6 @@ def test_whole_fits_reach_their_speed_at_equal_quality() -> None:
     for name, target in whole_fits.TARGETS.items():
         assert table[name]["daskclust"]["inertia"] <= whole_fits.EQUAL
         assert table[name]["daskclust"]["speed"] >= target
-
-
-def test_failing_reads_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
-    # Both fits of each pair are checked to be the same there.
-    failing_reads.report(failing_reads.compare(n_chunks=10, rows=500, repeats=1))
-    assert capsys.readouterr().out.count("| streamed |") == 2
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(1800)
-def test_reads_of_which_some_fail_cost_little() -> None:
-    pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
-    for row in failing_reads.compare(n_chunks=50, rows=40_000, repeats=3).values():
-        assert row["ratio"] <= failing_reads.TARGET
 
 
 @pytest.mark.slow
@@ -110,19 +87,6 @@ def test_the_overhead_of_512_workers_is_predicted() -> None:
 @pytest.mark.benchmark
 def test_two_workers_reach_what_two_cores_can() -> None:
     assert scaling.weak(rounds=8) >= scaling.TARGET_WEAK
-
-
-def test_pcskm_is_measured_at_toy_size() -> None:
-    assert pcskm.small(n=200, n_pairs=100, repeats=1) > 0
-    ours, plain = pcskm.large(Problem(5000, 10, 4), n_pairs=100, passes=3)
-    assert ours > 0
-    assert plain > 0
-
-
-def test_seeding_is_measured_at_toy_size() -> None:
-    found = seeding.measure(Problem(9000, 10, 12), 1.0, repeats=1)
-    assert found["passes, plain"] == found["passes, labeled"] == 7
-    assert min(found.values()) > 0
 
 
 @pytest.mark.slow
@@ -178,21 +142,7 @@ def test_a_cube_ten_times_larger_than_the_workers(scene: str) -> None:
         pytest.importorskip("rioxarray", reason="needs the extra `raster`")
     found = cube.measure(side=10_000, block=256, scene=scene)
     assert found["worker"] < cube.LIMIT
-    assert found["share"] >= cube.TARGET_SPEED[scene]
     assert found["report"] < 5e6
-
-
-def test_dpmeans_is_measured_at_toy_size() -> None:
-    found = dpmeans.compare(n=5000, repeats=1)
-    assert 45 <= found["n_clusters"] <= 50
-    assert set(found["seconds"]) == {"DPMeans", "KMeans"}
-
-
-@pytest.mark.slow
-def test_reads_of_a_grid_are_counted_at_toy_size() -> None:
-    found = selection.measure(n_mib=4, chunk_mib=1, n_grid=3, k=2)
-    assert found["reads_alone"] == found["passes_alone"]
-    assert found["reads"] <= selection.TARGET_RATIO * found["reads_alone"]
 
 
 @pytest.mark.benchmark
@@ -203,24 +153,6 @@ def test_missing_values_cost_at_most_their_target(p: int) -> None:
     results = partial.compare(partial.Cell(p, *values) for values in grid)
     for cell, pairs in results.items():
         assert partial.ratio(pairs).processor <= partial.TARGET, cell
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(900)
-def test_mixtures_reach_their_targets() -> None:
-    for name, ratio in mixtures.ratios(mixtures.compare()).items():
-        assert ratio <= mixtures.TARGETS[name], name
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(3600)
-def test_pckid_reaches_its_targets_up_to_a_million_rows() -> None:
-    found = pckid.compare((10_000, 100_000, 1_000_000))
-    for result in found:
-        seconds, gib = pckid.TARGETS.get(result["n"], (np.inf, np.inf))
-        assert result["seconds"] < seconds
-        assert result["gib"] < gib
-    assert max(pckid.growth(found)) < pckid.TARGET_GROWTH
 
 
 @pytest.mark.benchmark
@@ -241,42 +173,9 @@ def test_null_iteration_reaches_its_target() -> None:
 
 
 @pytest.mark.benchmark
-@pytest.mark.timeout(900)
-def test_pcskm_reaches_its_targets() -> None:
-    assert pcskm.small() < pcskm.TARGET_SMALL
-    ours, plain = pcskm.large()
-    assert ours / plain <= pcskm.TARGET_RATIO
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("separation", [1.0, 8.0], ids=["overlapping", "far apart"])
-def test_seeding_reaches_its_targets(separation: float) -> None:
-    found = seeding.measure(seeding.PROBLEM, separation)
-    assert found["plain"] / found["iteration"] <= seeding.TARGET
-    assert found["labeled"] / found["plain"] <= seeding.TARGET_RATIO
-
-
-@pytest.mark.benchmark
 @pytest.mark.timeout(1800)
 def test_memory_of_a_fit_ten_times_larger_than_the_workers() -> None:
     # In a process of its own, whose growth is not hidden by what other tests needed.
     found = run_alone(memory.__file__, "--json", "--limit", "1024", "--factor", "10")
     assert found["worker"] < found["limit"]
     assert found["client_growth"] < memory.TARGET_CLIENT
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(600)
-def test_dpmeans_reaches_its_target() -> None:
-    found = dpmeans.compare()
-    assert 45 <= found["n_clusters"] <= 55
-    assert found["seconds"]["DPMeans"] <= dpmeans.TARGET_RATIO * found["seconds"]["KMeans"]
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(1200)
-def test_a_grid_reads_data_larger_than_memory_as_often_as_one_fit() -> None:
-    found = selection.measure()
-    assert found["data"] > found["memory"]
-    assert found["reads"] <= selection.TARGET_RATIO * found["reads_alone"]

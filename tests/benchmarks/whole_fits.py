@@ -1,14 +1,13 @@
 """Time of whole k-means fits, start included: daskclust beside its peers, at equal quality.
 
-``python tests/benchmarks/whole_fits.py --output FOLDER`` prints the table and writes it, its
-numbers and a picture.  Every fit runs in a process of its own, on two threads, after a short
-fit that compiles and loads what is needed; peers alternate, and seeds differ from run to run.
-``--python PATH`` names another interpreter for peers that are not installed in this one.  A peer
-whose fit of a problem takes more than a minute is measured with one seed of it, and one that takes
-more than five minutes is ended.
+``python tests/benchmarks/whole_fits.py`` prints the table. Every fit runs in a process of its own,
+on two threads, after a short fit that compiles and loads what is needed; peers alternate, and
+seeds differ from run to run. ``--python PATH`` names another interpreter for peers that are not
+installed in this one. A peer whose fit of a problem takes more than a minute is measured with one
+seed of it, and one that takes more than five minutes is ended.
 
-The rule of equal quality: a speed counts where the mean inertia is at most 0.1 % above
-scikit-learn's over the same seeds; the excess is in the table.
+The rule of equal quality: a speed counts where the mean inertia is at most 0.1 % above scikit-
+learn's over the same seeds; the excess is in the table.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ import json
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
 import numpy as np
-from _pictures import draw_bars
 from _timing import PROBLEMS, THREADS, TOY, Problem, middle, print_table, run_alone
 
 #: The module that each peer is imported from.
@@ -185,31 +182,8 @@ def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
     rows = []
     for name, cell in table.items():
         told = [_told(cell[peer], cell[REFERENCE]["seeds"]) for peer in peers]
-        rows.append([problems[name].titled(name), *told, f"{TARGETS[name]:g}x"])
-    print_table(["problem (n, p, k)", *peers, "aim"], rows)
-
-
-def draw(table: dict[str, Any], path: Path, problems: dict[str, Problem]) -> None:
-    """Draw the speeds; pale bars are of fits whose inertia is higher."""
-    speeds: dict[str, dict[str, float]] = {}
-    aims, more = {}, []
-    for name, cell in table.items():
-        title = problems[name].titled(name)
-        speeds[title] = {
-            peer: r["speed"]
-            for peer, r in cell.items()
-            if peer != REFERENCE and not np.isnan(r["inertia"])
-        }
-        aims[title] = TARGETS[name]
-        more += [(title, peer) for peer, r in cell.items() if r["inertia"] > EQUAL]
-    draw_bars(
-        speeds,
-        path,
-        "whole fit: speed over scikit-learn",
-        aims=aims,
-        pale=more,
-        pale_label=f"inertia more than {100 * (EQUAL - 1):.1f} % higher",
-    )
+        rows.append([problems[name].titled(name), *told])
+    print_table(["problem (n, p, k)", *peers], rows)
 
 
 def main() -> None:
@@ -221,7 +195,6 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--output", type=Path)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--installed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -242,13 +215,7 @@ def main() -> None:
         for peer, python in installed(options.python).items()
         if peer in options.peers.split(",")
     }
-    results = compare(problems, pythons, options.seeds)
-    table = summary(results)
-    report(table, problems)
-    if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "whole_fits.json").write_text(json.dumps(results, indent=1))
-        draw(table, options.output / "whole_fits.png", problems)
+    report(summary(compare(problems, pythons, options.seeds)), problems)
 
 
 if __name__ == "__main__":

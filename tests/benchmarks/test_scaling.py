@@ -1,20 +1,24 @@
-"""How clusters scale, and what is forecast: the model by hand, the command on real processes."""
+"""The model of the costs of passes by hand, and measurements at toy size."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import bench
 import pytest
-from bench import CostModel, MadeRows, Sample, _as_text, centers_of, n_tasks, steps_to
 from distributed import Client, LocalCluster
+from scaling import (
+    CostModel,
+    MadeRows,
+    Sample,
+    centers_of,
+    measure_overhead,
+    measure_scaling,
+    n_tasks,
+    rows_for,
+    steps_to,
+)
 
 from daskclust.core.reduction import ASSIGN
-from daskclust.core.storage.atomic_write import host
 
 
 def test_tasks_of_a_pass_by_hand() -> None:
@@ -98,44 +102,22 @@ def test_made_rows_are_passed_over_like_any(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(known) <= 5
 
 
-def test_scaling_is_measured_told_and_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        words = ["--scheduler", cluster.scheduler_address, "--passes", "1"]
-        words += ["--features", "3", "--n-clusters", "2", "--seconds", "0.001"]
-        picture = tmp_path / "scaling.svg"
-        # What a writer that was killed has left goes with the next one.
-        ended = subprocess.Popen([sys.executable, "-c", ""])
-        ended.wait()
-        left = tmp_path / f".scaling.svg.{host()}-{ended.pid}-0123abcd.partial"
-        left.touch()
-        assert bench.main([*words, "--rows", "1e11", "--json", "--picture", str(picture)]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert not left.exists()
-        assert picture.read_text().lstrip().startswith("<?xml")
-        with pytest.raises(FileExistsError, match="exists already"):
-            bench.main([*words, "--picture", str(picture)])
-        with pytest.raises(ValueError, match="must end in"):
-            bench.main([*words, "--picture", str(tmp_path / "x.txt")])
-    text = "\n".join(_as_text(found))
-    kinds = [(line["kind"], line["workers"]) for line in found["scaling"]]
+def test_a_cluster_is_measured_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        threads = dict(client.nthreads())
+        rows = rows_for(client, next(iter(threads)), 0, 3, 2, 0.001)
+        found = measure_scaling(client, threads, rows, 3, 2, 1, print)
+        (sample,) = measure_overhead(client, [list(threads)], (512,), 1, print)
+    kinds = [(line["kind"], line["workers"]) for line in found]
     assert kinds == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
-    weak, strong = found["scaling"][1], found["scaling"][3]
-    assert weak["rows"] == 2 * found["rows_a_thread"]
-    assert strong["rows"] == found["rows_a_thread"] // 2 * 2
-    for line in found["scaling"]:
+    assert found[1]["rows"] == 2 * rows
+    assert found[3]["rows"] == rows // 2 * 2
+    for line in found:
         assert line["share_of_possible"] == pytest.approx(line["efficiency"] / line["possible"])
-        assert 0 <= line["scheduler_share"]
-    assert {sample["groups"] for sample in found["overhead"]} == {8, 32, 128}
-    # The workers are threads of this process, so that theirs is the time of the whole process.
-    assert all(sample["worker_seconds"] > 0 for sample in found["overhead"])
-    assert set(found["model"]) == {"seconds", "client", "scheduler", "workers"}
-    assert found["forecast"]["rows"] == 1e11
-    assert [one["cores"] for one in found["forecast"]["passes"]] == [2, 64, 256, 512, 1024, 4096]
-    assert "efficiency of 0.9" in text
-    assert "Processor time of a task: scheduler" in text
-    assert "weak" in text
+    assert sample.groups == 2
+    assert sample.worker_seconds > 0
