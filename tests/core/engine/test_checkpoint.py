@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -14,22 +11,18 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import daskclust
 from daskclust import KMeans
 from daskclust.core.engine import Checkpoint, Fingerprint, open_rows
 from daskclust.core.engine.checkpoint import saved_stage
 from daskclust.core.engine.rows import OpenRows
-from daskclust.core.estimator.fit_loop import DataAlone, Step, iterate
 from daskclust.core.initialization import sampled, samples
 from daskclust.core.reduction import SURVEY, SurveyRequest
 from daskclust.exceptions import CheckpointError
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-ROOT = Path(__file__).resolve().parents[3]
 X = np.random.default_rng(0).normal(size=(600, 3))
 WEIGHT = np.random.default_rng(1).random(600)
 OPTIONS = {"n_clusters": 5, "random_state": 1, "tol": 0.0}
@@ -111,33 +104,6 @@ def test_an_interrupted_fit_goes_on_to_the_identical_model(case, at, path, passe
     assert "candidates" not in passes
     assert passes.count("assign") == len(whole.history_) - at
     assert len(passes) < n_whole
-
-
-@pytest.mark.system
-def test_a_fit_killed_by_the_system_goes_on_to_the_identical_model(path):
-    script = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT / "tests" / "core" / "engine")!r})
-import daskclust
-import test_checkpoint as t
-
-def kill(record):
-    if record["iteration"] == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-with daskclust.on_iteration(kill):
-    daskclust.KMeans(**t.LONG, checkpoint={str(path)!r}).fit(t.X)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=600
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
-    seen = []
-    with daskclust.on_iteration(seen.append):
-        model = KMeans(**LONG, checkpoint=path).fit(X)
-    assert seen[0]["iteration"] == 4
-    assert digest(model) == digest(KMeans(**LONG).fit(X))
 
 
 def test_two_fits_that_begin_at_once_with_one_checkpoint(path, monkeypatch):
@@ -304,12 +270,6 @@ def test_a_checkpoint_of_other_parameters_is_refused(changed, message, written):
         KMeans(**{**OPTIONS, **changed}, checkpoint=written).fit(X)
 
 
-def test_another_starting_array_is_refused(path):
-    KMeans(5, init=X[:5], checkpoint=path).fit(X)
-    with pytest.raises(CheckpointError, match="init was 'array"):
-        KMeans(5, init=X[5:10], checkpoint=path).fit(X)
-
-
 def first_rows(X, n_clusters, random_state):
     return X[:n_clusters]
 
@@ -359,35 +319,12 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, path):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("save", [lambda f: np.savez(f, a=np.zeros(3)), lambda f: np.save(f, X)])
-def test_a_numpy_file_of_something_else_is_refused(save, path):
-    with path.open("wb") as file:
-        save(file)
-    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint") as caught:
-        KMeans(**OPTIONS, checkpoint=path).fit(X)
-    assert "allow_pickle" not in str(caught.value)
-
-
 def test_a_truncated_file_is_refused_wherever_it_ends(written):
     whole = written.read_bytes()
     for length in np.linspace(0, len(whole) - 1, 40).astype(int):
         written.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             KMeans(**OPTIONS, checkpoint=written).fit(X)
-
-
-@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-def test_a_damaged_file_is_refused_or_does_no_harm(place, flip, written, tmp_path):
-    damaged = bytearray(written.read_bytes())
-    damaged[int(place * len(damaged))] ^= flip
-    copy = tmp_path / "damaged"
-    copy.write_bytes(bytes(damaged))
-    try:
-        model = KMeans(**OPTIONS, checkpoint=copy).fit(X)
-    except CheckpointError:
-        return
-    assert digest(model) == digest(KMeans(**OPTIONS).fit(X))
 
 
 def test_a_file_with_pickled_objects_is_refused_and_not_executed(path, tmp_path):
@@ -445,32 +382,6 @@ def test_a_state_comes_back_as_it_was(note, path):
     assert found.history == [{"iteration": 1}]
     assert found.finished is True
     assert found.passes == 4
-
-
-def test_the_driver_stops_when_finished_or_at_max_iter():
-    rows = open_rows(X)
-
-    class Counting(DataAlone):
-        kind = Counter
-
-        def __init__(self, max_iter):
-            self.rows, self.max_iter = rows, max_iter
-
-        def begin(self):
-            return Counter(0)
-
-        def step(self, state):
-            rows.reduce(SURVEY, SurveyRequest(3))
-            after = Counter(state.value + 1)
-            return Step(after, 10.0 - state.value, 0.5, state.value == 3, moved=2)
-
-    done = iterate(Counting(99), "Test")
-    assert (done.state.value, len(done.history)) == (4, 4)
-    assert [record["objective"] for record in done.history] == [10.0, 9.0, 8.0, 7.0]
-    assert [record["passes"] for record in done.history] == [1, 2, 3, 4]
-    assert {record["moved"] for record in done.history} == {2}
-    cut = iterate(Counting(2), "Test")
-    assert (cut.state.value, len(cut.history)) == (2, 2)
 
 
 # Identity of fits, in addition to plain parameters.

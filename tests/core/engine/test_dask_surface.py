@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
-from distributed import Client, Future, wait
+from distributed import Client, wait
 from helpers import within
 
 from daskclust.core.engine import private_api as surface
@@ -27,44 +27,6 @@ from daskclust.core.engine.blocks import Block, Group
 
 def chain() -> da.Array:
     return (da.from_array(np.arange(12.0).reshape(6, 2), chunks=(2, 2)) + 1.0) * 2.0
-
-
-def test_graphs_of_tuples_are_still_run():
-    graph = {"a": 1, "b": surface.task(lambda x, y: x + y, "a", 10)}
-    assert dask.get(graph, ["b"]) == (11,), "dask no longer runs (function, *arguments): task()"
-
-
-def test_tuples_may_hold_lists_of_keys():
-    graph = {"a": 1, "b": 2, "c": surface.task(sum, ["a", "b"])}
-    assert dask.get(graph, ["c"]) == (3,), "keys in lists are no longer inputs: task()"
-
-
-def test_keys_are_those_of_the_chunks_in_order():
-    _, keys = surface.graph_of(chain())
-    assert [key[1:] for key in keys] == [(0, 0), (1, 0), (2, 0)], "__dask_keys__: graph_of()"
-
-
-def test_a_graph_computes_its_chunks():
-    graph, keys = surface.graph_of(chain(), optimized=True)
-    assert set(keys) <= set(graph), "graph and keys no longer agree: graph_of()"
-    found = np.concatenate(dask.get(graph, keys))
-    np.testing.assert_array_equal(found, chain().compute(scheduler="sync"))
-
-
-def test_optimizing_fuses_a_chain_into_a_task_a_chunk():
-    graph, inputs, leaves = surface.needed(*surface.graph_of(chain(), optimized=True))
-    # Besides, a key may stand for another.
-    tasks = [k for k in graph if k not in leaves and not inputs[k]]
-    assert len(tasks) == 3, "chains are no longer fused: graph_of() or needed()"
-    assert all(set(inputs[k]) <= set(tasks) for k in graph), "more than aliases: graph_of()"
-
-
-def test_what_is_not_needed_is_left_out():
-    graph = {"a": 1, "b": surface.task(abs, "a"), "c": 3}
-    small, inputs, _ = surface.needed(graph, ["b"])
-    assert set(small) == {"a", "b"}, "cull: needed()"
-    assert inputs["b"] == ["a"], "cull no longer returns the inputs: needed()"
-    assert surface.inputs_of(graph, "b") == ["a"], "get_dependencies: inputs_of()"
 
 
 def test_leaves_are_values_and_aliases_are_not():
@@ -81,18 +43,6 @@ def test_values_in_memory_stand_in_graphs_as_arrays():
     np.testing.assert_array_equal(dask.get({"a": np.array(["b"]), "b": 1}, "a"), np.array(["b"]))
 
 
-def test_local_schedulers_have_no_client():
-    with dask.config.set(scheduler="threads"):
-        get, found = surface.scheduler_of(chain())
-    assert get is dask.threaded.get, "get_scheduler: scheduler_of()"
-    assert found is None, "scheduler_of() takes a function for a client"
-
-
-def test_a_client_is_found_behind_its_scheduler(client):
-    _, found = surface.scheduler_of(chain())
-    assert found is client, "Client.get is not a bound method: scheduler_of()"
-
-
 def test_an_asynchronous_client_says_what_to_do(client):
     async def get():
         async with Client(client.scheduler.address, asynchronous=True):
@@ -102,36 +52,6 @@ def test_an_asynchronous_client_says_what_to_do(client):
                 surface.scheduler_of(chain())
 
     asyncio.run(get())
-
-
-def test_futures_are_recognised_in_graphs(client):
-    held = client.persist(chain())
-    graph, keys = surface.graph_of(held)
-    values = [graph[key] for key in keys]
-    assert all(isinstance(v, Future) for v in values), "persist: graph_of()"
-    assert all(map(surface.is_future, values)), "Future has no key or client: is_future()"
-    assert not surface.is_future(np.ones(2))
-
-
-def test_a_layer_on_top_of_an_array_is_computed_with_it():
-    below = chain()
-    keys = surface.graph_of(below)[1]
-    layer = {("top", i): surface.task(np.sum, key) for i, key in enumerate(keys)}
-    top = surface.on_top_of(below, "top", layer, ((1,) * 3,), float)
-    found = dask.get(dict(top.__dask_graph__()), list(layer))
-    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: on_top_of()"
-
-
-def test_a_graph_under_other_names_computes_the_same():
-    graph = {"a": 1, "b": "a", "c": surface.task(sum, ["a", "b"]), ("d", 0): surface.task(abs, "c")}
-    names = {"a": ("x", 0), "b": ("x", 1), "c": ("x", 2), ("d", 0): ("x", 3)}
-    moved = surface.renamed(graph, names)
-    assert set(moved) == set(names.values()), "convert_legacy_graph: renamed()"
-    assert dask.get(moved, [("x", 3), ("x", 1)]) == (2, 1), "substitute: renamed()"
-    graph, keys = surface.graph_of(chain(), optimized=True)
-    names = {key: ("moved", number) for number, key in enumerate(graph)}
-    found = dask.get(surface.renamed(graph, names), [names[key] for key in keys])
-    np.testing.assert_array_equal(np.concatenate(found), chain().compute(scheduler="sync"))
 
 
 def test_futures_keep_their_names(client):
@@ -166,13 +86,6 @@ def test_failed_tasks_run_again_with_inputs_that_the_client_does_not_hold(client
     assert surface.retry(client, []) == 0
 
 
-def test_a_graph_is_sent_without_waiting(client):
-    graph = {"x-surface": 20, "y-surface": surface.task(abs, "x-surface")}
-    futures = surface.submit_graph(client, graph, ["y-surface"])
-    assert all(isinstance(f, Future) for f in futures), "Client.get(sync=False): submit_graph()"
-    assert client.gather(futures) == [20]
-
-
 class Unhashed:
     """A function that only tasks may look into."""
 
@@ -186,39 +99,6 @@ class Unhashed:
 def test_a_graph_under_its_own_names_is_not_hashed(client):
     (future,) = surface.submit_graph(client, {"x": surface.task(Unhashed())}, ["x"])
     assert future.result() == 20
-
-
-def test_collections_are_computed_with_a_wait_of_ones_own(client):
-    image = da.arange(24, chunks=5).reshape(4, 6).rechunk((2, 3))
-    waited = []
-
-    def wait(futures):
-        waited.extend(futures)
-        return client.gather(futures)
-
-    twice, total = surface.compute_by(wait, client, [2 * image, image.sum()])
-    assert all(surface.is_future(f) for f in waited), "compute_by() takes keys for futures"
-    np.testing.assert_array_equal(twice, 2 * np.arange(24).reshape(4, 6))
-    assert total == 276
-
-
-def test_delayed_values_of_one_graph():
-    graph = {"one": 1, "two": surface.task(int.__add__, "one", "one")}
-    one, two = surface.delayed_parts("surface-parts", graph, ["one", "two"])
-    assert one.dask is two.dask, "Delayed copies its graph: delayed_parts()"
-    assert dask.compute(one + two, two, scheduler="sync") == (3, 2)
-
-
-def test_the_scheduler_knows_its_workers(client):
-    infos = surface.worker_infos(client)
-    assert set(infos) == set(client.nthreads()), "scheduler_info: worker_infos()"
-    for info in infos.values():
-        assert info.n_threads == 1
-        assert info.limit > 2**20, "memory_limit: worker_infos()"
-        assert 0 <= info.managed <= info.limit, "metrics.managed_bytes: worker_infos()"
-        assert 2**20 < info.used < 2**40, "metrics.memory: worker_infos()"
-        assert not info.paused, "status: worker_infos()"
-        assert info.watched, "nanny: worker_infos()"
 
 
 def test_what_travels_once_is_no_large_graph(client):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ import pytest
 import zarr
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import Client, LocalCluster, get_task_stream, wait
+from distributed import Client, get_task_stream, wait
 from helpers import within
 from hypothesis import given
 from hypothesis import strategies as st
@@ -768,57 +767,6 @@ def test_blocks_that_one_worker_holds_are_shared_out(client, reference):
     data = client.persist(lazy(), workers=workers[:1])
     assert set(open_rows(data)._executor.workers) == set(workers)
     assert digest(fit(data)) == reference[EVEN]
-
-
-def kill_a_worker(client: Client) -> None:
-    """End one of the cluster's processes as an operating system would."""
-    pids = client.run(os.getpid)
-    os.kill(next(iter(pids.values())), signal.SIGKILL)
-
-
-@pytest.fixture
-def mortal_client():
-    """A cluster of this test's own, whose workers may die."""
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",
-            silence_logs=50,
-        ) as running,
-        Client(running) as connected,
-    ):
-        yield connected
-
-
-@pytest.mark.parametrize("moment", ["seeding", "iteration"])
-def test_killing_a_worker_between_passes_does_not_change_a_bit(
-    moment, mortal_client, reference, monkeypatch
-):
-    data = lazy().persist()
-    killed = []
-
-    def kill_once(at: int) -> None:
-        if not killed and at == (1 if moment == "iteration" else 2):
-            killed.append(at)
-            kill_a_worker(mortal_client)
-
-    if moment == "iteration":
-        with daskclust.on_iteration(lambda record: kill_once(record["iteration"])):
-            model = fit(data)
-    else:
-        reduce = OpenRows.reduce
-
-        def killing_reduce(self, reduction, state, carry=None):
-            kill_once(self.passes)
-            return reduce(self, reduction, state, carry)
-
-        monkeypatch.setattr(OpenRows, "reduce", killing_reduce)
-        model = fit(data)
-    assert killed
-    assert digest(model) == reference[EVEN]
 
 
 def fit_in_a_task(seed: int) -> np.ndarray:

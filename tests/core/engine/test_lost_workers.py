@@ -19,7 +19,6 @@ from disasters import (
     ENDLESS,
     Clusters,
     Disaster,
-    N,
     P,
     X,
     alone,
@@ -47,8 +46,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The feature weights had not converged"),
 ]
 
-Y = np.where(np.arange(N) % 20 == 0, (X[:, 0] > 3).astype(int), -1)
-
 
 def fit_kmeans(data):
     return daskclust.KMeans(3, random_state=0, max_iter=4, tol=0).fit(data)
@@ -58,39 +55,10 @@ def fit_iterations(data):
     return daskclust.KMeans(3, init=X[:3], max_iter=5, tol=0).fit(data)
 
 
-def fit_constrained(data):
-    pairs = {"must_link": [(0, 1), (5, 9)], "cannot_link": [(0, 2)]}
-    return daskclust.PCSKMeans(3, random_state=0, max_iter=2, max_outer_iter=2).fit(data, **pairs)
-
-
-def fit_semi_supervised(data):
-    return daskclust.SemiSupervisedKMeans(3, random_state=0, max_iter=3).fit(data, Y)
-
-
-def fit_maximin(data):
-    return daskclust.KMeans(4, init="maximin", random_state=0, max_iter=2).fit(data)
-
-
-def fit_dpmeans(data):
-    return daskclust.DPMeans(delta=60.0, max_iter=3).fit(data)
-
-
-def fit_mixture(data):
-    return daskclust.GaussianMixture(2, random_state=0, max_iter=3, tol=0).fit(data)
-
-
 def fit_pckid(data):
     return daskclust.PCKID(
         2, n_initializations=2, max_components=4, n_init=3, max_iter=5, random_state=0
     ).fit(data)
-
-
-def fit_spreading(data):
-    return daskclust.LabelSpreading(20, random_state=0).fit(data, Y)
-
-
-def fit_spectral(data):
-    return daskclust.SpectralClustering(3, n_prototypes=20, random_state=0).fit(data)
 
 
 @pytest.fixture(autouse=True)
@@ -134,16 +102,6 @@ def fit_levels(data):
 
 #: One fit of iterations, one of an ensemble of tasks and one that groups rows in files.
 THREE = [fit_kmeans, fit_pckid, fit_levels]
-FITS = [
-    fit_iterations,
-    fit_maximin,
-    fit_semi_supervised,
-    fit_constrained,
-    fit_dpmeans,
-    fit_mixture,
-    fit_spreading,
-    fit_spectral,
-]
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +128,6 @@ def test_three_fits_outlive_five_failures(
     fit, share, persist, deed, clusters, monkeypatch, tmp_path
 ):
     check(fit, deed, share, persist, clusters, monkeypatch, tmp_path / "now")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fit", FITS)
-def test_every_fit_outlives_all_workers(fit, clusters, monkeypatch, tmp_path):
-    check(fit, sigkill_all, 0.6, False, clusters, monkeypatch, tmp_path / "now")
 
 
 @pytest.mark.slow

@@ -42,6 +42,10 @@ def models() -> dict[str, object]:
     }
 
 
+#: One of centers, one that depends on the order of rows, one of densities.
+THREE = ["kmeans", "dpmeans", "mixture"]
+
+
 @cache
 def fitted(name):
     return models()[name].fit(X)
@@ -56,7 +60,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("change", WIDTHS)
-@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("name", THREE)
 def test_a_fit_refuses_blocks_of_another_width(name, change):
     with pytest.raises(
         ChunkError, match=r"block at row 0 must have 3 columns.*got shape \(30, \d\)"
@@ -64,7 +68,7 @@ def test_a_fit_refuses_blocks_of_another_width(name, change):
         models()[name].fit(lying(change))
 
 
-@pytest.mark.parametrize("change", WIDTHS)
+@pytest.mark.parametrize("change", ["wide"])
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method_refuses_blocks_of_another_width(name, change):
@@ -85,7 +89,7 @@ def lying_by(rows: int) -> da.Array:
     )
 
 
-@pytest.mark.parametrize("rows", [15, 60])
+@pytest.mark.parametrize("rows", [15])
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method_refuses_blocks_of_another_length(name, rows):
@@ -161,10 +165,9 @@ def test_blocks_of_labels_and_weights_are_one_value_a_row(change):
 
 
 @pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
-@pytest.mark.parametrize("change", WIDTHS)
-def test_removing_values_refuses_blocks_of_another_width(change, mechanism):
+def test_removing_values_refuses_blocks_of_another_width(mechanism):
     with pytest.raises(ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"):
-        daskclust.datasets.remove_values(lying(change), mechanism).compute()
+        daskclust.datasets.remove_values(lying("narrow"), mechanism).compute()
 
 
 def test_weights_that_are_missing_in_a_table_are_refused():
@@ -187,12 +190,11 @@ def test_metrics_refuse_blocks_of_another_width(change):
         metrics.centroid_scores(lying(change), da.from_array(labels, chunks=30))
 
 
-@pytest.mark.parametrize("value", [1e160, -1.7e308])
 @pytest.mark.parametrize("make", [np.asarray, lambda x: da.from_array(x, chunks=(40, 3))])
 @pytest.mark.parametrize("name", models())
-def test_values_whose_squares_overflow_are_refused(name, make, value):
+def test_values_whose_squares_overflow_are_refused(name, make):
     x = X.copy()
-    x[7, 1] = value
+    x[7, 1] = 1e160
     with pytest.raises(
         ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
     ):
@@ -243,9 +245,8 @@ def test_predictions_refuse_values_whatever_their_weight(column, weights, missin
                     function(x, 100)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_rows_without_a_direction_get_label_0_whatever_the_chunks(seed):
-    rng = np.random.default_rng(seed)
+def test_rows_without_a_direction_get_label_0_whatever_the_chunks():
+    rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 5))
     x[::7] = 0.0
     for make in (np.asarray, *(lambda x, c=c: da.from_array(x, chunks=(c, 5)) for c in (13, 50))):
@@ -259,7 +260,7 @@ WEIGHTLESS = np.where(np.arange(90) == 3, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("value", [1e160, 1.7e308])
-@pytest.mark.parametrize("name", [name for name in models() if name != "pckid"])
+@pytest.mark.parametrize("name", THREE)
 def test_huge_values_in_rows_of_weight_0_are_refused_as_in_others(name, value):
     # Such a row gets a label, too, and 0 times infinity is NaN in all sums.
     x = X.copy()
@@ -280,7 +281,7 @@ def test_huge_values_have_a_direction():
 
 
 @pytest.mark.parametrize("weight", [5e-324, 1e-300, 1e300])
-@pytest.mark.parametrize("name", [name for name in models() if name != "pckid"])
+@pytest.mark.parametrize("name", THREE)
 def test_weights_whose_inverse_or_sum_overflows_are_refused(name, weight):
     weights = np.ones(90)
     weights[7] = weight

@@ -59,8 +59,6 @@ MODELS = [
     PCKID(3, n_initializations=2, max_components=4, n_init=2, random_state=0),
 ]
 CONSTRAINED = [m for m in MODELS if isinstance(m, PCKMeans | MPCKMeans | PCSKMeans | COPKMeans)]
-CALLED = [m for m in MODELS if "init" in m.get_params()]
-WEIGHTED = [m for m in MODELS if not isinstance(m, PCKID)]
 
 
 def name_of(value):
@@ -68,6 +66,10 @@ def name_of(value):
 
 
 BY_MODEL = pytest.mark.parametrize("model", MODELS, ids=name_of)
+#: One of centers, one of densities, one with an ensemble: the sequence of a fit is shared.
+THREE = [MODELS[0], MODELS[8], MODELS[9]]
+BY_THREE = pytest.mark.parametrize("model", THREE, ids=name_of)
+BY_TWO = pytest.mark.parametrize("model", THREE[:2], ids=name_of)
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +122,7 @@ def chunked(x, rows=25):
     return da.from_array(x, chunks=(rows, x.shape[1]))
 
 
-@BY_MODEL
+@BY_THREE
 @pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
 def test_values_found_bad_in_a_pass(model, make):
     bad = OTHER.copy()
@@ -128,13 +130,13 @@ def test_values_found_bad_in_a_pass(model, make):
     assert_fails_cleanly(model, ValueError, make(bad), "infinity: the first at row 70, column 3")
 
 
-@BY_MODEL
+@BY_THREE
 def test_data_refused_without_a_pass(model):
     assert_fails_cleanly(model, ValueError, OTHER.ravel())
     assert_fails_cleanly(model, ValueError, np.array([["a", "b"]]))
 
 
-@pytest.mark.parametrize("model", WEIGHTED, ids=name_of)
+@BY_TWO
 def test_weights_found_bad_in_a_pass(model):
     weight = np.ones(90)
     weight[3] = -1.0
@@ -149,7 +151,7 @@ def test_weights_found_bad_in_a_pass(model):
 
 
 @pytest.mark.parametrize(
-    "model", [*WEIGHTED, HDBSCAN(), DBSCAN(1.0), AgglomerativeClustering()], ids=name_of
+    "model", [*THREE[:2], HDBSCAN(), DBSCAN(1.0), AgglomerativeClustering()], ids=name_of
 )
 def test_weights_that_are_all_zero_speak_of_no_metric(model):
     with pytest.raises(ValueError, match=r"must be positive, got only zeros\.$"):
@@ -175,7 +177,7 @@ def test_a_listener_that_interrupts(model):
     assert_unchanged(fresh, before)
 
 
-@pytest.mark.parametrize("model", CALLED, ids=name_of)
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[6]], ids=name_of)
 def test_a_start_that_raises_or_is_no_start(model):
     def failing(data, k, random_state):
         raise LookupError("no start today")
@@ -189,7 +191,7 @@ def test_a_start_that_raises_or_is_no_start(model):
     assert_fails_cleanly(start, ValueError, OTHER, r"got \(2, 4\)")
 
 
-@pytest.mark.parametrize("model", CONSTRAINED, ids=name_of)
+@pytest.mark.parametrize("model", CONSTRAINED[::3], ids=name_of)
 def test_constraints_that_cannot_be_read(model):
     assert_fails_cleanly(model, ConstraintError, OTHER, must_link=[[0, 90]])
     assert_fails_cleanly(model, ConstraintError, OTHER, y=np.zeros(7, int))
@@ -200,7 +202,7 @@ def test_constraints_that_cannot_hold():
     assert_fails_cleanly(COPKMeans(3), ConstraintError, OTHER, cannot_link=triangle)
 
 
-@BY_MODEL
+@BY_THREE
 def test_a_checkpoint_of_another_fit(model, tmp_path):
     path = tmp_path / "fit.npz"
     clone(model).set_params(checkpoint=path).fit(X)
@@ -208,7 +210,7 @@ def test_a_checkpoint_of_another_fit(model, tmp_path):
     assert_fails_cleanly(other, CheckpointError, OTHER, "belongs to another fit")
 
 
-@BY_MODEL
+@BY_THREE
 def test_names_of_features_go_with_the_fit_that_had_none(model):
     fitted = clone(model).fit(TABLE)
     assert fitted.feature_names_in_.tolist() == ["red", "green", "blue"]
@@ -229,7 +231,7 @@ def test_a_model_in_use_by_its_own_listener_is_the_last_one_until_the_fit_has_en
 
 
 @BY_MODEL
-@pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
+@pytest.mark.parametrize("make", [chunked], ids=["dask"])
 def test_fitting_opened_data_is_the_fit(model, make):
     data = check_data(make(X))
     found, again = (fit(clone(model), data) for _ in range(2))

@@ -45,9 +45,14 @@ MODELS = [
 
 
 @pytest.mark.parametrize(
-    ("dtype", "lazy"), [*zip(TYPES, [False, True] * 3, strict=False), ("float16", True)]
+    ("model", "dtype", "lazy"),
+    [
+        *((MODELS[0], dtype, lazy) for dtype, lazy in zip(TYPES, [True, False] * 3, strict=False)),
+        *((model, "int16", True) for model in MODELS[1:]),
+        *((model, "float16", False) for model in MODELS[1::3]),
+    ],
+    ids=lambda value: repr(value)[:40],
 )
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: repr(model)[:40])
 def test_stored_rows_give_what_their_float32_copy_gives(model, dtype, lazy):
     X = stored(dtype)
     if model.__class__.__name__.startswith(("SemiS", "LabelS")):
