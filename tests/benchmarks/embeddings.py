@@ -11,8 +11,7 @@ seconds are beside those of the clock: a busy machine changes them less.
 ``--levels`` compares two levels with one, at k = 2000: on f, and on 40 000 made rows of 96 values
 around 1000 centers.  ``--hierarchical`` is problem g: 2e6 rows of 256 values of float16 on disk,
 1e5 clusters, two workers of 1.5 GB (``--share`` takes a part of rows and clusters, ``--workers``
-another number).  ``--starts`` compares the start of many wide clusters with k-means|| as it starts
-others, and with random rows, over seeds, by whole fits.
+another number).
 """
 
 from __future__ import annotations
@@ -241,69 +240,6 @@ def report_levels(results: dict[str, Any]) -> None:
     print_table(["rows", "", "processor seconds", "inertia over one level's (worst)"], rows)
 
 
-def start(name: str, way: str, k: int, share: float, seeds: int) -> dict[str, list[float]]:
-    """Return processor seconds of starts, of the first pass after them, and what fits end at."""
-    from daskclust import KMeans
-    from daskclust.cluster.lloyd import LloydProblem
-    from daskclust.core.initialization import sampled
-
-    found: dict[str, list[float]] = {"start": [], "pass": [], "fit": [], "inertia": []}
-
-    def timed(function: Any, key: str) -> Any:
-        def call(*given: Any) -> Any:
-            began = time.process_time()
-            try:
-                return function(*given)
-            finally:
-                found[key].append(time.process_time() - began)
-
-        return call
-
-    if way == "k-means||":
-        sampled._LARGE = np.inf
-    rows = rows_of(name, share)
-    KMeans(k, max_iter=2, random_state=0).fit(rows[: max(8192, 2 * k)])
-    LloydProblem.begin = timed(LloydProblem.begin, "start")
-    LloydProblem._assign = timed(LloydProblem._assign, "pass")
-    init = "random" if way == "random" else "k-means||"
-    for seed in range(seeds):
-        began, passes = time.process_time(), len(found["pass"])
-        model = KMeans(k, init=init, n_init=1, max_iter=ITERATIONS, random_state=seed).fit(rows)
-        found["fit"].append(time.process_time() - began)
-        found["inertia"].append(float(model.inertia_))
-        del found["pass"][passes + 1 :]
-    return found
-
-
-def compare_starts(
-    problems: dict[str, tuple[int, ...]], seeds: int = 20, share: float = 1.0
-) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Measure the ways of starting."""
-    return {
-        f"{name}, k = {k}": {
-            way: run_alone(__file__, "--start", json.dumps([name, way, k, share, seeds]), threads=1)
-            for way in ("sampled", "k-means||", "random")
-        }
-        for name, numbers in problems.items()
-        for k in numbers
-    }
-
-
-def report_starts(results: dict[str, Any]) -> None:
-    """Print the table: medians of processor seconds, inertia with its standard error."""
-    rows = []
-    for title, cell in results.items():
-        ours = np.array(cell["sampled"]["inertia"])
-        for way, runs in cell.items():
-            begin, one = middle(runs["start"]), middle(runs["pass"])
-            more = 100 * (np.array(runs["inertia"]) / ours.mean() - 1)
-            error = more.std(ddof=1) / len(more) ** 0.5 if len(more) > 1 else 0.0
-            row = [title, way, f"{begin:.2f}", f"{begin / one:.1f}", f"{middle(runs['fit']):.1f}"]
-            rows.append([*row, f"{more.mean():+.2f} ± {error:.2f} %"])
-    header = ["problem", "start", "processor seconds", "passes", "whole fit"]
-    print_table([*header, "inertia over ours"], rows)
-
-
 def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
     """Return seconds, peaks and processor seconds of problem g: rows on disk."""
     import dask.array as da
@@ -368,18 +304,6 @@ def hierarchical(share: float = 1.0, workers: int = 2) -> dict[str, Any]:
     }
 
 
-def report_hierarchical(found: dict[str, Any]) -> None:
-    """Print the table: by phase the clock, processor seconds of each worker, and the peaks."""
-    spent = found["processor seconds of workers"]
-    rows = [
-        [phase, f"{seconds:.1f}", ", ".join(f"{one:.1f}" for one in spent[phase])]
-        for phase, seconds in found["seconds of phases"].items()
-    ]
-    peaks = [f"{found[f'{who} MiB']:.0f}" for who in ("client", "worker")]
-    rows.append(["MiB at most: client, a worker", *peaks])
-    print_table([f"{found['n']} rows, {found['k']} clusters", "seconds", "of processors"], rows)
-
-
 def keep(name: str, found: Any, path: Path) -> None:
     """Put results into a file, with what they were measured on."""
     known = json.loads(path.read_text()) if path.is_file() else {}
@@ -402,13 +326,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     parser.add_argument("--levels", action="store_true")
-    parser.add_argument("--starts", action="store_true")
     parser.add_argument("--hierarchical", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where they are kept")
     parser.add_argument("--workers", type=int, default=2, help="of --hierarchical")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--level", help=argparse.SUPPRESS)
-    parser.add_argument("--start", help=argparse.SUPPRESS)
     options = parser.parse_args()
     problems = {
         name: tuple(options.clusters or PROBLEMS[name]) for name in options.problems.split(",")
@@ -417,8 +339,6 @@ def main() -> None:
         print(json.dumps(measure(*json.loads(options.alone))))
     elif options.level:
         print(json.dumps(level(*json.loads(options.level))))
-    elif options.start:
-        print(json.dumps(start(*json.loads(options.start))))
     elif options.hierarchical:
         found = hierarchical(options.share, options.workers)
         others = f", {options.workers} workers" if options.workers != 2 else ""
@@ -428,11 +348,6 @@ def main() -> None:
         found = compare_levels(seeds=options.seeds, share=options.share)
         keep("levels", found, options.results)
         report_levels(found)
-    elif options.starts:
-        found = compare_starts(problems, options.seeds, options.share)
-        for title, cell in found.items():
-            keep(f"starts, {title}, share {options.share:g}", cell, options.results)
-        report_starts(found)
     else:
         peers = [peer for peer in installed() if peer in options.peers.split(",")]
         found = compare(problems, peers, options.seeds, options.share)

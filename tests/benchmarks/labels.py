@@ -5,9 +5,8 @@ other labels and seeds, and prints adjusted Rand indices (of the rows without a 
 their targets; they are kept in ``labels.json`` beside it, set by set.  ``--rivals NAME ...``
 adds classifiers of scikit-learn on the same labels, the graph of LabelSpreading alone
 (``classifier=None``), and calibration; ``--parts`` leaves out one part of LabelSpreading after
-another.  ``--scale`` measures time and memory instead, ``--cost`` those with and without trees on
-Salinas-A, repeated to ``--rows`` pixels.  All pixels of a scene are data; it is judged where the
-class is known, on 5000 drawn rows at most.  ``"1 %"`` is drawn from all rows whose class is known,
+another.  All pixels of a scene are data; it is judged where the class is known, on 5000 drawn rows
+at most.  ``"1 %"`` is drawn from all rows whose class is known,
 so that a small class may have no label; ``"1 % of each class"`` from each class.
 """
 
@@ -17,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
@@ -29,16 +27,15 @@ from unittest.mock import patch
 import dask.array as da
 import numpy as np
 from _results import dumps
-from _timing import peak_memory, print_table
+from _timing import print_table
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading as SklearnSpreading
@@ -49,7 +46,6 @@ import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.semisupervised import label_spreading, spreading
-from daskclust.semisupervised.graph import leading_eigenvectors, normalized, spread_seeds
 from daskclust.semisupervised.predict import Balance, margins
 from daskclust.semisupervised.spreading import balance
 
@@ -345,84 +341,6 @@ def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
-    """Seconds of processor time of whole fits, and of k-means with as many centers.
-
-    The sample costs the same for any n: the ratio falls with n.
-    """
-    rng = np.random.default_rng(0)
-    centers = rng.normal(scale=3.0, size=(30, p))
-    classes = rng.integers(0, 30, n)
-    x = (centers[classes] + rng.normal(size=(n, p))).astype(np.float32)
-    rows = np.arange(0, n, 5000)
-    # Kernels are compiled before.
-    LabelSpreading(random_state=0).fit(x[:5000], ([0, 1], [0, 1]))
-    daskclust.KMeans(400, max_iter=2, random_state=0).fit(x[:5000])
-    fits = {
-        "LabelSpreading": lambda: LabelSpreading(random_state=0).fit(x, (rows, classes[rows])),
-        "SpectralClustering": lambda: SpectralClustering(30, random_state=0).fit(x),
-        "KMeans(400)": lambda: daskclust.KMeans(400, random_state=0).fit(x),
-    }
-    seconds = {}
-    for name, fit in fits.items():
-        begin = time.process_time()
-        fit()
-        seconds[name] = round(time.process_time() - begin, 1)
-    return seconds
-
-
-def cost(file: Path, n: int, classifier: str | None) -> dict[str, float]:
-    """Processor time and MiB of a fit and a prediction of Salinas-A, repeated and streamed."""
-    with np.load(file) as stored:
-        image, truth = stored["cube"], stored["gt"]
-    known = np.flatnonzero(truth)
-    labels = np.full(truth.shape, -1)
-    drawn = np.random.default_rng(0).permutation(known)[: len(known) // 100]
-    labels.flat[drawn] = truth.flat[drawn]
-    blocks = [da.from_array(np.tile(image, (15, 1, 1)), chunks=-1)] * -(-n // (15 * truth.size))
-    cube = open_cube(da.concatenate(blocks), dims=("y", "x", "band"))
-    y = np.full(cube.shape[:2], -1)
-    y[: len(truth)] = labels
-    # Kernels are compiled before.
-    small = open_cube(image, dims=("y", "x", "band"))
-    LabelSpreading(random_state=0).fit(small, labels).predict(image.reshape(truth.size, -1))
-    before, begin = peak_memory(), time.process_time()
-    model = LabelSpreading(random_state=0, classifier=classifier).fit(cube, y)
-    fitted = time.process_time()
-    found = (model.predict(cube) == model.classes_[0]).sum().compute()
-    return {
-        "pixels": int(np.prod(y.shape)),
-        "fit": round(fitted - begin, 1),
-        "prediction": round(time.process_time() - fitted, 1),
-        "MiB": round(peak_memory()),
-        "MiB before": round(before),
-        "of the first class": int(found),
-        "weight of the classifier": float(model.mixing_weights_[1]),
-    }
-
-
-def client(k: int = 2000) -> dict[str, float]:
-    """Seconds of processor time and MiB of what the client does with so many nodes."""
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(k, 5))
-    near = NearestNeighbors(n_neighbors=8).fit(points).kneighbors(return_distance=False)[:, 1:]
-    counts = np.zeros((k, k))
-    counts[np.repeat(np.arange(k), 7), near.ravel()] = rng.integers(1, 50, 7 * k)
-    counts += counts.T
-    seeds = np.zeros((k, 10))
-    seeds[np.arange(100), np.arange(100) % 10] = 1
-    tasks = {
-        "spreading": lambda: spread_seeds(normalized(counts), 0.9, [seeds, np.eye(k, 100)]),
-        "eigenvectors": lambda: leading_eigenvectors(csr_matrix(counts), 5),
-    }
-    before, seconds = peak_memory(), {}
-    for name, task in tasks.items():
-        begin = time.process_time()
-        task()
-        seconds[name] = round(time.process_time() - begin, 2)
-    return {**seconds, "MiB": round(peak_memory() - before)}
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -435,28 +353,8 @@ def main() -> None:
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
     parser.add_argument("--parts", nargs="*", choices=PARTS, metavar="NAME")
-    parser.add_argument("--cost", choices=("trees", "none"), help="of classifier=, on Salinas-A")
-    parser.add_argument("--scale", action="store_true", help="time, for p=50")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of --scale, --cost")
-    parser.add_argument("--client", action="store_true", help="cost of 2000 nodes on the client")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.scale:
-        keep(
-            options.output,
-            f"fits, n={options.rows}, p=50, seconds of processor",
-            scale(options.rows),
-        )
-        return
-    if options.cost:
-        file = options.data / "data" / f"{FILES['salinas']}.npz"
-        found = cost(file, options.rows, None if options.cost == "none" else options.cost)
-        keep(options.output, f"Salinas-A repeated, classifier={options.cost}, seconds", found)
-        print(found)
-        return
-    if options.client:
-        keep(options.output, "client, 2000 nodes, seconds of processor", client())
-        return
     # Small groups without a label are no news here.
     warnings.simplefilter("ignore", ConstraintWarning)
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -4,9 +4,8 @@
 400 pairs, all true and with 10 % wrong ones, and prints the mean gain in the adjusted Rand index
 over the counterpart without pairs, and the largest loss on any set.  ``--quick`` takes some of the
 sets and one draw.  ``--labels`` gives labels of some rows instead of pairs, ``--only`` selects
-estimators, and ``--settings`` evaluates alternatives to the defaults.  ``--hard`` compares the
-objective of COPKMeans with the best known one.  The results that the documentation shows are in
-``pairs.json``, which ``--results`` writes.
+estimators, and ``--settings`` evaluates alternatives to the defaults.  The results that the
+documentation shows are in ``pairs.json``, which ``--results`` writes.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ LOADERS: dict[str, Callable[..., Any]] = {
 }
 BLOBS = [f"blobs {seed}" for seed in range(10)]
 QUICK = ("blobs 1", "blobs 4", "blobs 7", *LOADERS, "vehicle", "segment", "ionosphere")
-#: Sets of the instances with hard constraints.
-HARD = ("iris", "wine", "cancer", "ionosphere", "vehicle", "cerrado")
 #: Maximum number of rows of a table; larger tables are sampled.
 MAX_ROWS = 2000
 COUNTS, WRONG = (20, 100, 400), (0.0, 0.1)
@@ -188,41 +185,11 @@ def evaluate(options: argparse.Namespace) -> Iterator[list[str]]:
                     print(title, count, wrong, {k: round(v, 3) for k, v in gains.items()})
 
 
-def excess(options: argparse.Namespace) -> Iterator[list[str]]:
-    """Yield the excess of COPKMeans over the best known objective, in per cent.
-
-    Pairs follow from the classes, or from random labels.  The best known objective is the lowest
-    of many restarts.
-    """
-    for name in HARD:
-        x, y = load(name, options.data)
-        k = len(np.unique(y))
-        for count in (50, 100):
-            for truth in ("classes", "random"):
-                found = []
-                for seed in range(options.draws):
-                    labels = (
-                        y
-                        if truth == "classes"
-                        else np.random.default_rng(seed).integers(k, size=len(y))
-                    )
-                    pairs = draw_pairs(labels, count, 0.0, seed)
-                    objectives = []
-                    for n_init, state in ((10, 0), (40, 1), (40, 2)):
-                        model = daskclust.COPKMeans(k, n_init=n_init, random_state=state)
-                        with warnings.catch_warnings():
-                            warnings.simplefilter("ignore")
-                            objectives.append(model.fit(x, **pairs).objective_)
-                    found.append(100 * (objectives[0] / min(objectives) - 1))
-                yield [name, str(count), truth, f"{np.mean(found):.2f}", f"{max(found):.2f}"]
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="some sets, one draw")
     parser.add_argument("--labels", action="store_true", help="labels instead of pairs")
     parser.add_argument("--settings", action="store_true", help="alternatives to the defaults, too")
-    parser.add_argument("--hard", action="store_true", help="excess of COPKMeans instead")
     parser.add_argument("--only", nargs="*", help="estimators to fit")
     parser.add_argument("--draws", type=int, help="draws of pairs for each set (default: 3)")
     parser.add_argument("--verbose", action="store_true", help="gains of each set")
@@ -230,9 +197,6 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, required=True, help="folder with data/*.npz")
     options = parser.parse_args()
     options.draws = options.draws or (1 if options.quick else 3)
-    if options.hard:
-        print_table(["set", "pairs", "from", "excess %", "worst"], list(excess(options)))
-        raise SystemExit
     header = ["estimator", "pairs", "wrong", "index", "gain", "worst", "set", "cpu s"]
     table = list(evaluate(options))
     print_table(header, table)

@@ -10,7 +10,6 @@ import cube
 import lloyd
 import memory
 import numpy as np
-import overhead
 import partial
 import pytest
 import reading
@@ -54,11 +53,6 @@ def test_whole_fits_reach_their_speed_at_equal_quality() -> None:
     for name, target in whole_fits.TARGETS.items():
         assert table[name]["daskclust"]["inertia"] <= whole_fits.EQUAL
         assert table[name]["daskclust"]["speed"] >= target
-
-
-@pytest.mark.slow
-def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:
-    assert set(overhead.compare((4, 8), repeats=2)) == {4, 8}
 
 
 @pytest.mark.slow
@@ -163,13 +157,6 @@ def test_lloyd_is_ahead_of_its_peers(name: str) -> None:
     over_sklearn, over_dask_ml = lloyd.LEAST[name]
     assert cell["scikit-learn"] / cell["daskclust"] >= over_sklearn
     assert cell["dask-ml"] / cell["daskclust"] >= over_dask_ml
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(600)
-def test_null_iteration_reaches_its_target() -> None:
-    found = overhead.compare((512, 4096))
-    assert max(found.values()) < overhead.TARGET
 
 
 @pytest.mark.benchmark

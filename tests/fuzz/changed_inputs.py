@@ -2,16 +2,15 @@
 
     python changed_inputs.py KIND FIRST LAST
 
-KIND is "maps", "jobs", "cubes" or "checkpoints".  Each number from FIRST to LAST - 1 is the
-seed of one change.  Whatever is changed, the command line must end in a plan, the map, the
-cube and the checkpoint in labels, or in an error of the kinds that the command line prints
-as one line.  The number is printed before the attempt, so that a crash names it.
+KIND is "maps", "cubes" or "checkpoints".  Each number from FIRST to LAST - 1 is the seed of one
+change.  Whatever is changed, the map, the cube and the checkpoint must end in labels, or in an
+error of the kinds that the command line prints as one line.  The number is printed before the
+attempt, so that a crash names it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import resource
 import shutil
@@ -24,7 +23,6 @@ from typing import Any
 
 import dask
 import numpy as np
-import yaml
 import zarr
 
 import daskclust
@@ -33,7 +31,7 @@ from daskclust.app import cli
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core" / "engine"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core" / "persistence"))
 from changed_checkpoints import change_checkpoint, make_checkpoints
-from mutations import NUMBERS, OTHERS, change_array, change_files, change_json
+from mutations import change_array, change_files, change_json
 
 #: Address space beyond what imports and compiled kernels take.
 _ROOM = 2 * 2**30
@@ -41,29 +39,6 @@ _ROOM = 2 * 2**30
 _LONGEST = 30.0
 #: Seeds that are tried before memory is bounded, and again after it.
 _BEFORE = 5
-
-JOB: dict[str, Any] = {
-    "cube": "scene.zarr",
-    "variable": "cube",
-    "estimator": "pcskmeans",
-    "n_clusters": 3,
-    "set": {"max_iter": 4, "tol": 1e-3, "init": "k-means++", "sparsity": 1.5},
-    "labels": "map.zarr::labels",
-    "unlabeled": [-1, 0],
-    "truth": "map.zarr::labels",
-    "bad_bands": [0, "2-3"],
-    "chunks": [6, 6],
-    "nodata": -9,
-    "scale": "standard",
-    "seed": 7,
-    "local": 1,
-    "memory_limit": "1GB",
-    "output": "out.zarr",
-    "model": "model.zarr",
-    "checkpoint": "fit.npz",
-    "title": "A job",
-}
-WORDS = ["1e400", "-3", "0-9999999999", "::", "a::b::c", "s3://", "\x00", "[1", "{", "nan", "é" * 9]
 
 
 def make(folder: Path) -> None:
@@ -80,18 +55,12 @@ def make(folder: Path) -> None:
     cube.write_labels(classes, folder / "map.zarr", n_clusters=3, class_names=["a", "b", "c"])
 
 
-class Refused(Exception):
-    """A command has told of an error."""
-
-
 def judge(call: Any) -> str:
     """Return how a call ended; what the command line would not print as one line is raised."""
     began = time.process_time()
     try:
         call()
         found = "used"
-    except Refused:
-        found = "refused"
     except Exception as error:
         if not cli._is_expected(error) or len(cli._one_line(error)) < 12:
             raise
@@ -126,50 +95,6 @@ def change_map(rng: np.random.Generator, source: Path, scratch: Path) -> Any:
     return use
 
 
-def change_job(rng: np.random.Generator, source: Path, scratch: Path) -> Any:
-    """Change a job file; return its use, which asks for the plan of the job."""
-    job = json.loads(json.dumps(JOB))
-    for _ in range(int(rng.integers(1, 3))):
-        key = list(job)[rng.integers(len(job))] if job else "x"
-        action = rng.integers(6)
-        if action == 0:
-            change_json(rng, job) if job else None
-        elif action == 1:
-            job[f"{key}x"] = job.pop(key, 1)
-        elif action == 2:
-            job[key] = WORDS[rng.integers(len(WORDS))]
-        else:
-            pool = NUMBERS + OTHERS
-            job[key] = pool[rng.integers(len(pool))]
-            if key in JOB and rng.integers(2):
-                job[key] = type(JOB[key])([pool[3]] if isinstance(JOB[key], list) else 3)
-    file = scratch / f"job.{rng.choice(['yaml', 'yml', 'json'])}"
-    text = yaml.safe_dump(job) if rng.integers(2) else json.dumps(job)
-    content = bytearray(text.encode())
-    if rng.integers(4) == 0:
-        for _ in range(int(rng.integers(1, 6))):
-            content[rng.integers(len(content))] = int(rng.integers(256))
-    if rng.integers(20) == 0:
-        file, content = scratch / "job.toml", bytearray(b"n_clusters = 3\ncube = 'scene.zarr'\n")
-        content[rng.integers(len(content))] = int(rng.integers(256))
-    file.write_bytes(bytes(content))
-
-    def use() -> None:
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            code = cli.main(["fit", "--config", str(file), "--dry-run"])
-        left = {path.name for path in source.iterdir()}
-        assert left == {"scene.zarr", "map.zarr"}, left
-        assert code in (0, 1, 2), code
-        if code:
-            # The command line tells of errors by itself; any that it does not expect is raised.
-            assert "Traceback" not in told.getvalue(), told.getvalue()
-            assert "error" in told.getvalue(), told.getvalue()
-            raise Refused
-
-    return use
-
-
 def tools_for(kind: str) -> tuple[Any, Any]:
     """Return what makes the things to change, and what changes one and returns its use."""
     if kind == "cubes":  # needs the extra `raster`
@@ -178,7 +103,6 @@ def tools_for(kind: str) -> tuple[Any, Any]:
         return make_cubes, change_cube
     return {
         "maps": (make, change_map),
-        "jobs": (make, change_job),
         "checkpoints": (make_checkpoints, change_checkpoint),
     }[kind]
 

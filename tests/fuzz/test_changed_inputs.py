@@ -9,7 +9,7 @@ import pytest
 from helpers import counts_of
 
 HERE = Path(__file__).resolve().parent
-KINDS = ["maps", "jobs", "cubes", "checkpoints"]
+KINDS = ["maps", "cubes", "checkpoints"]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="memory is bounded and measured as on Linux"

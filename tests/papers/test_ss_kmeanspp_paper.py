@@ -1,10 +1,9 @@
-"""What the notebook about the ss-k-means++ paper computes; how good oversampled starts are."""
+"""Bounds of the ss-k-means++ paper, and the quality of oversampled initializations."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 SCRIPT = "ss_kmeanspp_paper"
 
@@ -17,31 +16,6 @@ def test_bounds_end_at_lemma_4_1(paper):
     # All classes of 50 rows with 5 labels.
     assert proof[-1] == pytest.approx(1 + 45 / (5 * 49))
     assert (proof[:-1] < theorem[:-1]).all()
-
-
-@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
-def test_a_replicate_can_be_run_again(paper):
-    one, two = (paper.run_replicate("iris", 4) for _ in range(2))
-    np.testing.assert_array_equal(one, two)
-    names = list(paper.ALGORITHMS)
-    # With all classes labeled there is nothing to sample.
-    np.testing.assert_array_equal(
-        one[-1, names.index("ss-k-means++")], one[-1, names.index("Constrained-KMeans")]
-    )
-    cost, fraction, n_iter, ari = np.moveaxis(one, -1, 0)
-    assert (cost > 0).all()
-    np.testing.assert_allclose(cost / fraction, cost[0, 0] / fraction[0, 0])
-    without = [i for i, name in enumerate(names) if "(no Lloyd)" in name]
-    assert (n_iter[:, without] == 0).all()
-    assert (ari <= 1).all()
-
-
-def test_quality_compares_medians_in_pairs(paper):
-    found = np.ones((20, 2, len(paper.ALGORITHMS), 4))
-    found[:, 1, list(paper.ALGORITHMS).index("ss-k-means||"), 0] = 0.9
-    even, better = paper.quality(found, (0, 1), resamples=50)
-    assert even == (0, 1.0, 1.0, 1.0)
-    assert better == (1, 0.9, 0.9, 0.9)
 
 
 @pytest.mark.slow

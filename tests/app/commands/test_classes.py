@@ -84,7 +84,6 @@ def check_map(path: Path) -> np.ndarray:
     "estimator",
     [
         ("label-spreading", "--set", "n_prototypes=30"),
-        ("semisupervisedkmeans", "--n-clusters", "3"),
         ("semisupervisedkmeans", "--n-clusters", "6", "--set", "clusters_per_class=2"),
     ],
 )

@@ -19,7 +19,6 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from distributed import LocalCluster
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust
@@ -128,30 +127,6 @@ def test_label_map_is_aligned_with_the_scene(demo: Run, folder: Path) -> None:
     assert score == pytest.approx(json.loads(demo.out)["results"]["PCSKMeans"]["ari"], abs=0.02)
 
 
-def test_same_seed_same_labels_on_a_given_cluster_without_matplotlib(
-    demo: Run,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        address = cluster.scheduler_address
-        out = tmp_path / "out"
-        code = cli.main(["demo", "--scheduler", address, "--output", str(out), *SMALL])
-        assert len(cluster.workers) == 1, "a cluster that was given is left running"
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    assert "pip install 'daskclust[plot]'" in captured.err
-    assert "PCSKMeans" in captured.out
-    assert not (out / PICTURE).exists()
-    labels = [zarr.open_group(d / LABELS, mode="r")["labels"][:] for d in (out, folder / "out")]
-    np.testing.assert_array_equal(*labels)
-
-
 def test_refuses_to_overwrite(
     demo: Run, folder: Path, said: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -163,15 +138,6 @@ def test_refuses_to_overwrite(
     assert "--overwrite" in err
     assert not out
     assert (folder / "out" / REPORT).stat().st_mtime_ns == before
-
-
-def test_overwrite_never_replaces_what_it_did_not_write(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "thesis.tex").write_text("ten years")
-    assert cli.main(["demo", "--overwrite", "--output", str(tmp_path)]) == 1
-    assert "thesis.tex" in capsys.readouterr().err
-    assert (tmp_path / "thesis.tex").read_text() == "ten years"
 
 
 class Letters(Output):
@@ -207,24 +173,6 @@ def _write_and_stop(path: Path) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing on Windows")
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    run = Run(
-        "demo", "--local", "2", "--output", "out", "--size", "512", "512", "120", cwd=tmp_path
-    )
-    for line in run.process.stderr:
-        if " Scene" in line:
-            break
-    # As a terminal does: to the workers, too.
-    os.killpg(run.process.pid, signal.SIGINT)
-    run.finish()
-    assert run.code == 130
-    assert run.err.splitlines()[-1:] == ["daskclust: interrupted"]
-    assert "Traceback" not in run.err
-    assert run.left_behind() == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ctrl_c_that_a_library_makes_another_error_of(
     said: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,51 +197,11 @@ def test_the_version_is_said_without_loading_what_commands_need() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_names_that_a_terminal_cannot_show_are_no_failure() -> None:
-    code = (
-        "import sys\n"
-        "from daskclust.app import cli\n"
-        "cli._run = lambda *_: print('class \\u0142') or 0\n"
-        "sys.exit(cli.main())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == r"class \u0142"
-
-
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"daskclust {daskclust.__version__}"
     assert cli.main(["demo", "--help"]) == 0
     assert "--size" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--scheduler-file", "missing.json"], "no scheduler file 'missing.json'"),
-        (["--scheduler", "pigeon://coop"], "no address of a scheduler"),
-    ],
-)
-def test_failures_are_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    said: Callable[..., tuple[int, str, str]],
-) -> None:
-    code, _, err = said("demo", *arguments)
-    assert code == 1
-    last = err.splitlines()[-1]
-    assert last.startswith("daskclust: error: ")
-    assert message in last
-    assert "Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
 
 
 #: Says a line of progress and a result as commands do, and loads a tenth of what they load.

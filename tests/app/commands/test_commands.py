@@ -6,9 +6,6 @@ import io
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -22,15 +19,12 @@ from distributed import LocalCluster
 from distributed.versions import error_message
 from helpers import small_scene, write_labels
 from numpy.testing import assert_array_equal
-from test_cli import Run
 
 import daskclust
 from daskclust.app import cli
-from daskclust.app.commands import doctor, label
+from daskclust.app.commands import doctor
 from daskclust.app.commands._plan import check_memory
 from daskclust.app.commands.console import Progress
-from daskclust.app.commands.inspect import advice
-from daskclust.core.persistence.models import registry
 from daskclust.core.storage.atomic_write import reserved
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.exceptions import MemoryPlanError
@@ -126,41 +120,6 @@ def test_fit_then_predict(run: Any, folder: Path, tmp_path: Path) -> None:
     assert run("inspect m.zarr", cluster=False)[1].startswith("Model\n")
 
 
-#: Of each kind one; to reach the others takes two seconds each.
-REACHED = ("GaussianMixture", "KMeans", "LabelSpreading", "PCSKMeans")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in REACHED else pytest.mark.slow)
-        for name in sorted(registry())
-    ],
-)
-def test_every_estimator_is_reached(run: Any, name: str, folder: Path, tmp_path: Path) -> None:
-    small = {
-        "n_initializations": 2,
-        "max_components": 3,
-        "n_init": 2,
-        "delta": 0.1,
-    }
-    params = registry()[name]().get_params()
-    flags = [f"--set={key}={value}" for key, value in small.items() if key in params]
-    if {"n_clusters", "n_components"} & params.keys():
-        flags.append("--n-clusters=3")
-    if name == "DBSCAN":  # takes no more bands
-        flags += ["--bad-bands=3-11", "--set=eps=0.02", "--score=s.zarr"]
-    code, out, err = run(f"fit S --estimator {name.lower()} --labels F --output l.zarr", *flags)
-    assert code == 0, err
-    assert name in out
-    assert labels_in(tmp_path / "l.zarr").max() >= 1
-    if name == "DBSCAN":
-        score = zarr.open_group(tmp_path / "s.zarr", mode="r")["values"][:]
-        X = daskclust.open_cube(folder / "scene.zarr", bad_bands=range(3, 12)).samples.compute()
-        near = ((X[:, None] - X) ** 2).sum(axis=2) <= 0.02**2
-        assert_array_equal(np.sort(score[~np.isnan(score)]), np.sort(near.sum(axis=1)))
-
-
 @pytest.mark.parametrize("kind", ["toml", "yaml"])
 def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
     scene = str(folder / "scene.zarr")
@@ -182,61 +141,6 @@ def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
     # Once more, over its own output.
     code, _, err = run(f"fit --config job.{kind} --output l.zarr --json")
     assert code == 0, err
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.toml", "clusters = 3", "unknown key 'clusters'"),
-        ("a.toml", "n-clusters = ", "cannot be read"),
-        ("a.yaml", "- 3", "no keys"),
-        ("a.ini", "", "must end in .toml"),
-        ("a.yaml", "overwrite: 3", "expected true or false"),
-        ("a.yaml", "set: {missing: drop}", "must be one of"),
-        ("b.yaml", None, "no such file"),
-    ],
-)
-def test_job_files_that_are_wrong(
-    run: Any, tmp_path: Path, name: str, text: str | None, message: str
-) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    code, out, err = run(f"fit S --n-clusters 3 --config {name}")
-    assert code == 2
-    assert message in err
-    assert not out
-
-
-@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
-@pytest.mark.parametrize("taken", ["state.npz", "l.zarr", "m.zarr"])
-def test_two_runs_for_one_place(run: Any, tmp_path: Path, taken: str) -> None:
-    """The second learns it before it computes, or starts workers."""
-    words = "fit S --n-clusters 3 --checkpoint state.npz --output l.zarr --model m.zarr"
-    with reserved([tmp_path / taken]):
-        code, out, err = run(words, cluster=False)
-    assert (code, out) == (1, "")
-    assert f"{taken}' is being written by process {os.getpid()}" in err
-    assert "Cluster" not in err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders are closed otherwise there")
-def test_labels_in_a_folder_that_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It was told of the hidden file that keeps the place, with an error of the system."""
-    monkeypatch.chdir(tmp_path)
-    np.save("c.npy", np.zeros((8, 5, 2)))
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    # Also for root, who may write anywhere.
-    known = os.access
-    monkeypatch.setattr(os, "access", lambda path, *mode: path != closed and known(path, *mode))
-    monkeypatch.setattr(label, "keeping", lambda places: pytest.fail("before it was looked at"))
-    words = "label c.npy --dims y,x,band --no-browser --labels closed/l.geojson"
-    assert cli.main(words.split()) == 1
-    assert "--labels 'closed/l.geojson': the folder" in capsys.readouterr().err
-    assert not list(closed.iterdir())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
@@ -346,14 +250,6 @@ def test_outputs_of_others_are_kept(run: Any, tmp_path: Path) -> None:
     assert (tmp_path / "thesis.html").read_text() == "ten years"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_an_unwritable_folder(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "locked").mkdir(mode=0o555)
-    code, _, err = run("fit S --n-clusters 3 --output locked/l.zarr")
-    assert code == 1
-    assert "cannot be written to" in err
-
-
 def test_labels_of_another_shape_or_place(run: Any, tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "small.zarr")
     group.create_array("labels", data=np.zeros((3, 3), np.int8), dimension_names=("y", "x"))
@@ -448,7 +344,6 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     ("arguments", "message"),
     [
         ("--labels none.zarr", "The Zarr store"),
-        ("--truth none.zarr", "The Zarr store"),
         ("--truth S::none", "No array 'none'"),
         ("--truth S::wavelength", "expected the image's (40, 50)"),
         ("--class-column crop", "--class-column is about --labels or --truth, and none is given"),
@@ -562,53 +457,6 @@ def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
     assert "$x^2$" in page
 
 
-@pytest.mark.slow  # in Python, tests/core/engine/test_lost_workers.py does the same
-def test_a_scheduler_that_dies_is_one_line(folder: Path, tmp_path: Path) -> None:
-    def start(*words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=tmp_path,
-        )
-
-    file = tmp_path / "scheduler.json"
-    scheduler = start(
-        *("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"),
-        *("--no-dashboard", "--scheduler-file", str(file)),
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        worker = start(
-            *("distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1"),
-            *("--no-dashboard", "--no-nanny", "--death-timeout", "5"),
-        )
-        try:
-            run = Run(
-                *("fit", str(folder / "scene.zarr"), "--n-clusters", "12", "--set", "tol=0"),
-                *("--set", "max_iter=100000", "--set", "init=random", "--set", "n_init=60"),
-                *("--output", "l.zarr", "--scheduler-file", str(file)),
-                cwd=tmp_path,
-            )
-            while not list(tmp_path.glob(".*.checkpoint.npz")) and time.monotonic() < deadline + 60:
-                time.sleep(0.05)
-            scheduler.kill()
-            run.finish()
-        finally:
-            worker.kill()
-            worker.wait()
-    finally:
-        scheduler.kill()
-        scheduler.wait()
-    assert run.code == 1
-    assert "Traceback" not in run.err, run.err
-    assert run.err.splitlines()[-1].startswith("daskclust: error: ")
-    assert "the same command goes on from there" in run.err
-
-
 @pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "coop://pigeon", "127.0.0.1:x"])
 def test_addresses_that_lead_nowhere_are_one_line(
     run: Any, address: str, monkeypatch: pytest.MonkeyPatch
@@ -629,51 +477,6 @@ def test_memory_plan_is_checked() -> None:
     check_memory({"fits": None})
     with pytest.raises(MemoryPlanError, match=r"--memory-limit"):
         check_memory({"fits": False, "peak_memory_a_worker": 2e9, "memory_a_worker": 1e9})
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing on Windows")
-def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
-    folder: Path, tmp_path: Path, said: Any, address: str
-) -> None:
-    job = (
-        *("fit", str(folder / "scene.zarr"), "--estimator", "kmeans", "--n-clusters", "12"),
-        *(
-            "--set",
-            "tol=0",
-            "--set",
-            "max_iter=100000",
-            "--set",
-            "init=random",
-            "--set",
-            "n_init=8",
-        ),
-        *("--output", "l.zarr", "--report", "r.html"),
-    )
-    run = Run(*job, "--local", "1", cwd=tmp_path)
-    found: list[Path] = []
-    deadline = time.monotonic() + 600
-    while not found and time.monotonic() < deadline and run.process.poll() is None:
-        found = [path for path in tmp_path.iterdir() if path.name.endswith(".checkpoint.npz")]
-        time.sleep(0.02)
-    os.killpg(run.process.pid, signal.SIGINT)
-    run.finish()
-    assert run.code == 130, run.err
-    assert "the same command goes on from there" in run.err
-    assert run.err.splitlines()[-1] == "daskclust: interrupted"
-    assert "Traceback" not in run.err
-    assert "distributed" not in run.err
-    assert run.left_behind() == []
-    left = [path.name for path in tmp_path.iterdir()]
-    assert left == [found[0].name]
-    # On another cluster, in another process: it is the same job.
-    code, _, err = said(*job, "--scheduler", address)
-    assert code == 0, err
-    assert "Going on from the checkpoint" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "r.html"]
-    scene = daskclust.open_cube(folder / "scene.zarr")
-    whole = daskclust.KMeans(12, tol=0, max_iter=100000, init="random", n_init=8, random_state=0)
-    expected = scene.to_map(whole.fit(scene.samples).labels_).compute()
-    assert_array_equal(labels_in(tmp_path / "l.zarr"), expected)
 
 
 class Terminal(io.StringIO):
@@ -715,37 +518,6 @@ def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
     assert "(of a sample)" in out
     assert "--mask" not in out
     assert "400 to 2500 nm" in out
-
-
-def test_advice() -> None:
-    good = {
-        "format": "zarr",
-        "chunks": {"band": 100},
-        "shards": None,
-        "dimensions": {"band": 100},
-        "dtype": "int16",
-        "blocks": 50,
-        "files": 50,
-        "wavelengths": [1, 2],
-        "nodata": [-9],
-        "nan_is_nodata": False,
-        "bands_without_data": [],
-        "share_without_data": 0.1,
-        "share_is_exact": True,
-    }
-    assert advice(good, unit_bytes=2**25) == []
-    for change, unit_bytes, word in (
-        ({"chunks": {"band": 10}}, 2**25, "10 chunks"),
-        ({}, 2**15, "each costs a task"),
-        ({}, 2**30, "two or three"),
-        ({"files": 10**6}, 2**25, "shards"),
-        ({"wavelengths": None}, 2**25, "No wavelengths"),
-        ({"nodata": []}, 2**25, "without a nodata"),
-        ({"bands_without_data": [2, 3, 9]}, 2**25, "Bands 2-3,9 hold no data: a fit leaves out"),
-        ({"share_without_data": 1.0}, 2**25, "No valid pixel"),
-    ):
-        (found,) = advice({**good, **change}, unit_bytes=unit_bytes)
-        assert word in found
 
 
 def test_doctor_on_a_cluster(run: Any) -> None:
@@ -858,20 +630,3 @@ def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
     assert doctor.reason_not_writable(str(tmp_path / "token")) is None
     assert "does not see" in str(doctor.reason_not_writable(str(tmp_path / "b.zarr" / "token")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]
-
-
-def test_a_worker_that_dies_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class KilledWorker(Exception):
-        pass
-
-    def die(options: Any) -> int:
-        raise KilledWorker("four times")
-
-    monkeypatch.setattr("daskclust.app.commands.doctor._run", die)
-    assert cli.main(["doctor"]) == 1
-    assert "smaller --chunks" in capsys.readouterr().err
-    monkeypatch.setattr("daskclust.app.commands.doctor._run", lambda options: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["doctor"])

@@ -14,10 +14,7 @@ import zarr
 import daskclust
 from daskclust.app import cli
 from daskclust.app.commands._cubes import _wavelengths
-from daskclust.app.commands._outputs import job_of
 from daskclust.app.report.summary import legend_of
-from daskclust.core.persistence.models import fingerprint
-from daskclust.core.storage.atomic_write import reserved
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -135,17 +132,6 @@ def test_names_can_be_exchanged_and_smoothed(run: Callable[..., Any], tmp_path: 
     }
 
 
-def test_two_that_rename_at_once(run: Callable[..., Any], tmp_path: Path) -> None:
-    daskclust.KMeans(2, random_state=0).fit(np.array([[0.0], [9.0]])).save(tmp_path / "m.zarr")
-    (tmp_path / "n.csv").write_text("0,water\n")
-    with reserved([tmp_path / "m.zarr"]):
-        code, _, err = run("rename", "m.zarr", "n.csv")
-    assert code == 1
-    assert "is being written by process" in err
-    assert run("rename", "m.zarr", "n.csv")[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "n.csv"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -166,22 +152,6 @@ def test_what_is_no_list_of_names(
     code, _, err = run("rename", "m.zarr", "n.csv")
     assert code == 1
     assert message in err
-
-
-def test_a_class_may_be_called_new_in_the_first_line(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
-    x = np.array([[0.0], [1.0], [9.0]])
-    y = ([0, 2], np.array(["forest", "lake"]))
-    model = daskclust.SemiSupervisedKMeans(2, random_state=0).fit(x, y)
-    for lines in ("forest,new\nlake,water\n", "old,new\nforest,new\nlake,water\n"):
-        model.save(tmp_path / "m.zarr", overwrite=True)
-        (tmp_path / "n.csv").write_text(lines)
-        code, _, err = run("rename", "m.zarr", "n.csv")
-        assert code == 0, err
-        renamed = daskclust.load(tmp_path / "m.zarr")
-        assert sorted(legend_of(renamed).names) == ["new", "water"]
-        assert job_of("m.zarr")["model_mark"] == fingerprint(renamed) != fingerprint(model)
 
 
 def test_wavelengths(run: Callable[..., Any], tmp_path: Path) -> None:

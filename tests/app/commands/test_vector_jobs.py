@@ -47,8 +47,9 @@ def labels_in(name: str) -> np.ndarray:
     return found["label"].to_numpy()
 
 
-@pytest.mark.parametrize("source", ["v.npy", "v.zarr"])
-@pytest.mark.parametrize("target", ["out.npy", "out.zarr", "out"])
+@pytest.mark.parametrize(
+    ("source", "target"), [("v.npy", "out.npy"), ("v.npy", "out"), ("v.zarr", "out.zarr")]
+)
 def test_fit_predict_inspect_and_explain(
     said: Said, address: str, source: str, target: str
 ) -> None:
@@ -80,7 +81,7 @@ def test_fit_predict_inspect_and_explain(
     assert "embedding[" in out
 
 
-@pytest.mark.parametrize("dtype", ["float16", "uint8", "int16", "uint16", "float32", ">f4", "f8"])
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "int16", ">f4"])
 @pytest.mark.parametrize("source", ["v.npy", "v.zarr"])
 def test_types_stay_as_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, source: str
@@ -121,10 +122,8 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
     [
         ("one.npy --output o.npy", "has shape (90,) and dtype int8; expected numbers of shape"),
         ("three.npy --output o", "on the command line --dims y,x,band"),
-        ("objects.npy --output o.npy", "objects.npy' cannot be read as a numeric array"),
         ("cut.npy --output o.npy", "cut.npy' cannot be read as a numeric array"),
         ("fields.npy --output o.npy", "expected numbers of shape (n, p), one vector per row"),
-        ("text.npy --output o.npy", "and dtype <U1; expected numbers"),
         ("none.npy --output o.npy", "has shape (0, 4); expected one row and value at least"),
         ("gone.npy --output o", "There is no file"),
         ("v.npy --columns a --output o.npy", "no column 'a'; it has embedding"),
@@ -132,7 +131,6 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
         ("v.npy --output v.npy", "in the same place as"),
         ("v.npy --output one.npy", "exists already"),
         ("v.npy --output fields.npy --overwrite", "was not written by daskclust"),
-        ("v.npy --output z.zarr --overwrite", "was not written by daskclust"),
         ("v.npy --output s3://u:hunter2@b/o.npy", "'s3://***@b/o.npy' must be a local"),
         ("v.npy --output o.npy --score s", "a .npy file holds the labels alone"),
         ("v.npy --output o.npy --output-column c", "a .npy file holds the labels alone"),
@@ -147,9 +145,7 @@ def test_wrong_arrays_are_one_line(said: Said, tmp_path: Path, words: str, messa
     put("v.npy", x)
     np.save("one.npy", x[:, 0])
     np.save("three.npy", np.ones((3, 4, 2)))
-    np.save("objects.npy", np.array([[{}]], object), allow_pickle=True)
     np.save("fields.npy", np.zeros((9, 2), "i1,i1"))
-    np.save("text.npy", np.full((9, 2), "a"))
     np.save("none.npy", x[:0])
     Path("cut.npy").write_bytes(Path("v.npy").read_bytes()[:-20])
     group = zarr.create_group("z.zarr")
