@@ -125,23 +125,9 @@ def test_wrong_inputs_are_one_line(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-<<<<<<< HEAD
-        *(
-            case
-            for kind in ("ward --n-clusters 2", "hdbscan", "dbscan")
-            for case in (
-                (f"void.npy --estimator {kind}", 1, "All 96 pixels are masked"),
-                (f"gap.npy --incomplete keep --estimator {kind}", 1, "X contains NaN"),
-            )
-        ),
-        ("one.npy --estimator ward --n-clusters 2", 1, "n_clusters=2 must be at most n_samples=1"),
-        ("one.npy --estimator ward --n-clusters 1", 1, "X must have at least 2 rows"),
-        ("one.npy --estimator hdbscan", 1, "n_samples=1; expected 2 or more"),
-=======
         ("void.npy --estimator ward --n-clusters 2", 1, "All 96 pixels are masked"),
         ("gap.npy --incomplete keep --estimator hdbscan", 1, "X contains NaN"),
-        ("one.npy --estimator ward --n-clusters 1", 1, "expected at least 2 rows for a tree"),
->>>>>>> 171b0309 (Tests of the command line, papers and benchmarks: once each)
+        ("one.npy --estimator ward --n-clusters 1", 1, "X must have at least 2 rows"),
         ("one.npy --estimator dbscan", 0, "0 clustered, 1 noise"),
         ("same.npy --estimator ward --n-clusters 2", 0, "AgglomerativeClustering, 2 clusters"),
         ("same.npy --estimator hdbscan", 0, "0 clustered, 96 noise"),
