@@ -15,7 +15,6 @@ import pytest
 import daskclust
 from daskclust import KMeans
 from daskclust.core.engine import Checkpoint, Fingerprint, open_rows
-from daskclust.core.engine.checkpoint import saved_stage
 from daskclust.core.engine.rows import OpenRows
 from daskclust.core.initialization import sampled, samples
 from daskclust.core.reduction import SURVEY, SurveyRequest
@@ -497,15 +496,6 @@ def test_complete_stages_are_not_repeated(path, passes, monkeypatch):
     passes.clear()
     assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(whole)
     assert passes.count("candidates") == passes.count("farthest") == 0
-
-
-def test_a_stage_has_one_name(path):
-    checkpoint = Checkpoint(path, fingerprint())
-    with checkpoint.saving_stages(open_rows(X)):
-        saved_stage("one", Counter, lambda: Counter(1))
-        with pytest.raises(RuntimeError, match="two stages named 'one'"):
-            saved_stage("one", Counter, lambda: Counter(2))
-    assert saved_stage("one", Counter, lambda: Counter(3)).value == 3
 
 
 @pytest.mark.parametrize("init", ["maximin", "k-means||"])

@@ -167,8 +167,7 @@ def test_without_workers_a_fit_says_so_and_names_its_checkpoint(tmp_path):
     )
 
 
-@pytest.mark.parametrize("at", [1, SEEDING])
-@pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
+@pytest.mark.parametrize(("at", "persist"), [(1, True), (SEEDING, False)])
 def test_a_scheduler_that_allows_no_failures_does_not_end_a_fit(persist, at, monkeypatch, tmp_path):
     now = tmp_path / "now"
     with (
@@ -192,9 +191,9 @@ def die(block: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("allowed", [0, 3])
-@pytest.mark.parametrize("persist", [False, True])
-@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize(
+    ("n_workers", "persist", "allowed"), [(1, False, 3), (2, True, 0), (2, False, 0)]
+)
 def test_blocks_that_kill_their_worker_again_and_again_end_the_fit(n_workers, persist, allowed):
     data = da.from_array(X, chunks=(60, P)).map_blocks(die, dtype=X.dtype, meta=np.empty((0, 0)))
     with (

@@ -27,7 +27,7 @@ from daskclust.exceptions import ClusterError, StoreError
 from daskclust.tables import open_table
 
 ROOT = Path(__file__).resolve().parents[3]
-HIDDEN = ("h5netcdf", "h5py", "rasterio", "pyarrow")
+HIDDEN = ("h5netcdf", "rasterio", "pyarrow")
 VALUES = np.random.default_rng(0).normal(size=(40, 30, 4)).astype("float32")
 
 
@@ -75,13 +75,6 @@ def netcdf(folder: Path) -> Any:
     return stored["v"].data.reshape((-1, 4))
 
 
-def hdf5(folder: Path) -> Any:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["v"] = VALUES.reshape(-1, 4)
-    return da.from_array(h5py.File(folder / "a.h5")["v"], chunks=(300, 4))
-
-
 def geotiff(folder: Path) -> Any:
     rasterio = pytest.importorskip("rasterio")
     profile = {"driver": "GTiff", "height": 40, "width": 30, "count": 4, "dtype": "float32"}
@@ -115,17 +108,16 @@ def absent() -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("data", "package"),
+    ("data", "package", "kept"),
     [
-        (netcdf, "h5netcdf"),
-        (hdf5, "h5py"),
-        (geotiff, "rasterio"),
-        (parquet, "pyarrow"),
-        (own_function, "of_this_process_alone"),
-        (own_function_after_others, "of_this_process_alone"),
+        (netcdf, "h5netcdf", True),
+        (geotiff, "rasterio", False),
+        (parquet, "pyarrow", False),
+        (own_function, "of_this_process_alone", True),
+        (own_function, "of_this_process_alone", False),
+        (own_function_after_others, "of_this_process_alone", True),
     ],
 )
-@pytest.mark.parametrize("kept", [True, False])
 def test_a_worker_without_a_package_is_named_with_it(
     poor: Client,
     tmp_path: Path,

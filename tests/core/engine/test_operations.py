@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -19,9 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
 from distributed import Client, LocalCluster
-from file_server import served
 from helpers import small_scene, within
 
 import daskclust
@@ -82,56 +77,6 @@ def test_a_worker_that_stands_still_for_a_while(persist: bool, cluster: LocalClu
     np.testing.assert_array_equal(model.cluster_centers_, alone())
 
 
-def fit_in_a_task() -> np.ndarray:
-    from distributed import worker_client
-
-    with worker_client():
-        return kmeans().fit(rows()).cluster_centers_
-
-
-@pytest.mark.slow
-def test_fits_at_once_and_in_a_task(cluster: LocalCluster) -> None:
-    with Client(cluster) as client, ThreadPoolExecutor(4) as pool:
-        task = client.submit(fit_in_a_task, pure=False)
-        counts = (2, 3, 3, 5)
-        found = list(pool.map(lambda k: kmeans(k).fit(rows()).cluster_centers_, counts))
-        np.testing.assert_array_equal(task.result(timeout=ENDLESS), alone())
-    for k, centers in zip(counts, found, strict=True):
-        np.testing.assert_array_equal(centers, alone(k))
-
-
-@pytest.mark.slow
-def test_a_password_in_a_url_goes_nowhere(
-    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
-    pytest.importorskip("matplotlib")
-    scenes, out = tmp_path / "scenes", tmp_path / "out"
-    scenes.mkdir()
-    out.mkdir()
-    small_scene(scenes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no part of Zarr format 3 yet
-        zarr.consolidate_metadata(scenes / "scene.zarr")  # this server lists no folders
-    with served(scenes) as url:
-        secret = url.replace("//", "//bob:hunter2@")
-        scheduler = ["--scheduler", cluster.scheduler_address]
-        words = ["fit", f"{secret}/scene.zarr", "--n-clusters", "3", *scheduler]
-        outputs = [f"--{name}={out / name}.{end}" for name, end in
-                   (("output", "zarr"), ("model", "zarr"), ("report", "html"))]  # fmt: skip
-        code = cli.main([*words, *outputs, "--checkpoint", str(out / "c.npz")])
-        said = capsys.readouterr()
-        assert code == 0, said.err
-        assert len(list(out.iterdir())) >= 3
-        words[1] = f"{secret}/none.zarr"
-        assert cli.main([*words, "--output", str(out / "none.zarr")]) == 1
-        failed = capsys.readouterr()
-    assert "none.zarr" in failed.err
-    assert "hunter2" not in said.out + said.err + failed.out + failed.err
-    for path in out.rglob("*"):
-        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
-
-
 def test_an_open_connection_where_encryption_is_required(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,28 +90,6 @@ def test_an_open_connection_where_encryption_is_required(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("daskclust: error: ")
     assert "encryption" in line.lower()
-
-
-@pytest.mark.slow
-def test_the_command_says_that_it_has_no_workers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small_scene(tmp_path)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
-        dask.config.set({"daskclust.persist": False, "daskclust.worker-timeout": "6s"}),
-        daskclust.on_iteration(lambda record: cluster.scale(0)),
-    ):
-        code = cli.main(
-            ["fit", str(tmp_path / "scene.zarr"), "--n-clusters", "12", "--set", "tol=0",
-             "--output", str(tmp_path / "map.zarr"), "--scheduler", cluster.scheduler_address]
-        )  # fmt: skip
-    err = capsys.readouterr().err
-    assert code == 1
-    assert "waits for workers" in err
-    assert "Traceback" not in err
-    assert err.splitlines()[-1].startswith("daskclust: error: ")
-    assert "the same command goes on from there" in err
 
 
 @pytest.mark.slow
@@ -206,37 +129,3 @@ def test_kernels_are_kept_where_they_can_be() -> None:
     for path in (ROOT / "daskclust").rglob("*.py"):
         if path.name != "compiling.py":
             assert "cache=True" not in path.read_text(), path
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    sys.platform != "linux" or os.getuid() != 0, reason="mounts need Linux and its superuser"
-)
-def test_home_and_package_are_read_only(tmp_path: Path) -> None:
-    """Kernels are then compiled in each process, which is the only effect."""
-    frozen = tmp_path / "frozen"
-    shutil.copytree(
-        ROOT / "daskclust", frozen / "daskclust", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    code = (
-        "import os, pathlib, numpy as np, daskclust\n"
-        "assert daskclust.__file__.startswith(os.environ['HOME'])\n"
-        "assert not os.access(os.environ['HOME'], os.W_OK)\n"
-        "x = np.random.default_rng(1).normal(size=(500, 7))\n"
-        "print(daskclust.KMeans(4, random_state=0).fit(x).n_iter_)\n"
-    )
-    mount = f"mount --bind {frozen} {frozen} && mount -o remount,ro,bind {frozen} && "
-    environment = {**os.environ, "HOME": str(frozen), "PYTHONPATH": str(frozen)}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f'{mount} exec "$0" -c "$1"', sys.executable, code],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    if "mount" in done.stderr and "denied" in done.stderr:
-        pytest.skip("no right to mount here")
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 0

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
-import os
-import pty
-import re
-import struct
-import subprocess
 import sys
-import termios
-import textwrap
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import dask
@@ -100,49 +91,6 @@ def test_a_fit_that_fails_closes_its_bar(terminal: Terminal) -> None:
     # The next fit has a bar again.
     slow_fit()
     assert "Slow: " in terminal.getvalue()
-
-
-@pytest.mark.system
-def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
-    """In a process of its own, on a real pseudo-terminal."""
-    pytest.importorskip("bokeh", reason="needs the extra `dashboard`")
-    script = textwrap.dedent(
-        """
-        import time
-        import dask.array as da, numpy as np
-        from distributed import Client
-        import daskclust
-        from daskclust.core import progress
-        progress._DELAY = 0.01
-        with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
-            X = da.from_array(np.random.default_rng(0).normal(size=(4000, 3)), chunks=(500, 3))
-            daskclust.KMeans(5, init="random", n_init=1, tol=0.0, random_state=0).fit(X)
-        """
-    )
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key != "CI"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stderr=slave, stdout=subprocess.PIPE, env=environment
-    )
-    os.close(slave)
-    said = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        said += part
-    assert process.wait(timeout=300) == 0, said.decode()
-    assert process.stdout is not None
-    assert process.stdout.read() == b""
-    process.stdout.close()
-    os.close(master)
-    text = said.decode()
-    assert re.search(r"Dashboard: http://[\d.]+:\d+/status", text), text
-    assert re.search(r"KMeans: iteration \d+/\d+, ", text), text
 
 
 def test_a_notebook_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

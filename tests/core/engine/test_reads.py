@@ -81,8 +81,16 @@ def _hasty():
         yield
 
 
-@pytest.mark.parametrize("persist", ["auto", True, False])
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "cluster"])
+@pytest.mark.parametrize(
+    ("scheduler", "persist"),
+    [
+        ("sync", "auto"),
+        ("threads", True),
+        ("threads", False),
+        ("cluster", True),
+        ("cluster", False),
+    ],
+)
 def test_reads_that_fail_now_and_then_change_nothing(scheduler, persist, path, expected, request):
     options = {"daskclust.persist": persist}
     if scheduler == "cluster":
@@ -90,14 +98,14 @@ def test_reads_that_fail_now_and_then_change_nothing(scheduler, persist, path, e
     else:
         options["scheduler"] = scheduler
     with dask.config.set(options):
-        for _ in range(3):
-            model = fit(opened(path, OftenFailing))
-            np.testing.assert_array_equal(model.cluster_centers_, expected[0])
-            assert model.inertia_ == expected[1]
+        model = fit(opened(path, OftenFailing))
+        np.testing.assert_array_equal(model.cluster_centers_, expected[0])
+        assert model.inertia_ == expected[1]
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "cluster"])
-@pytest.mark.parametrize("shared", ["constant", "rechunked", "several"])
+@pytest.mark.parametrize(
+    ("scheduler", "shared"), [("sync", "constant"), ("sync", "several"), ("cluster", "rechunked")]
+)
 def test_reads_shared_by_blocks_are_tried_again(shared, scheduler, path, request):
     options = {"daskclust.persist": False}
     if scheduler == "cluster":
@@ -145,7 +153,7 @@ def test_a_chunk_that_cannot_be_read_is_named_and_the_next_fit_is_free_of_it(
         assert re.search(r"chunk \(7, 0\) of '.*' of .*x\.zarr could not be read in 3 tries", text)
         assert "OSError: 503: slow down" in text
         assert isinstance(failed.value.__cause__, OSError)
-        for _ in range(3):
+        for _ in range(2):
             model = fit(opened(path, FailingStore))
             np.testing.assert_array_equal(model.cluster_centers_, expected[0])
 
@@ -280,7 +288,7 @@ class FailingWrites(LocalStore):
         await super().set(key, value)
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "cluster"])
+@pytest.mark.parametrize("scheduler", ["cluster"])
 def test_labels_that_the_user_computes_are_read_again(scheduler, path, request):
     if scheduler == "cluster":
         request.getfixturevalue("client")
@@ -328,7 +336,7 @@ def map_of(store, target):
     return written["labels"][:], values["values"][:]
 
 
-@pytest.mark.parametrize("persist", [True, False])
+@pytest.mark.parametrize("persist", [False])
 def test_a_map_is_read_and_written_again(persist, scene, tmp_path):
     with dask.config.set({"scheduler": "threads", "daskclust.persist": persist}):
         expected = map_of(scene, tmp_path / "a.zarr")

@@ -38,12 +38,8 @@ PAIRS = {"must_link": MUST, "cannot_link": CANNOT}
 #: Estimator and its parameters, the rows, and more arguments of fit.
 FITS = {
     "KMeans": (dc.KMeans, {"n_clusters": 6, "tol": 0.0}, X, {}),
-    "KMeans++": (dc.KMeans, {"n_clusters": 6, "init": "k-means++", "n_init": 2}, X, {}),
-    "nested": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "nested"}, X, {}),
-    "maximin": (dc.KMeans, {"n_clusters": 6, "init": "maximin"}, X, {}),
     "SemiSupervisedKMeans": (dc.SemiSupervisedKMeans, {"n_clusters": 8}, X, {"y": Y}),
     "HierarchicalKMeans": (dc.HierarchicalKMeans, {"n_clusters": (4, 3)}, X, {}),
-    "DPMeans": (dc.DPMeans, {"n_clusters_hint": 6}, X, {}),
     "GaussianMixture": (dc.GaussianMixture, {"n_components": 4, "max_iter": 12}, HOLES, {}),
     "PCKID": (
         dc.PCKID,
@@ -52,11 +48,7 @@ FITS = {
         HOLES,
         {},
     ),
-    "PCKMeans": (dc.PCKMeans, {"n_clusters": 6, "init": "k-means||"}, X, PAIRS),
-    "MPCKMeans": (dc.MPCKMeans, {"n_clusters": 6, "init": "k-means++"}, X, PAIRS),
     "PCSKMeans": (dc.PCSKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, PAIRS),
-    "SparseKMeans": (dc.SparseKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, {}),
-    "COPKMeans": (dc.COPKMeans, {"n_clusters": 6, "init": "k-means++"}, X, PAIRS),
     "LabelSpreading": (dc.LabelSpreading, {"n_prototypes": 24}, X, {"y": Y}),
     "SpectralClustering": (dc.SpectralClustering, {"n_clusters": 6}, X, PAIRS),
 }
