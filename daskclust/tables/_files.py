@@ -69,7 +69,7 @@ def find_files(names: Sequence[str]) -> Files:
 
     remote = ["://" in name for name in names]
     if any(remote) and not all(remote):
-        raise ValueError("The files of a table must be local paths or URLs, got both.")
+        raise FileError("the files must be all local or all URLs, got both")
     folder = None
     if any(remote):
         matched = [name for pattern in names for name in matching(pattern)]

@@ -635,7 +635,11 @@ def _open_files(
     except (OSError, ValueError) as error:
         is_late = unanswered(error)
         if isinstance(error, FileNotFoundError) and not is_late:
-            raise
+            if is_local:
+                raise
+            raise FileNotFoundError(
+                f"{shown} does not exist ({redact(error)}); use the URL of an existing file."
+            ) from error
         reason = "no answer in time" if is_late else redact(error).rstrip(".")
         asked = "" if isinstance(error, FileError) else " Is the file whole?"
         kind = "CSV" if is_csv(names[0]) else "Parquet"

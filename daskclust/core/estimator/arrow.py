@@ -192,7 +192,8 @@ def _pieces(fragment: Any) -> list[Any]:
             size = 0
         runs[-1].append(group.id)
         size += group.total_byte_size
-    return [fragment.subset(row_group_ids=run) for run in runs]
+    # A file without rows may have no row groups.
+    return [fragment.subset(row_group_ids=run) for run in runs] or [fragment]
 
 
 def _check_columns(dataset: Any, fragment: Any) -> None:
