@@ -275,3 +275,15 @@ def test_a_table_is_standardized_as_in_the_fit(tmp_path: Path) -> None:
         model.predict(open_table(tmp_path, columns=["a"]))
     plain = KMeans(3, missing="partial", random_state=0).fit(open_table(tmp_path))
     assert_array_equal(plain.predict(table), plain.labels_)
+
+
+def test_files_without_rows_and_urls_without_files(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": [1.0, 2.0]})
+    for name, rows in (("0", frame[:0]), ("1", frame)):
+        pq.write_table(pyarrow.Table.from_pandas(rows), tmp_path / f"{name}.parquet")
+    assert_array_equal(open_table(tmp_path).samples, [[1], [2]])
+    assert open_table(tmp_path / "0.parquet").samples.shape == (0, 1)
+    with pytest.raises(FileNotFoundError, match=r"'memory://gone\.parquet' does not exist"):
+        open_table("memory://gone.parquet")
+    with pytest.raises(OSError, match="must be all local or all URLs"):
+        open_table([tmp_path / "1.parquet", "memory://gone.parquet"])

@@ -70,7 +70,7 @@ def test_fit_and_predict_by_the_labels_of_a_column(
     written = pandas.read_parquet(tmp_path / "out.parquet")
     assert_array_equal(written.label, wanted.labels_)
     assert_array_equal(written.id, frame.id)
-    # The model takes its columns from whatever table, in its own order.
+    # The model selects its columns from any table, in its own order.
     frame[["species", "b", "a"]].to_csv(tmp_path / "t.csv", index=False)
     code, out, err = said(
         *("predict", "t.csv", "--model", "m.zarr", "--scheduler", address),
@@ -202,7 +202,7 @@ def test_truth_scores_and_a_report(
     assert code == 0, err
     exchanged = json.loads(out)["agreement_with_truth"]["accuracy"]
     assert exchanged == (written.label == frame.truth)[known].mean() < agreed["accuracy"]
-    # Columns that hold the truth are no features, though they are numbers.
+    # Columns of numbers that contain the truth are not features.
     frame["truth"] = np.arange(90) % 3
     frame[["a", "b", "truth"]].to_parquet(tmp_path / "n.parquet")
     code, out, err = said(
