@@ -211,14 +211,13 @@ class Doubt:
 
     def __call__(self, x: Array) -> Floats:
         """Return (n, 2 + c): 1 less the margin, 1 less the best probability, probabilities."""
-        one, other = self.posterior.weights
-        sharpness = (one + other) or 1.0
-        even = replace(self.posterior, weights=(one / sharpness, other / sharpness))(x)
-        found = sharpened(even, sharpness)
-        if found.shape[1] == 1:
-            # Nothing is known of other classes: all rows are alike.
-            return np.column_stack([np.ones(len(x)), np.zeros(len(x)), found])
-        return np.column_stack([1 - margins(even), 1 - found.max(axis=1), found])
+        sharpness = float(self.posterior.weights.sum()) or 1.0
+        even = replace(self.posterior, weights=self.posterior.weights / sharpness)(x)
+        probabilities = sharpened(even, sharpness)
+        if probabilities.shape[1] == 1:
+            # Other classes are unknown, so that all rows are equally uncertain.
+            return np.column_stack([np.ones(len(x)), np.zeros(len(x)), probabilities])
+        return np.column_stack([1 - margins(even), 1 - probabilities.max(axis=1), probabilities])
 
 
 @dataclass(frozen=True)
@@ -257,15 +256,15 @@ class QuestionData:
     @property
     def knows_its_labels(self) -> bool:
         """Whether all labeled rows of the model are nodes of it."""
-        return self.model is None or self.model._posterior().spaces[0].references is None
+        return self.model is None or not self.model._posterior.has_other_labels
 
     @property
     def labeled(self) -> Floats:
         """The labeled nodes of the model, in all views side by side."""
         if self.model is None:
             return np.empty((0, 0))
-        firsts = [one.graphs[0] for one in self.model._posterior().spaces]
-        return np.hstack([one.nodes[one.n_prototypes :] for one in firsts])
+        graphs = [view.graphs[0] for view in self.model._posterior.views]
+        return np.hstack([graph.nodes[graph.n_prototypes :] for graph in graphs])
 
 
 @dataclass(frozen=True)
@@ -361,7 +360,7 @@ def find_cells(
         labeled = np.empty((0, space.n_dimensions))
     else:
         space, labeled = data.model._space, data.labeled
-        doubt = Doubt(data.model._posterior())
+        doubt = Doubt(data.model._posterior)
         n_doubts = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
     found = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)

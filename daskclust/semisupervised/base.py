@@ -1,4 +1,4 @@
-"""Common to the estimators on prototypes: parameters, kept state, rows at prediction."""
+"""Base of the estimators on prototypes: parameters, fitted attributes, rows at prediction."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ from daskclust.core.estimator.validation import Data, check_integer, check_surve
 from daskclust.core.persistence.mixin import Saveable
 from daskclust.core.persistence.schema import Array, Entry, Number, Plain
 from daskclust.core.reduction.survey import PARTIAL_SURVEY
-from daskclust.semisupervised.feature_views import (
-    GAP_ENTRIES,
-    Space,
-    check_gaps,
-    check_views,
-    keep_gaps,
-    kept_gaps,
-    takes_gaps,
-)
+from daskclust.semisupervised.feature_views import Space, check_views, views_take_missing
 from daskclust.semisupervised.predict import Nearness
 from daskclust.semisupervised.problem import PrototypeProblem, PrototypeState
 
-#: What becomes of rows without any value.
+#: Part of the warning about rows without any value.
 _UNOBSERVED = (
-    "nothing can be said of them. Their margin is 0 and their classes are equally likely; "
+    "their class is unknown. Their margin is 0 and their classes have equal probabilities; "
     "SpectralClustering labels them -1"
 )
 
@@ -44,16 +36,11 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_iter_": Number(int, low=0),
         "history_": Plain(list),
-        # Coordinates of a kernel are those of no row: NaN.
+        # Coordinates of a kernel are not rows: NaN.
         "prototypes_": Array("m p", finite=False),
-        "_units": Array("v", kind="b"),
-        "_view_centers": Array("v w"),
-        "_matrices": Array("v w q"),
-        **GAP_ENTRIES,
     }
 
     checkpoint: Any
-    _nodes: Floats
     n_neighbors: int
     random_state: Any
     views: Any
@@ -61,17 +48,17 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     def _check_parameters(self) -> None:
         check_integer(self.n_neighbors, "n_neighbors", 1)
         if self.views != "auto":
-            # Whether the data are a cube is not known yet; names are checked in any case.
+            # A cube takes all kinds; the data are not known yet.
             check_views(self.views, is_cube=True)
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
         first = FirstPass(draw_seeds(self.random_state, 1))
-        if not takes_gaps(self.views):
+        if not views_take_missing(self.views):
             return first
         check = partial(check_survey, said=_UNOBSERVED)
         return replace(first, reduction=PARTIAL_SURVEY, check=check)
 
-    def _keep(
+    def _set_fitted(
         self,
         problem: PrototypeProblem,
         state: PrototypeState,
@@ -84,20 +71,14 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         ``prototypes`` are the sets that the model uses.  ``facts`` are added to the last record of
         the history.
         """
-        # Passes over a cube, which its rows do not count: the sample, and the graph.
+        # The rows do not count two passes over a cube: for the sample, and for the graph.
         passes = history[-1]["passes"] + (0 if problem.cube is None else 2)
         nodes = [len(own) + len(problem.extra) for own in prototypes]
         last = {**history[-1], "passes": passes, "nodes": nodes, **facts}
         self.history_ = [*history[:-1], last]
-        self._units, self._view_centers = state.units, state.centers
-        self._matrices = state.matrices
-        keep_gaps(self, problem.gaps)
-        parts = zip(prototypes, problem.spaces(state), strict=False)
-        self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
+        sets = zip(prototypes, problem.spaces(state), strict=False)
+        self.prototypes_ = np.concatenate([space.restore(own) for own, space in sets])
         self.n_iter_ = int(state.n_iter)
-
-    def _check_sizes(self) -> None:
-        check_gaps(self)
 
     def _map(
         self,
@@ -107,18 +88,23 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         name: str,
         n_columns: int | None = None,
     ) -> Any:
-        gaps = self._space.takes_gaps
-        return map_new_rows(self, X, function, name, dtype, missing=gaps, n_columns=n_columns)
+        missing = self._space.takes_missing
+        return map_new_rows(self, X, function, name, dtype, missing=missing, n_columns=n_columns)
+
+    @property
+    def _space(self) -> Space:
+        """All views of the fitted model, side by side."""
+        raise NotImplementedError
 
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
-        """Return the views in which rows are compared with nodes, and the nodes."""
-        return [(self._space, self._nodes)]
+        """Return the spaces in which rows are compared with nodes, and the nodes."""
+        raise NotImplementedError
 
     def score_samples(self, X: Any) -> Any:
-        """Minus the distance of each row to its nearest prototype, on average over the views.
+        """Compute the negative distance of each row to its nearest node, averaged over the views.
 
-        Views are scaled to a total variance of 1, so that a score of -1 is one deviation of the
-        data away from all that was seen; 0 is on a prototype.
+        Views are scaled to a total variance of 1: a score of -1 is one standard deviation of the
+        data away from all nodes, and 0 is the maximum.
 
         Parameters
         ----------
@@ -138,11 +124,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         check_is_fitted(self)
         return self._map(X, Nearness(self._nodes_of_views()), np.float64, "score_samples")
 
-    @property
-    def _space(self) -> Space:
-        return Space(self._units, self._view_centers, self._matrices, kept_gaps(self))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = takes_gaps(self.views)
+        tags.input_tags.allow_nan = views_take_missing(self.views)
         return tags

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg import cho_solve, cholesky, eigh
 from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh, splu
@@ -35,46 +35,27 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
-def _factor(similarity: Floats, alpha: float) -> Floats:
-    """Return the lower Cholesky factor of ``I - alpha S``, which is positive definite."""
+def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) -> list[Floats]:
+    """Spread labels Y of nodes (k, c): ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
+
+    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha is below 1.  The
+    result has one array for each Y of all groups.  One system is solved per group, so that the last
+    bits do not depend on other groups.
+    """
     system = -alpha * similarity
     system[np.diag_indices_from(system)] += 1.0
-    factor: Floats = cholesky(system, lower=True, overwrite_a=True, check_finite=False)
-    return factor
-
-
-def _solve(factor: Floats, seeds: Sequence[Floats]) -> list[Floats]:
-    found = cho_solve((factor, True), np.hstack(seeds), overwrite_b=True, check_finite=False)
-    return np.hsplit(np.maximum(found, 0.0), np.cumsum([one.shape[1] for one in seeds])[:-1])
-
-
-def spread_seeds(similarity: Floats, alpha: float, *groups: Sequence[Floats]) -> list[Floats]:
-    """Let labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
-
-    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.  Returned
-    is what the labels of all groups become, each by itself.  Those of a group are solved for
-    together: the last bits do not depend on other groups.
-    """
-    return spread_and_loops(similarity, alpha, 0, *groups)[0]
-
-
-def spread_and_loops(
-    similarity: Floats, alpha: float, n_last: int, *groups: Sequence[Floats]
-) -> tuple[list[Floats], Floats]:
-    """Return :func:`spread_seeds`, and what comes back to the last nodes of their own labels.
-
-    These are the last elements of the diagonal of the inverse.  They need the last block of the
-    Cholesky factor alone.
-    """
-    factor = _factor(similarity, alpha)
-    found = [one for seeds in filter(len, groups) for one in _solve(factor, seeds)]
-    block = factor[len(factor) - n_last :, len(factor) - n_last :]
-    inverse = solve_triangular(block, np.eye(n_last), lower=True, check_finite=False)
-    return found, (inverse * inverse).sum(axis=0)
+    factor = cholesky(system, lower=True, overwrite_a=True, check_finite=False)
+    spread: list[Floats] = []
+    for seeds in filter(len, groups):
+        joined = np.hstack(seeds)
+        scores = cho_solve((factor, True), joined, overwrite_b=True, check_finite=False)
+        ends = np.cumsum([own.shape[1] for own in seeds])[:-1]
+        spread += np.hsplit(np.maximum(scores, 0.0), ends)
+    return spread
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:
-    """Which nodes hang together with no labeled one."""
+    """Return True for nodes that are not connected with a labeled node."""
     count, component = connected_components(csr_matrix(similarity > 0), directed=False)
     reached = np.zeros(count, dtype=bool)
     reached[component[labeled]] = True

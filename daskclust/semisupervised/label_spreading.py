@@ -1,4 +1,4 @@
-"""Semi-supervised classification: few labels travel along the data."""
+"""Semi-supervised classification: labels are spread along a graph of prototypes."""
 
 from __future__ import annotations
 
@@ -28,34 +28,35 @@ from daskclust.core.persistence.schema import Classes, Entry, Plain
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.semisupervised.base import BasePrototypes
-from daskclust.semisupervised.classifiers import Both, as_classifier, takes_missing
-from daskclust.semisupervised.feature_views import Space, check_views, takes_gaps, views_of_gaps
+from daskclust.semisupervised.classifiers import TreesAndLinearParts, as_classifier, takes_missing
+from daskclust.semisupervised.feature_views import (
+    Space,
+    check_views,
+    choose_views,
+    views_take_missing,
+)
 from daskclust.semisupervised.node_labels import RowNodes, plan_labels, take_rows
 from daskclust.semisupervised.predict import (
     OUTPUTS,
-    STORED_POSTERIOR,
+    POSTERIOR,
     Evaluation,
     Nearness,
     OneOutput,
     Posterior,
-    check_stored,
-    restore_posterior,
-    store_posterior,
 )
 from daskclust.semisupervised.problem import PrototypeState, count_prototypes
 from daskclust.semisupervised.spreading import (
-    Lesson,
     Mixture,
     SpreadingProblem,
+    Training,
     advice,
     spread_labels,
-    with_references,
 )
 
-#: Nearest nodes of a row that count as connected.
+#: Number of nearest nodes of a row that it connects.
 CONNECTED = 2
-#: Sets of prototypes in each view, and prototypes of all its sets at most.
-_SETS, _MOST_PROTOTYPES = 6, 2400
+#: Maximum number of sets of prototypes in each view, and of prototypes in all its sets.
+_SETS, _MAX_PROTOTYPES = 6, 2400
 
 
 def count_sets(n_prototypes: int) -> int:
@@ -64,150 +65,131 @@ def count_sets(n_prototypes: int) -> int:
     >>> count_sets(400), count_sets(1000), count_sets(5000)
     (6, 2, 1)
     """
-    return int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS))
+    return int(np.clip(_MAX_PROTOTYPES // n_prototypes, 1, _SETS))
 
 
 class LabelSpreading(ClassifierMixin, BasePrototypes):
-    """Label spreading on prototypes: few labels travel along data of any size.
+    """Label spreading on prototypes, for few labels on data of any size.
 
-    The rows are represented by a few hundred prototypes, the centers of a k-means with many
-    clusters.  Prototypes and labeled rows are the nodes of a graph.  One pass counts its edges:
-    each row connects its two nearest nodes [1]_, and in images each pair of adjacent pixels
-    connects the nodes nearest to them.  Labels are spread along this graph [2]_, and the result
-    is combined at the nodes with a kernel ridge regression on the labeled rows.  The weight of
-    the regression (within bounds), that of each of its kernels, for which axes of small variance
-    are stretched more or less, and how sharp both probabilities are, are chosen by leaving out
-    each label once.  The combined
-    probabilities are spread along the graph again, a short way, so that neighbors that agree
-    prevail.  A row gets the class probabilities of its nearest nodes; the better the regression
-    predicts the labels left out, the more of its own value at the row is added.  Up to six sets of
-    prototypes from different starts are averaged, since a single set depends on its start.
-
-    A classifier that is taught by the labeled rows stands beside the graph: the more labels
-    there are, the more it knows.  The logarithms of both probabilities are added up with weights
-    that make labels left out in four folds the most likely.  They are drawn to the graph alone
-    where it foretells these labels better than chance or rows miss values, and to the classifier
-    where not.  So one estimator serves from three labels to ten thousand.
+    Use it when a few rows have labels, from one to thousands per class, and all rows need a class.
+    A few hundred prototypes, the centers of a k-means with many clusters, represent the rows.
+    Prototypes and labeled rows are the nodes of a graph.  Each row connects its two nearest nodes
+    [1]_, and in images adjacent pixels connect their nearest nodes.  Labels are spread along the
+    graph [2]_, and a row gets the class probabilities of its nearest nodes.  Up to six sets of
+    prototypes are averaged.  A classifier is also fitted to the labeled rows.  Cross-validation
+    chooses the weights of the logarithms of both probabilities.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Maximum number of prototypes in each set.  A set has at most a tenth of the rows as
-        prototypes; for 100 to 500 rows the limit is 50 instead, and at most a fourth of the rows.
-        Each view has six sets of up to 400 prototypes.  With more prototypes per set there are
-        fewer sets, with at most 2400 prototypes in all, and at least one set.
+        Maximum number of prototypes in each set.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
-        Spaces in which rows are compared; each has its own prototypes, and all count
-        alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
-        deviation, or a quarter of their range where that is more (up to three standard
-        deviations). ``"angle"``: rows of length 1. ``"whitened"``: as ``"angle"``, after the
-        noise of the bands was made nearly equal and uncorrelated, for a :class:`daskclust.Cube`
-        only.  Each is turned to 30 principal components at most.  ``"auto"`` is
-        ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.  Where values
-        are missing (NaN), it is ``("mean", "mixture", "pckid")``: the means of the columns in
-        their place, conditional means under a mixture of 8 diagonal components, and 15
-        coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15); all trained on the sample.
+        Scaled copies of the rows, each with its own prototypes and equal weight.
+
+        - ``"auto"``: ``("raw", "angle", "whitened")`` for a cube, else ``("standard",)``.  If
+          values are missing (NaN), ``("mean", "mixture", "pckid")``.
+        - ``"raw"``: no scaling.
+        - ``"standard"``: each feature divided by its standard deviation, or by a quarter of its
+          range if that is more (up to three standard deviations).
+        - ``"angle"``: rows scaled to length 1.
+        - ``"whitened"``: as ``"angle"``, with the noise of the bands almost whitened; only for a
+          :class:`daskclust.Cube`.
+        - ``"mean"``, ``"mixture"``, ``"pckid"``: for missing values, see Notes.
     alpha : float in [0, 1), default=0.9
-        How far labels spread along the graph, from 0 (not at all) to nearly 1.
+        Weight of the neighbors when labels are spread; 0 does not spread labels.
     n_neighbors : int, default=3
         Number of nearest nodes whose class probabilities a row gets.
     max_iter : int, default=15
-        Iterations of k-means, for the prototypes.
+        Maximum number of k-means iterations for the prototypes.
     classifier : "trees", classifier or None, default="trees"
-        What is beside the graph: 100 extremely randomized trees
-        (:class:`sklearn.ensemble.ExtraTreesClassifier`) whose thresholds are drawn among the
-        ranks of the values, so that no far value and no scale matters, and linear functions of
-        the standardized features, for which fewer labels suffice, mixed by the labels left out;
-        a classifier of scikit-learn with ``predict_proba``, of which a copy is fitted; or
-        nothing.  The functions are those of :class:`sklearn.linear_model.LogisticRegression`.
-        With fewer labels than features they are those of a linear discriminant, its covariances
-        shrunk in the principal axes of the labeled rows, if it predicts labels left out better.
-        The classifier sees the features as they are in X; to the linear functions a missing
-        value is the mean of the labeled rows, and a value far beyond theirs is half their range
-        beyond.  At most 10 000 labeled rows teach it, drawn evenly among the classes.
+        Classifier that is combined with the spread labels.
+
+        - ``"trees"``: :class:`sklearn.ensemble.ExtraTreesClassifier` with 100 trees and
+          :class:`sklearn.linear_model.LogisticRegression` on standardized features, weighted by
+          cross-validation.
+        - classifier: a copy of this classifier of scikit-learn, which has ``predict_proba``.
+        - None: the spread labels alone.
     random_state : int, RandomState, Generator or None, default=None
-        Also of the classifier, where that has none of its own.  With an int the result does
-        not depend on the chunks, the scheduler or the number of workers.
+        An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the prototypes, and then the counts; a fit started again with the
-        same data, labels and parameters continues from it.
+        File that stores the prototypes, and then the counts.  A repeated fit with the same data,
+        labels and parameters resumes from it.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,), int64 or text
+    classes_ : ndarray of shape (n_classes,), int64 or str
         Labels in ascending order.
     labels_ : ndarray or dask.array.Array of shape (n,)
-        Class of each row, out of ``classes_``; labeled rows keep their label.  Lazy, and
-        chunked like X, for Dask input.
+        Class of each row; labeled rows keep their label.  Lazy, and chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Prototypes of all sets of all views, one after another: rows of the data's kind, in the
-        views ``"angle"`` and ``"whitened"`` directions of length near 1; NaN in ``"pckid"``.
+        Prototypes of all sets of all views.  In the views ``"angle"`` and ``"whitened"`` they are
+        directions of length near 1, and NaN in ``"pckid"``.
     classifier_ : classifier or None
-        Fitted to the labeled rows; None without one, and where there is one class.  By default
-        the trees, with the linear functions in its ``linear_`` and their share in
-        ``linear_share_``; ``predict_proba`` is that of both.  Of a loaded model its parts, whose
-        ``predict_proba`` gives the same.
+        Classifier fitted to the labeled rows; None without one, or with a single class.
     mixing_weights_ : ndarray of shape (2,), float64
-        Of the spread labels and of the classifier; (1, 0) is the graph alone.
+        Weights of the spread labels and of the classifier.
     left_out_log_loss_ : dict of str to float
-        Mean log loss of the labels left out, by ``"spread"``, ``"classifier"`` and
-        ``"mixture"``.  NaN without a classifier, and where no label can be left out: two or
-        more rows of each of two classes are needed.
+        Mean log loss of left-out labels, by ``"spread"``, ``"classifier"`` and ``"mixture"``.  NaN
+        without a classifier, or if fewer than two classes have two different rows.
     n_iter_ : int
-        Iterations of k-means.
+        Maximum number of k-means iterations of all sets.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
-        ``seconds``, ``nodes`` (of each set, view by view), ``unreached_nodes`` and
-        ``unreached_rows`` (that no label reaches, likewise), ``ridge_share`` and
-        ``neighbor_share`` (of the kernel ridge, and of the nearest labeled rows); with a
-        classifier also ``mixing_weights``, ``left_out_log_loss``, and ``advice``, a sentence
-        that says which part knows more and which rows to label next.
+        One record, see Notes.
 
     Raises
     ------
     ConstraintError
-        For no labels at all, rows out of range or labeled twice, another number of labels
-        than rows, and labels that are neither whole numbers nor text.
+        For no labels at all, and for rows or labels that cannot be used.
     ValueError
-        For NaN or infinity in X (naming the first), parameters out of range, a classifier
-        without ``predict_proba``, and one that takes no NaN where X may have some.
+        For infinity, or NaN if a view or the classifier does not take it; for parameters out of
+        range.
     CheckpointError
         If the checkpoint is broken or belongs to other data, labels or parameters.
 
     Warns
     -----
     ConstraintWarning
-        If labeled rows have sample weight 0, and if parts of the graph hold no label in any
-        set of a view. The warning says how many rows these parts have. Rows that no label
-        reaches in any view get equal probabilities from the graph. Then the classifier alone
-        decides about them; without one their class is arbitrary, and their margin is 0.
+        If labeled rows have sample weight 0, or if no label reaches some nodes in any set of a
+        view.
 
     See Also
     --------
     SpectralClustering : Without labels, or with pairs of rows as constraints.
-    SemiSupervisedKMeans : Where each class is one compact cluster.
+    SemiSupervisedKMeans : If each class is one compact cluster.
 
     Notes
     -----
-    *Passes*: 1 to check the data, 1 that draws a sample of 65 536 rows (64 a prototype if that is
-    more) of which views and prototypes are made, 1 that reads the chunks with labeled rows, and 1
-    that counts, for all views.  A cube with masked pixels takes one more.  *Memory* of a worker
-    thread: one block, its views, and the different pairs of nodes it connects.  *On the client*:
-    the sample; for each set of prototypes O(m^3) time with m nodes (prototypes and labeled rows, at
-    most three times ``n_prototypes``); and some matrices of ``8 m^2`` bytes, those of one set at a
-    time.  Never anything of length n.
+    *Passes*: 1 checks the data, 1 draws a sample of 65 536 rows (or 64 per prototype if that is
+    more) for views and prototypes, 1 reads the chunks with labeled rows, and 1 counts edges in all
+    views.  A cube with masked pixels takes one more.  *Memory* of a worker thread: one block, its
+    views, and the pairs of nodes that it connects.  *On the client*: the sample; for each set
+    O(m^3) time and some matrices of ``8 m^2`` bytes, with m nodes.
 
-    *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of their
-    own, chosen evenly among the classes; others are counted to their nearest prototype.  A sample
-    of up to ``n_prototypes^2 / 2`` of them then also votes by its nearest neighbors, with the share
-    that makes the labels of this sample the most likely when each is left out.
+    *Nodes*: a set has at most a tenth of the rows as prototypes; for 100 to 500 rows the limit is
+    50, and at most a fourth of the rows.  All sets of a view have at most 2400 prototypes, and
+    there is at least one set.  Up to ``2 n_prototypes`` different labeled rows are nodes, evenly
+    from the classes; other labels count for their nearest prototype.  Up to 10 000 labeled rows
+    train the classifier.  ``sample_weight`` weighs the rows in the graph and the labels.
 
-    A class may have a single label.  Equal rows with different labels are one node that has each
-    class by its share.  ``sample_weight`` weighs the rows in the graph and the labels.
+    *Views* are turned to at most 30 principal components.  ``"mean"`` replaces missing values by
+    the means of the columns, ``"mixture"`` by conditional means under a mixture of 8 diagonal
+    components, and ``"pckid"`` has 15 coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15).
+    The sample trains them.
+
+    *Classifier*: the logistic regression replaces missing values by the means of the labeled rows,
+    and clips features to half their range beyond the labeled rows.
+
+    *Rows that no label reaches* get equal probabilities from the graph.  The classifier alone
+    decides about them; without one their class is arbitrary, and their margin is 0.
+
+    *History*: ``objective`` (number of connected pairs of nodes), ``passes``, ``seconds``,
+    ``nodes`` (in each set, view by view), ``unreached_nodes``, ``unreached_rows``; with a
+    classifier also ``mixing_weights``, ``left_out_log_loss`` and ``advice``, which says which rows
+    to label next.
 
     References
     ----------
@@ -228,15 +210,15 @@ tuple of str, default="auto"
     True
     """
 
-    #: Whether y holds partial labels.
+    #: y contains partial labels.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "classes_": Classes(),
         "left_out_log_loss_": Plain(dict),
-        **STORED_POSTERIOR,
+        "_posterior": POSTERIOR,
     }
-    #: A checkpoint is the same with another classifier.
+    #: A checkpoint does not depend on the classifier.
     _resumes_with: ClassVar[tuple[str, ...]] = ("classifier",)
 
     def __init__(
@@ -266,35 +248,33 @@ tuple of str, default="auto"
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
         if self.alpha == 1:
-            raise ValueError("alpha == 1, must be < 1: with 1 the spreading has no end.")
-        one = self.classifier
-        if one is None or (isinstance(one, str) and one == "trees"):
+            raise ValueError("alpha must be below 1, got 1: the spreading would not converge.")
+        classifier = self.classifier
+        if classifier is None or (isinstance(classifier, str) and classifier == "trees"):
             return
-        known = not isinstance(one, str | type) and hasattr(one, "__sklearn_tags__")
-        if not (known and is_classifier(one)):
+        is_estimator = hasattr(classifier, "__sklearn_tags__")
+        if isinstance(classifier, str | type) or not is_estimator or not is_classifier(classifier):
             raise ValueError(
-                f"classifier={one!r} is no classifier that is known; expected 'trees', a "
-                "classifier of scikit-learn (an object, not its class), or None."
+                "classifier must be 'trees', a classifier of scikit-learn (an object, not its "
+                f"class), or None, got {classifier!r}."
             )
-        if not hasattr(one, "predict_proba"):
+        if not hasattr(classifier, "predict_proba"):
             raise ValueError(
-                f"classifier={one!r} has no predict_proba, which the mixture with the spread "
-                "labels needs; use 'trees', or wrap it: "
+                f"classifier must have predict_proba, got {classifier!r}. Use 'trees', or "
                 "sklearn.calibration.CalibratedClassifierCV(...)."
             )
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Let labels travel.
+        """Fit the model to partially labeled rows.
 
         Parameters
         ----------
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
-            Rows, of shape (n, p); of a cube its `samples`.
+            Rows, of shape (n, p); the samples of a cube.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels)
-            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Required: the default
-            None is an error that says so.
+            Partial labels, as in :meth:`SemiSupervisedKMeans.fit`.  None raises an error.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows, 0 for absence.
+            Weights of the rows; rows of weight 0 are ignored.
 
         Returns
         -------
@@ -307,8 +287,8 @@ tuple of str, default="auto"
         if y is None:
             raise ConstraintError(
                 "LabelSpreading requires y to be passed, but the target y is None. Use fit(X, y) "
-                "with -1 or NaN where there is no label, y=(rows, labels), or --labels. Without "
-                "any label use SpectralClustering or KMeans."
+                "with -1 or NaN for unlabeled rows, y=(rows, labels), or --labels. For data "
+                "without labels use SpectralClustering or KMeans."
             )
         if len(getattr(y, "shape", ())) == 2:
             warn(
@@ -318,8 +298,8 @@ tuple of str, default="auto"
         labels = read_labels(y, data.n_rows)
         if not len(labels.rows):
             raise ConstraintError(
-                "y has no label; expected at least one row with a class. Use SpectralClustering "
-                "or KMeans where there are no labels."
+                "y must have at least one label, got only unlabeled rows. For data without labels "
+                "use SpectralClustering or KMeans."
             )
         return labels, views
 
@@ -327,23 +307,22 @@ tuple of str, default="auto"
         self, data: OpenData, read: tuple[PartialLabels, tuple[str, ...]]
     ) -> SpreadingProblem:
         labels, views = read
-        places = None if data.cube is None else data.cube.places_of_rows
-        plan = plan_labels(labels, int(self.n_prototypes), data.seeds[0], places)
+        positions = None if data.cube is None else data.cube.places_of_rows
+        plan = plan_labels(labels, int(self.n_prototypes), data.seeds[0], positions)
         x, weight = take_rows(data.rows, plan.rows)
         plan, x, weight = plan.present(x, weight)
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
-        n_classes = len(labels.classes)
         n_prototypes = count_prototypes(int(self.n_prototypes), data.rows.n_rows)
-        used = views_of_gaps(self.views, views, data.survey, joined=False)
-        if self.classifier is not None and takes_gaps(used):
+        used = choose_views(self.views, views, data.survey, joined=False)
+        if self.classifier is not None and views_take_missing(used):
             classifier = as_classifier(self.classifier, 0, data.rows.n_features)
             if not takes_missing(classifier):
                 raise ValueError(
-                    f"X may miss values with views={used}, and classifier={self.classifier!r} "
-                    "does not take NaN; use classifier='trees', one behind an imputer "
-                    "(sklearn.pipeline.make_pipeline), or None."
+                    f"X may have missing values with views={used}, and classifier="
+                    f"{self.classifier!r} does not take NaN. Use classifier='trees', one after an "
+                    "imputer (sklearn.pipeline.make_pipeline), or None."
                 )
-        one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
+        one_hot = np.eye(len(labels.classes))[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
             cube=data.cube,
@@ -371,44 +350,34 @@ tuple of str, default="auto"
     ) -> None:
         labels = problem.plan.labels
         self.classes_ = labels.classes
-        lesson = None
+        training = None
         if self.classifier is not None and len(np.unique(problem.plan.codes)) > 1:
             classifier = as_classifier(self.classifier, problem.seed, data.rows.n_features)
-            lesson = Lesson(problem.plan, classifier, problem.seed)
-        folds = () if lesson is None else lesson.folds
-        found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
-        posteriors = found.posteriors
-        if problem.plan.others is not None:
-            posteriors = with_references(posteriors, problem.plan)
-        posterior, said = self._mix(posteriors[0], posteriors[1:], lesson)
-        stored = store_posterior(posterior)
-        for name in STORED_POSTERIOR:
-            # Leftovers of an earlier fit are not this model's.
-            self.__dict__.pop(name, None)
-        self.__dict__.update(stored)
-        self._keep(
+            training = Training(problem.plan, classifier, problem.seed)
+        folds = () if training is None else training.folds
+        spread = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
+        facts = self._add_classifier(spread.posteriors[0], spread.posteriors[1:], training)
+        self._set_fitted(
             problem,
             state,
             problem.prototypes(state),
             history,
-            unreached_nodes=found.missed_nodes,
-            unreached_rows=found.missed_rows,
-            ridge_share=posterior.spaces[0].balance.ridge_share,
-            neighbor_share=posterior.neighbor_share,
-            **said,
+            unreached_nodes=spread.unreached_nodes,
+            unreached_rows=spread.unreached_rows,
+            **facts,
         )
-        missed = np.reshape(found.missed_rows, (len(problem.views), problem.n_sets))
-        # Where cells are cut otherwise, what hung by a thread is reached.
-        if missed.min(axis=1).any():
+        unreached = np.reshape(spread.unreached_rows, (len(problem.views), problem.n_sets))
+        # Components differ between the sets, so that one set without them suffices.
+        if unreached.min(axis=1).any():
             self._warn_of_unreached(
-                problem.views, found.missed_nodes, missed, float(data.survey.weight)
+                problem.views, spread.unreached_nodes, unreached, float(data.survey.weight)
             )
         self.labels_ = map_rows(
             data.X,
             CheckedRows(
-                OneOutput(Evaluation(posterior, self.classes_, ("labels",))),
+                OneOutput(Evaluation(self._posterior, self.classes_, ("labels",))),
                 data.rows.dtype,
-                takes_gaps(problem.views),
+                views_take_missing(problem.views),
             ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
@@ -416,69 +385,79 @@ tuple of str, default="auto"
             like=data.rows,
         )
 
-    def _mix(
-        self, posterior: Posterior, without: list[Posterior], lesson: Lesson | None
-    ) -> tuple[Posterior, dict[str, Any]]:
-        """Put the classifier beside the graph; also return what to say of it."""
-        self._fitted, learned, mixture = None, None, Mixture()
-        if lesson is not None:
-            self._fitted, learned = lesson.teach()
-            mixture = lesson.weigh(without, self._fitted)
-            if isinstance(learned, Both):
-                self._fitted.linear_share_ = mixture.linear_share
-                learned = replace(learned, linear_share=mixture.linear_share)
+    def _add_classifier(
+        self, posterior: Posterior, without: list[Posterior], training: Training | None
+    ) -> dict[str, Any]:
+        """Set the posterior with the classifier; return facts about it for the history."""
+        self._classifier: Any = None
+        self._posterior = posterior
+        if training is None:
+            self.left_out_log_loss_ = Mixture().losses
+            return {}
+        self._classifier, parts = training.fit()
+        mixture = training.weigh(without)
+        has_several = isinstance(parts, TreesAndLinearParts)
+        if has_several:
+            self._classifier.linear_share_ = mixture.linear_share
+            parts = replace(parts, linear_share=mixture.linear_share)
+        self._posterior = replace(posterior, classifier=parts, weights=mixture.weights)
         self.left_out_log_loss_ = mixture.losses
-        spread, other = mixture.weights.tolist()
-        mixed = replace(posterior, classifier=learned, weights=(spread, other))
-        if lesson is None:
-            return mixed, {}
-        several = isinstance(learned, Both)
-        return mixed, {
+        return {
             "mixing_weights": mixture.weights.tolist(),
             "left_out_log_loss": mixture.losses,
-            "advice": advice(mixture, several, lesson.n_labels, lesson.n_taught),
+            "advice": advice(mixture, has_several, training.n_labels, training.n_rows),
         }
 
     def _warn_of_unreached(
-        self, views: tuple[str, ...], nodes: list[int], missed: Floats, weight: float
+        self, views: tuple[str, ...], nodes: list[int], rows: Floats, weight: float
     ) -> None:
-        """Warn of what hangs together with no label in any set of a view."""
-        view = int(np.argmax(missed.min(axis=1)))
-        number = int(np.argmin(missed[view]))
-        worst = view * missed.shape[1] + number
-        rows = float(missed[view, number])
-        if len(views) > 1 and not missed.all():
-            decided = "Other views decide about them"
+        """Warn about components without a labeled node in all sets of a view.
+
+        ``nodes`` and ``rows`` (views, sets) are numbers of nodes and rows that no label reaches.
+        """
+        view = int(np.argmax(rows.min(axis=1)))
+        in_view = int(np.argmin(rows[view]))
+        graph = view * rows.shape[1] + in_view
+        n_rows = float(rows[view, in_view])
+        if len(views) > 1 and not rows.all():
+            consequence = "Other views decide about them"
         elif self.classifier is None:
-            decided = "Their class is arbitrary, and their margin is 0"
+            consequence = "Their class is arbitrary, and their margin is 0"
         else:
-            decided = "The classifier alone decides about them"
+            consequence = "The classifier alone decides about them"
         warn(
-            f"No label reaches {nodes[worst]} of {self.history_[-1]['nodes'][worst]} nodes in "
-            f"view {views[view]!r} (about {rows:.0f} rows, {rows / weight:.1%} of the data): these "
-            f"nodes are not connected with any labeled row. {decided}. Label some of these rows.",
+            f"No label reaches {nodes[graph]} of {self.history_[-1]['nodes'][graph]} nodes in "
+            f"view {views[view]!r} (about {n_rows:.0f} rows, {n_rows / weight:.1%} of the data): "
+            f"these nodes are not connected with any labeled row. {consequence}. Label some of "
+            "these rows.",
             ConstraintWarning,
         )
 
     def _check_sizes(self) -> None:
-        super()._check_sizes()
-        check_stored(vars(self), len(self._units), len(self.classes_))
+        self._posterior.check(self.n_features_in_, len(self.classes_))
 
     @property
     def classifier_(self) -> Any:
-        """Classifier beside the graph; of a loaded model its parts, which predict the same."""
+        """Fitted classifier; for a loaded model its parts, which predict the same."""
         check_is_fitted(self)
-        return vars(self).get("_fitted", vars(self).get("_classifier"))
+        return vars(self).get("_classifier", self._posterior.classifier)
 
-    def _posterior(self) -> Posterior:
-        return restore_posterior(vars(self), self._space, int(self.n_neighbors))
+    @property
+    def mixing_weights_(self) -> Floats:
+        """Weights of the spread labels and of the classifier."""
+        check_is_fitted(self)
+        return self._posterior.weights
+
+    @property
+    def _space(self) -> Space:
+        return self._posterior.space
 
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
-        return [(one.space, one.graphs[0].nodes) for one in self._posterior().spaces]
+        return [(view.space, view.graphs[0].nodes) for view in self._posterior.views]
 
     def _evaluation(self, names: tuple[str, ...]) -> Evaluation:
         nearness = Nearness(self._nodes_of_views()) if "scores" in names else None
-        return Evaluation(self._posterior(), self.classes_, names, nearness)
+        return Evaluation(self._posterior, self.classes_, names, nearness)
 
     def _evaluate_one(self, X: Any, name: str) -> Any:
         check_is_fitted(self)
@@ -488,7 +467,7 @@ tuple of str, default="auto"
         return self._map(X, OneOutput(evaluation), dtype.base, name, n_columns)
 
     def evaluate(self, X: Any, outputs: Sequence[str] = ("labels", "margin")) -> dict[str, Any]:
-        """Several outputs of each row from one evaluation of its class probabilities.
+        """Compute several outputs of each row from one evaluation of its probabilities.
 
         Parameters
         ----------
@@ -505,13 +484,13 @@ tuple of str, default="auto"
         -------
         outputs : dict of str to ndarray or dask.array.Array
             One array for each name.  For a Dask array or a cube the arrays are lazy and share the
-            tasks that evaluate a block: compute or store them together, as with
+            evaluation of each block, if they are computed or stored together, as with
             ``dask.compute(*outputs.values())``.
 
         Raises
         ------
         ValueError
-            For other names, and see ``predict``.
+            For invalid names, and see ``predict``.
 
         Examples
         --------
@@ -519,8 +498,8 @@ tuple of str, default="auto"
         >>> import daskclust
         >>> X = np.array([[0.0], [0.1], [1.0], [1.1]])
         >>> model = daskclust.LabelSpreading(random_state=0).fit(X, ([0, 3], ["low", "high"]))
-        >>> found = model.evaluate(X, ("labels", "probabilities"))
-        >>> found["labels"].tolist(), found["probabilities"].shape
+        >>> outputs = model.evaluate(X, ("labels", "probabilities"))
+        >>> outputs["labels"].tolist(), outputs["probabilities"].shape
         (['low', 'low', 'high', 'high'], (4, 2))
         """
         check_is_fitted(self)
@@ -532,7 +511,7 @@ tuple of str, default="auto"
         return {name: records[name] for name in names}
 
     def predict(self, X: Any) -> Any:
-        """Most probable class of each row.
+        """Predict the most probable class of each row.
 
         Parameters
         ----------
@@ -541,19 +520,19 @@ tuple of str, default="auto"
         Returns
         -------
         labels : ndarray or dask.array.Array of shape (n_samples,)
-            Out of ``classes_``; ties go to the first.  Lazy, and chunked like X, for a Dask array
-            or a cube.
+            Elements of ``classes_``, the first one in case of ties.  Lazy, and chunked like X, for
+            a Dask array or a cube.
 
         Raises
         ------
         ValueError
-            For NaN or infinity, and another number of features.
+            For NaN or infinity, and a wrong number of features.
         """
         check_is_fitted(self)
         return self._evaluate_one(X, "labels")
 
     def predict_proba(self, X: Any) -> Any:
-        """Probability of each class, for each row.
+        """Compute the probability of each class, for each row.
 
         Parameters
         ----------
@@ -568,7 +547,7 @@ tuple of str, default="auto"
         return self._evaluate_one(X, "probabilities")
 
     def margin(self, X: Any) -> Any:
-        """Probability of the best class less that of the second best, for each row.
+        """Compute the difference of the two largest class probabilities of each row.
 
         Parameters
         ----------
@@ -577,19 +556,19 @@ tuple of str, default="auto"
         Returns
         -------
         margin : ndarray or dask.array.Array of shape (n_samples,), float64
-            Near 0 where the class is uncertain; 1 for all rows if there is one class.
+            Near 0 for uncertain classes; 1 for all rows if there is one class.
         """
         check_is_fitted(self)
         return self._evaluate_one(X, "margin")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of the rows whose class is predicted rightly.
+        """Compute the accuracy on the labeled rows.
 
         Parameters
         ----------
         X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
         y : array-like or dask.array.Array of shape (n_samples,), or (rows, labels)
-            True classes, as for ``fit``; rows without one do not count.
+            True classes, as for ``fit``; unlabeled rows are ignored.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -603,13 +582,14 @@ tuple of str, default="auto"
             predicted = predicted.compute_chunk_sizes()
             n = predicted.shape[0]
         labels = read_labels(labels_for(X, y)[0], n)
-        found = predicted[labels.rows]
-        found = compute("the labels of rows", found)[0] if is_dask(found) else found
-        right = found == labels.classes[labels.codes]
+        predicted = predicted[labels.rows]
+        if is_dask(predicted):
+            (predicted,) = compute("the labels of rows", predicted)
+        is_correct = predicted == labels.classes[labels.codes]
         weight = sample_weight
         if weight is not None:
             weight = np.asarray(fetched(weight, "sample_weight"))[labels.rows]
-        return float(np.average(right, weights=weight))
+        return float(np.average(is_correct, weights=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""Labeled rows: which become nodes, which are references, and which are only counted."""
+"""Labeled rows that become nodes, train the classifier, or only count for prototypes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 
 class RowNodes:
-    """Different rows of positive weight that become nodes, in an order of their values.
+    """Distinct rows of positive weight that become nodes, sorted by their values.
 
-    ``x`` (k, p) has each once, ``node`` (m,) the node of each row, ``weight`` (k,) the sums.
+    ``x`` (k, p) contains each row once, ``node`` (m,) is the node of each given row, and ``weight``
+    (k,) the sum of the weights.
     """
 
     def __init__(self, x: Array, weight: Floats) -> None:
         if len(x):
-            # Missing values come first: NaN has no order.
+            # Missing values are sorted first, because NaN has no order.
             keys = np.where(np.isnan(x), -np.inf, x)
             _, first, self.node = np.unique(keys, axis=0, return_index=True, return_inverse=True)
             self.x, self.node = x[first], self.node.ravel()
@@ -41,26 +42,28 @@ class RowNodes:
 
 
 def take_rows(rows: Rows, numbers: Ints) -> tuple[Array, Floats]:
-    """Fetch rows by (sorted, unique) number; no pass where there are none."""
+    """Fetch rows by their ascending and distinct numbers; one pass if there are any."""
     if not len(numbers):
         return np.empty((0, rows.n_features), rows.dtype), np.empty(0)
     x, weight = rows.take(numbers)
-    # A row without any value is nowhere.
+    # A row without any value has no position.
     return x, np.where(np.isnan(x).all(axis=1), 0.0, weight)
 
 
-#: Labeled rows that are nodes, and labeled rows that are fetched at all, at most: so many
-#: times the number of prototypes, and a share of its square.
-NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 2
+#: Maximum number of labeled rows that are nodes, as a multiple of the number of prototypes.
+NODES_PER_PROTOTYPE = 2
+#: Maximum number of labeled rows that train the classifier, unless more are nodes.
+TRAINING_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class LabelPlan:
     """The treatment of the labeled rows.
 
-    ``rows`` and ``codes`` are those that are fetched, ascending; those that are no nodes are
-    references only.  ``others`` are all that are no nodes; None where all are.  Known after the
-    fetch are their values, the weights of their classes (k, c), and ``labels`` as given.
+    ``rows`` and ``codes`` are the fetched rows, ascending, and their classes; ``is_node`` is True
+    for those that become nodes.  ``others`` are all labeled rows that do not, or None.  After the
+    fetch, ``x`` are the values of the rows, ``weights`` (m, c) the weights of their classes, and
+    ``labels`` the labels of the fit.
     """
 
     rows: Ints
@@ -72,37 +75,40 @@ class LabelPlan:
     labels: PartialLabels = NO_LABELS
 
     def present(self, x: Array, weight: Floats) -> tuple[LabelPlan, Array, Floats]:
-        """Leave out rows of weight 0 with a warning; ConstraintError if no node is left."""
-        kept = weight > 0
-        if kept.all():
+        """Omit rows of weight 0 with a warning; ConstraintError if no node remains."""
+        is_present = weight > 0
+        if is_present.all():
             return self, x, weight
-        if not (kept & self.is_node).any():
+        if not (is_present & self.is_node).any():
             raise ConstraintError(
-                "All labeled rows have sample_weight 0 or no value at all, which is absence; "
-                "expected at least one that has a positive weight and a value."
+                "At least one labeled row must have a positive sample_weight and a value. All "
+                "labeled rows have sample_weight 0 or no value at all; label other rows."
             )
         warn(
-            f"{int((~kept).sum())} labeled row(s) have sample_weight 0 or no value at all, the "
-            f"first is row {int(self.rows[~kept][0])}: they count as absent.",
+            f"{int((~is_present).sum())} labeled row(s) have sample_weight 0 or no value at all "
+            f"and are ignored; the first is row {int(self.rows[~is_present][0])}.",
             ConstraintWarning,
         )
         plan = replace(
-            self, rows=self.rows[kept], codes=self.codes[kept], is_node=self.is_node[kept]
+            self,
+            rows=self.rows[is_present],
+            codes=self.codes[is_present],
+            is_node=self.is_node[is_present],
         )
-        return plan, x[kept], weight[kept]
+        return plan, x[is_present], weight[is_present]
 
 
-def chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
-    """Choose rows evenly among the classes: small ones whole, of the others the same number.
+def draw_evenly(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
+    """Draw rows evenly from the classes; classes with fewer rows are drawn completely.
 
-    What is chosen depends on the order of the rows.
+    The draw depends on the order of the rows.
     """
     sizes = np.bincount(codes, minlength=n_classes)
-    left, quota = count, np.zeros(n_classes, np.int64)
+    remaining, quota = count, np.zeros(n_classes, np.int64)
     order = np.argsort(sizes, kind="stable")
     for position, c in enumerate(order):
-        quota[c] = min(sizes[c], left // (n_classes - position))
-        left -= quota[c]
+        quota[c] = min(sizes[c], remaining // (n_classes - position))
+        remaining -= quota[c]
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(codes))
     by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
@@ -116,24 +122,30 @@ def plan_labels(
     labels: PartialLabels,
     n_prototypes: int,
     seed: int,
-    places: Callable[[Ints], Ints] | None = None,
+    positions: Callable[[Ints], Ints] | None = None,
 ) -> LabelPlan:
-    """Decide what becomes of the labeled rows, by their number.
+    """Plan the treatment of labeled rows.
 
-    ``places`` are those of pixels, whose row numbers depend on the chunks.
+    ``positions`` returns the positions of pixels in the image, because their row numbers depend on
+    the chunks.
     """
     count, n_classes = len(labels.rows), labels.n_classes
-    n_nodes = max(NODES_A_PROTOTYPE * n_prototypes, n_classes)
-    if count <= n_nodes:
-        return LabelPlan(labels.rows, labels.codes, np.ones(count, bool), None)
-    n_fetched = max(int(REFERENCES_A_PAIR * n_prototypes**2), n_nodes)
-    order = np.arange(count) if places is None else np.argsort(places(labels.rows))
-    drawn = chosen(labels.codes[order], n_classes, min(n_fetched, count), seed)
-    fetched = order[drawn]
-    nodes = fetched[chosen(labels.codes[fetched], n_classes, n_nodes, seed)]
-    fetched.sort()
-    is_node = np.isin(fetched, nodes)
-    other = np.ones(count, bool)
-    other[nodes] = False
-    others = RowLabels(labels.rows[other], labels.codes[other], n_classes)
-    return LabelPlan(labels.rows[fetched], labels.codes[fetched], is_node, others)
+    n_nodes = max(NODES_PER_PROTOTYPE * n_prototypes, n_classes)
+    n_fetched = max(TRAINING_ROWS, n_nodes)
+    order = np.arange(count) if positions is None else np.argsort(positions(labels.rows))
+    fetched = order
+    if count > n_fetched:
+        fetched = order[draw_evenly(labels.codes[order], n_classes, n_fetched, seed)]
+    nodes = fetched
+    if count > n_nodes:
+        nodes = fetched[draw_evenly(labels.codes[fetched], n_classes, n_nodes, seed)]
+    fetched = np.sort(fetched)
+    is_other = np.ones(count, bool)
+    is_other[nodes] = False
+    others = RowLabels(labels.rows[is_other], labels.codes[is_other], n_classes)
+    return LabelPlan(
+        labels.rows[fetched],
+        labels.codes[fetched],
+        ~is_other[fetched],
+        others if is_other.any() else None,
+    )

@@ -1,9 +1,9 @@
-"""From nodes back to rows: what the classes of a row are, in every view, and how that is kept."""
+"""Class probabilities of rows from the nodes of graphs and a classifier, and how they are saved."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,31 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.persistence.schema import Array as Stored
-from daskclust.core.persistence.schema import Entry, Number
+from daskclust.core.persistence.schema import Entry, Fields, Number, OneOf, Several
 from daskclust.core.reduction.connectivity import nearest_in_sets
-from daskclust.semisupervised.classifiers import (
-    CLASSIFIER,
-    KernelRidge,
-    Learned,
-    References,
-    mixed,
-    shares,
-)
-from daskclust.semisupervised.feature_views import Space
+from daskclust.semisupervised.classifiers import CLASSIFIER, mixed, shares
+from daskclust.semisupervised.feature_views import SPACE, Space
 from daskclust.semisupervised.near_nodes import weighted_values
-from daskclust.semisupervised.problem import split
 
-#: Rows that are worked out at a time.
+#: Number of rows that are evaluated at a time.
 _SLICE = 2048
+#: Number of decimals of a probability: last digits of BLAS products depend on the block.
+_DECIMALS = 12
 
 
 @dataclass(frozen=True)
 class Nearness:
-    """Minus the distances of rows to their nearest nodes, on average over the views."""
+    """Negative distances of rows to their nearest nodes, averaged over the views."""
 
     views: Sequence[tuple[Callable[[Array], Floats], Floats]]
 
@@ -51,165 +45,162 @@ class Nearness:
         return np.where(np.isnan(x).all(axis=1), np.nan, total / len(self.views))
 
 
-def near_values(
-    z: Floats, nodes: Floats, values: Floats, n_neighbors: int
-) -> tuple[Floats, NDArray[np.int32]]:
-    """Return what rows are given by their nearest nodes, the nearer ones weighing more: (n, c).
-
-    Also return the nearest node of each row.
-    """
-    count = min(n_neighbors + 1, len(nodes))
-    indices, distances = nearest_several(z, nodes, count)
-    return weighted_values(distances, indices, values), indices[:, 0]
+def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> Floats:
+    """Return weighted means (n, c) of the values of the nearest nodes; nearer nodes weigh more."""
+    indices, distances = nearest_several(z, nodes, min(n_neighbors + 1, len(nodes)))
+    return weighted_values(distances, indices, values)
 
 
-#: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
-#: one of the two (tried, and worse), only to lean to it.
-LEAST, MOST = 0.35, 1.2
-#: Digits of a posterior: products by BLAS differ in the last ones from block to block.
-_DIGITS = 12
-
-
-def sharpened(found: Floats, power: float) -> Floats:
-    """Return shares raised to a power, and scaled to a sum of 1 again."""
-    return shares(found**power)
+def sharpened(probabilities: Floats, power: float) -> Floats:
+    """Return powers of probabilities, scaled to a sum of 1."""
+    return shares(probabilities**power)
 
 
 @dataclass(frozen=True)
-class Balance:
-    """How spreading and kernel ridge, whose shares are raised to powers first, are joined.
+class LabelGraph:
+    """Nodes of one graph (k, q), the prototypes first, with their class probabilities (k, c).
 
-    ``ridge_share`` is the weight of the ridge beside the spreading, whose weight is 1.
-    """
-
-    ridge_share: float = 0.7
-    spread_power: float = 1.0
-    ridge_power: float = 1.0
-
-    def __call__(self, spread: Floats, ridge: Floats) -> Floats:
-        sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
-        return shares(sharpened(spread, self.spread_power) + sure)
-
-
-@dataclass(frozen=True)
-class NodeShares:
-    """Nodes of one graph, the prototypes first, and their classes (k, c).
-
-    ``shares`` are by the labels that have travelled; ``settled`` by these and the ridge, after both
-    have settled on the graph; ``unreached`` (k,) are nodes without a path to any label.
+    ``unreached`` (k,) is True for nodes that are not connected with any labeled node.
     """
 
     nodes: Floats
     n_prototypes: int
-    shares: Floats
-    settled: Floats
+    probabilities: Floats
     unreached: Bools
 
 
 @dataclass(frozen=True)
-class SpacePosterior:
-    """Classes of rows in one space; the graphs of its sets of prototypes count alike.
-
-    ``references`` are there where there are more labels than nodes.
-    """
+class ViewPosterior:
+    """Graphs of one view, which have equal weights and the same labeled nodes."""
 
     space: Space
-    graphs: tuple[NodeShares, ...]
-    ridge: KernelRidge
-    balance: Balance
-    references: References | None = None
+    graphs: tuple[LabelGraph, ...]
 
-    def graph(self, z: Floats, n_neighbors: int) -> tuple[Floats, Bools]:
-        """Shares by settled nodes, and by the graphs and the ridge as far as that is better.
-
-        Also return which rows no label reaches in any of the graphs.
-        """
-        # How far rows are judged by themselves and not by settled nodes: where the ridge foretells
-        # labels better than the graph, nodes are too coarse.
-        lean = float(np.clip((self.balance.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
-        parts, unreached = [], np.ones(len(z), bool)
-        first = self.graphs[0]
-        prototypes = [one.nodes[: one.n_prototypes] for one in self.graphs]
-        # The labeled nodes are equal in all graphs.
-        labeled = first.nodes[first.n_prototypes :]
-        neighbors = nearest_in_sets(z, prototypes, labeled, n_neighbors + 1)
-        for one, (_, (indices, distances)) in zip(self.graphs, neighbors, strict=True):
-            values = np.hstack([one.settled, one.shares]) if lean else one.settled
-            parts.append(weighted_values(distances, indices, values))
-            # Each row of the fit connects its two nearest nodes, so one of them is enough.
-            unreached &= one.unreached[indices[:, 0]]
-        found: Floats = sum(parts[1:], parts[0]) / len(parts)
-        if lean == 0:
-            return found, unreached
-        settled, spread = np.hsplit(found, 2)
-        return (1 - lean) * settled + lean * self.balance(spread, self.ridge(z)), unreached
-
-    def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
-        """Shares by the nearest labeled rows; those with the numbers `own` do not vote for z."""
-        assert self.references is not None
-        if own is not None:
-            own = np.argsort(self.references.order)[own]
-        first = self.graphs[0]
-        return self.references.posterior(z, first.nodes[: first.n_prototypes], own)
+    def __call__(self, x: Array, n_neighbors: int) -> tuple[Floats, Bools]:
+        """Return class probabilities (n, c), and which rows no label reaches in any graph."""
+        prototypes = [graph.nodes[: graph.n_prototypes] for graph in self.graphs]
+        labeled = self.graphs[0].nodes[self.graphs[0].n_prototypes :]
+        neighbors = nearest_in_sets(self.space(x), prototypes, labeled, n_neighbors + 1)
+        probabilities = np.zeros((len(x), self.graphs[0].probabilities.shape[1]))
+        unreached = np.ones(len(x), bool)
+        for graph, (_, (indices, distances)) in zip(self.graphs, neighbors, strict=True):
+            probabilities += weighted_values(distances, indices, graph.probabilities)
+            # In the fit, each row connects its two nearest nodes, so that the nearest suffices.
+            unreached &= graph.unreached[indices[:, 0]]
+        return probabilities / len(self.graphs), unreached
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Classes of rows in all spaces, which count alike; travels to the workers.
+    """Class probabilities of rows: the fitted values of LabelSpreading; travels to the workers.
 
-    ``neighbor_share`` is that of the nearest labeled rows, where there are more labels than nodes;
-    ``weights`` are those of the spread labels and of the classifier.
+    The views have equal weights.  ``weights`` (2,) are the exponents of the spread labels and of
+    the ``classifier``, which is None without one.  ``has_other_labels`` is True if some labels
+    belong to rows that are not nodes.
     """
 
-    spaces: tuple[SpacePosterior, ...]
+    n_classes: int
     n_neighbors: int
-    neighbor_share: float = 0.0
-    classifier: Learned | None = None
-    weights: tuple[float, float] = (1.0, 0.0)
+    views: tuple[ViewPosterior, ...]
+    classifier: Any
+    weights: Floats
+    has_other_labels: bool = False
 
-    def __call__(self, x: Array, own: Ints | None = None) -> Floats:
-        """Return the probabilities of the classes, (n, c).
+    @property
+    def space(self) -> Space:
+        """All views side by side."""
+        return Space(tuple(view for own in self.views for view in own.space.views))
 
-        Rows that are labeled themselves, with the numbers `own`, do not vote for themselves.  Of
-        rows that no label reaches in any graph, the classifier alone knows a class.
+    def by_graph(self, x: Array) -> Floats:
+        """Return the probabilities of the spread labels, (n, c).
+
+        They are equal for rows without any value, and for rows that no label reaches in any view.
         """
-        out = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
-        # Of a row without any value nothing is known: all classes alike.
-        unknown = np.isnan(x).all(axis=1)
+        total = np.zeros((len(x), self.n_classes))
         with one_blas_thread():
             for start in range(0, len(x), _SLICE):
                 part = slice(start, start + _SLICE)
-                unreached = np.ones(len(x[part]), bool)
-                for one in self.spaces:
-                    z = one.space(x[part])
-                    found, missed = one.graph(z, self.n_neighbors)
-                    unreached &= missed
-                    if self.neighbor_share > 0:
-                        voted = one.neighbors(z, None if own is None else own[part])
-                        known = voted.sum(axis=1, keepdims=True) > 0
-                        share = np.where(known, self.neighbor_share, 0.0)
-                        found = (1 - share) * found + share * voted
-                    out[part] += found
-                out[part][unreached] = 0.0
-        out[unknown] = 0.0
-        out = shares(np.round(out / len(self.spaces), _DIGITS))
-        if self.classifier is None or self.weights == (1.0, 0.0):
-            return out
-        found = mixed(self.weights, out, self.classifier.predict_proba(x))
-        found[unknown] = out[unknown]
-        return shares(np.round(found, _DIGITS))
+                by_view = [view(x[part], self.n_neighbors) for view in self.views]
+                total[part] = sum(probabilities for probabilities, _ in by_view)
+                total[part][np.all([unreached for _, unreached in by_view], axis=0)] = 0.0
+        total[np.isnan(x).all(axis=1)] = 0.0
+        return shares(np.round(total / len(self.views), _DECIMALS))
+
+    def __call__(self, x: Array) -> Floats:
+        """Return the class probabilities, (n, c)."""
+        spread = self.by_graph(x)
+        weight_of_spread, weight_of_classifier = self.weights.tolist()
+        if self.classifier is None or (weight_of_spread, weight_of_classifier) == (1.0, 0.0):
+            return spread
+        by_classifier = self.classifier.predict_proba(x)
+        probabilities = mixed((weight_of_spread, weight_of_classifier), spread, by_classifier)
+        empty = np.isnan(x).all(axis=1)
+        probabilities[empty] = spread[empty]
+        return shares(np.round(probabilities, _DECIMALS))
 
     @cached_property
     def nbytes(self) -> int:
         """Size of what travels to the workers."""
         return len(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
 
+    def check(self, n_features: int, n_classes: int) -> None:
+        """Raise ValueError if parts from a model file contradict each other."""
+        if self.n_classes != n_classes:
+            raise ValueError(f"the posterior must have {n_classes} classes, got {self.n_classes}")
+        for view in self.views:
+            view.space.check(n_features, *(graph.nodes for graph in view.graphs))
+            n_labeled = {len(graph.nodes) - graph.n_prototypes for graph in view.graphs}
+            if len(n_labeled) > 1 or min(n_labeled) < 0:
+                raise ValueError(
+                    "the graphs of a view must have the same number of labeled nodes, got "
+                    f"{sorted(n_labeled)}"
+                )
+        if len(self.weights) != 2:
+            raise ValueError(f"there must be 2 mixing weights, got {len(self.weights)}")
+        if self.classifier is not None:
+            self.classifier.check()
+        elif self.weights[1] > 0:
+            raise ValueError("the weight of the classifier must be 0 without a classifier")
+
+
+_GRAPH = OneOf(
+    {
+        LabelGraph: Fields(
+            {
+                "nodes": Stored("k q"),
+                "n_prototypes": Number(int, low=1),
+                "probabilities": Stored("k c", low=0),
+                "unreached": Stored("k", kind="b"),
+            }
+        )
+    }
+)
+_VIEW_POSTERIOR = OneOf({ViewPosterior: Fields({"space": SPACE, "graphs": Several(_GRAPH)})})
+#: Entry of a :class:`Posterior`.
+POSTERIOR: Entry = OneOf(
+    {
+        Posterior: Fields(
+            {
+                "n_classes": Number(int, low=1, dim="c"),
+                "n_neighbors": Number(int, low=1),
+                "views": Several(_VIEW_POSTERIOR),
+                "classifier": CLASSIFIER,
+                "weights": Stored("parts", low=0),
+                "has_other_labels": Number(bool),
+            }
+        )
+    }
+)
+
+#: Outputs of one evaluation.
+OUTPUTS = ("labels", "margin", "probabilities", "scores")
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outputs of rows from one evaluation of the posterior; travels to the workers.
+    """Several outputs of rows from one evaluation of the posterior; travels to the workers.
 
-    ``names`` are some of :data:`OUTPUTS`.  The result of several is an array of records.
+    ``names`` are some of :data:`OUTPUTS`.  The result is an array of records.
     """
 
     posterior: Posterior
@@ -230,16 +221,16 @@ class Evaluation:
         )
 
     def __call__(self, x: Array) -> Array:
-        """Return one record a row; ties of probabilities go to the first class."""
+        """Return one record per row; ties of probabilities go to the first class."""
         out = np.empty(len(x), self.dtype)
         if set(self.names) != {"scores"}:
-            found = self.posterior(x)
+            probabilities = self.posterior(x)
             if "labels" in self.names:
-                out["labels"] = self.classes[found.argmax(axis=1)]
+                out["labels"] = self.classes[probabilities.argmax(axis=1)]
             if "margin" in self.names:
-                out["margin"] = margins(found)
+                out["margin"] = margins(probabilities)
             if "probabilities" in self.names:
-                out["probabilities"] = found
+                out["probabilities"] = probabilities
         if self.nearness is not None:
             out["scores"] = self.nearness(x)
         return out
@@ -255,137 +246,15 @@ class OneOutput:
     def nbytes(self) -> int:
         return self.evaluation.nbytes
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array) -> NDArray[Any]:
         (name,) = self.evaluation.names
         return np.ascontiguousarray(self.evaluation(x)[name])
 
 
-#: Outputs of one evaluation.
-OUTPUTS = ("labels", "margin", "probabilities", "scores")
-
-
-def margins(found: Floats) -> Floats:
-    """Best probabilities less the second best, along the last axis; 1 where there is one class."""
-    if found.shape[-1] == 1:
-        return np.ones(found.shape[:-1], found.dtype)
-    best = np.partition(found, -2)[..., -2:]
+def margins(probabilities: Floats) -> Floats:
+    """Return differences of the two largest values of the last axis; 1 for a single class."""
+    if probabilities.shape[-1] == 1:
+        return np.ones(probabilities.shape[:-1], probabilities.dtype)
+    best = np.partition(probabilities, -2)[..., -2:]
     margin: Floats = best[..., 1] - best[..., 0]
     return margin
-
-
-#: The attributes: arrays of several graphs are stored one after another, view by view.
-STORED_POSTERIOR: Mapping[str, Entry] = {
-    "_nodes": Stored("t q"),
-    "_node_shares": Stored("t c", low=0),
-    "_settled_shares": Stored("t c", low=0),
-    # Models of earlier versions do not tell nodes that no label reaches.
-    "_unreached_nodes": Stored("t", kind="b"),
-    "_n_prototypes": Stored("g", kind="i", low=1),
-    "_n_labeled": Number(int, low=0),
-    "_ridge_widths": Stored("kernels", low=0),
-    "_ridge_weights": Stored("kernels l c"),
-    "_ridge_points": Stored("v l q"),
-    "_ridge_level": Number(low=0),
-    "_ridge_axes": Stored("kernels q", low=0),
-    "_ridge_kernels": Stored("v", kind="i", low=1),
-    "_reference_points": Stored("v r q", optional=True),
-    "_reference_shares": Stored("r c", low=0, optional=True),
-    "_ridge_share": Number(low=0),
-    "_spread_power": Number(low=0),
-    "_ridge_power": Number(low=0),
-    "_neighbor_share": Number(low=0),
-    "_classifier": CLASSIFIER,
-    "mixing_weights_": Stored("parts", low=0),
-}
-
-
-def store_posterior(posterior: Posterior) -> dict[str, Any]:
-    """Return the attributes of a posterior; those that it does not have are left out."""
-    spaces, balance = posterior.spaces, posterior.spaces[0].balance
-    graphs = [graph for one in spaces for graph in one.graphs]
-    stored: dict[str, Any] = {
-        "_nodes": np.concatenate([graph.nodes for graph in graphs]),
-        "_node_shares": np.concatenate([graph.shares for graph in graphs]),
-        "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
-        "_unreached_nodes": np.concatenate([graph.unreached for graph in graphs]),
-        "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
-        "_n_labeled": len(graphs[0].nodes) - graphs[0].n_prototypes,
-        "_ridge_widths": np.concatenate([one.ridge.widths for one in spaces]),
-        "_ridge_weights": np.concatenate([one.ridge.weights for one in spaces]),
-        "_ridge_points": np.stack([one.ridge.points for one in spaces]),
-        "_ridge_level": spaces[0].ridge.level,
-        "_ridge_axes": np.concatenate([one.ridge.axes for one in spaces]),
-        "_ridge_kernels": np.array([len(one.ridge.widths) for one in spaces]),
-        "_ridge_share": balance.ridge_share,
-        "_spread_power": balance.spread_power,
-        "_ridge_power": balance.ridge_power,
-        "_neighbor_share": posterior.neighbor_share,
-    }
-    if posterior.classifier is not None:
-        stored["_classifier"] = posterior.classifier
-    stored["mixing_weights_"] = np.array(posterior.weights)
-    references = [one.references.unsorted() for one in spaces if one.references is not None]
-    if references:
-        stored["_reference_points"] = np.stack([points for points, _ in references])
-        stored["_reference_shares"] = references[0][1]
-    return stored
-
-
-def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> None:
-    """Raise ValueError where the attributes of a loaded model contradict each other."""
-    sizes, n_labeled = stored["_n_prototypes"].tolist(), stored["_n_labeled"]
-    n_kernels = sum(stored["_ridge_kernels"].tolist())
-    # Python integers: those of NumPy wrap around.
-    n_nodes, found = sum(sizes) + len(sizes) * n_labeled, len(stored["_nodes"])
-    for name, value, wanted in (
-        ("nodes", found, n_nodes),
-        ("graphs beyond those of whole views", len(sizes) % n_views, 0),
-        ("kernels of its ridges", len(stored["_ridge_widths"]), n_kernels),
-        ("classes with shares", stored["_node_shares"].shape[1], n_classes),
-        ("weights of spread labels and a classifier", len(stored["mixing_weights_"]), 2),
-    ):
-        if value != wanted:
-            raise ValueError(f"it has {value} {name}, and should have {wanted}")
-    if "_classifier" in stored:
-        stored["_classifier"].check()
-    elif stored["mixing_weights_"][1] > 0:
-        raise ValueError("it has a weight of its classifier, but no classifier")
-
-
-def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int) -> Posterior:
-    """Make a posterior of the attributes of a model, in the space of all views."""
-    sizes = stored["_n_prototypes"] + stored["_n_labeled"]
-    parts = zip(
-        split(stored["_nodes"], sizes),
-        stored["_n_prototypes"].tolist(),
-        split(stored["_node_shares"], sizes),
-        split(stored["_settled_shares"], sizes),
-        split(stored["_unreached_nodes"], sizes),
-        strict=True,
-    )
-    graphs = [NodeShares(*part) for part in parts]
-    own = space.alone()
-    n_sets = len(graphs) // len(own)
-    balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
-    points, known = stored.get("_reference_points"), stored.get("_reference_shares")
-    every = stored["_ridge_widths"], stored["_ridge_weights"], stored["_ridge_axes"]
-    widths, weights, axes = (split(one, stored["_ridge_kernels"]) for one in every)
-    spaces = []
-    for v, one in enumerate(own):
-        sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
-        nodes, size = sets[0].nodes, sets[0].n_prototypes
-        ridge = KernelRidge(
-            stored["_ridge_points"][v], widths[v], weights[v], axes[v], stored["_ridge_level"]
-        )
-        references = None
-        if points is not None and known is not None:
-            references = References.build(points[v], known, nodes[:size])
-        spaces.append(SpacePosterior(one, sets, ridge, balance, references))
-    spread, other = stored["mixing_weights_"].tolist()
-    return Posterior(
-        tuple(spaces),
-        n_neighbors,
-        stored["_neighbor_share"],
-        stored.get("_classifier"),
-        (spread, other),
-    )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH
-from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import Rows, open_rows, side_by_side
 from daskclust.core.engine.checkpoint import saved_stage
 from daskclust.core.engine.threads import cpu_threads, threads_pay
@@ -26,11 +26,12 @@ from daskclust.core.kernels.rng import draw_numbers
 from daskclust.core.reduction import Clusters, RowLabels
 from daskclust.core.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 from daskclust.semisupervised.feature_views import (
-    GAP_VIEWS,
-    GapView,
+    MISSING_VALUE_VIEWS,
+    Completion,
     SampleRows,
     Space,
-    find_gap_views,
+    View,
+    find_completions,
     find_views,
 )
 
@@ -147,10 +148,10 @@ class PrototypeState:
     counts.
     """
 
-    units: Annotated[Bools, "b v"]
-    centers: Annotated[Floats, "f v p"]
-    matrices: Annotated[Floats, "f v p q"]
-    prototypes: Annotated[Floats, "f m s"]
+    centers: Annotated[Floats, "f a"]
+    matrices: Annotated[Floats, "f b"]
+    view_shapes: Annotated[Ints, "i v two"]
+    prototypes: Annotated[Floats, "f m"]
     sizes: Annotated[Ints, "i spaces"]
     n_iter: Annotated[int, "i"]
     near_keys: Annotated[Ints | None, "? i near"] = None
@@ -159,7 +160,7 @@ class PrototypeState:
     adjacent_keys: Annotated[Ints | None, "? i adjacent"] = None
     adjacent_counts: Annotated[Floats | None, "? f adjacent"] = None
     adjacent_sizes: Annotated[Ints | None, "? i spaces"] = None
-    classes: Annotated[Floats | None, "? f m classes"] = None
+    classes: Annotated[Floats | None, "? f nodes classes"] = None
 
     def with_counts(
         self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
@@ -218,11 +219,8 @@ class PrototypeProblem:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        features = self.rows.n_features
         return {
             "v": len(self.views),
-            # Columns of the rows that views turn, the most of all views.
-            "p": max(features if gap is None else gap.n_columns for gap in self.gaps),
             "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
 
@@ -238,16 +236,15 @@ class PrototypeProblem:
         return self.__dict__["_sample"]
 
     @property
-    def gaps(self) -> tuple[GapView | None, ...]:
-        """Completes incomplete rows, for each view."""
-        if "_gaps" not in self.__dict__:
-            none = set(self.views).isdisjoint(GAP_VIEWS)
-            self.__dict__["_gaps"] = (
+    def completions(self) -> tuple[Completion | None, ...]:
+        """Completions of rows with missing values, for each view."""
+        if "_completions" not in self.__dict__:
+            self.__dict__["_completions"] = (
                 (None,) * len(self.views)
-                if none
-                else find_gap_views(self.views, self.sample.x, self.seed)
+                if set(self.views).isdisjoint(MISSING_VALUE_VIEWS)
+                else find_completions(self.views, self.sample.x, self.seed)
             )
-        return self.__dict__["_gaps"]
+        return self.__dict__["_completions"]
 
     def identity(self) -> Mapping[str, Any]:
         return {"views used": list(self.views), **self.known()}
@@ -255,45 +252,52 @@ class PrototypeProblem:
     def begin(self) -> PrototypeState:
         """Draw the sample, and find views and prototypes; one pass."""
         sample = self.sample
-        space = find_views(self.views, sample, self.gaps)
+        space = find_views(self.views, sample, self.completions)
         further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
-        found: list[Prototypes] = []
-        for one in self.spaces(space)[:: self.n_sets]:
-            z = one(sample.x)
-            # Equal rows side by side: a whole weight is so many of them.
+        sets: list[Prototypes] = []
+        for own in self._spaces(space)[:: self.n_sets]:
+            z = own(sample.x)
+            # Sorted rows make an integer weight equal to repetitions.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
             for seed in (self.seed, *further.tolist()):
                 find = partial(find_prototypes, z, weight, self.n_prototypes, self.lloyd_iter, seed)
-                stage = f"prototypes {len(found)}"
-                found.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
+                stage = f"prototypes {len(sets)}"
+                sets.append(saved_stage(stage, Prototypes, find, q=z.shape[1]))
         return PrototypeState(
-            space.units,
-            space.centers,
-            space.matrices,
-            np.concatenate([own.centers for own in found]),
-            np.array([len(own.centers) for own in found]),
-            max(own.n_iter for own in found),
+            np.concatenate([view.center for view in space.views]),
+            np.concatenate([view.matrix.ravel() for view in space.views]),
+            np.array([view.matrix.shape for view in space.views]),
+            np.concatenate([own.centers.ravel() for own in sets]),
+            np.array([len(own.centers) for own in sets]),
+            max(own.n_iter for own in sets),
         )
 
-    def spaces(self, of: Space | PrototypeState) -> list[Space]:
+    def _spaces(self, space: Space) -> list[Space]:
+        spaces = [space] if self.joined else space.alone()
+        return [own for own in spaces for _ in range(self.n_sets)]
+
+    def spaces(self, state: PrototypeState) -> list[Space]:
         """Return the space of each set of prototypes; sets of one space follow each other."""
-        space = Space(of.units, of.centers, of.matrices, self.gaps)
-        own = [space] if self.joined else space.alone()
-        return [one for one in own for _ in range(self.n_sets)]
+        centers = split(state.centers, state.view_shapes[:, 0])
+        matrices = split(state.matrices, state.view_shapes.prod(axis=1))
+        parts = zip(self.views, centers, matrices, state.view_shapes, self.completions, strict=True)
+        views = [
+            View(kind, center, matrix.reshape(shape), completion)
+            for kind, center, matrix, shape, completion in parts
+        ]
+        return self._spaces(Space(tuple(views)))
 
     def prototypes(self, state: PrototypeState) -> list[Floats]:
         """Return the sets of prototypes, ordered by space."""
-        return split(state.prototypes, state.sizes)
+        widths = np.array([space.n_dimensions for space in self.spaces(state)])
+        flat = split(state.prototypes, state.sizes * widths)
+        return [own.reshape(-1, width) for own, width in zip(flat, widths, strict=True)]
 
     def nodes(self, state: PrototypeState) -> list[Floats]:
-        """Prototypes and further nodes of each space."""
-        spaces = self.spaces(state)
-        prototypes = split(state.prototypes, state.sizes)
-        return [
-            np.concatenate([own, space(self.extra)])
-            for own, space in zip(prototypes, spaces, strict=True)
-        ]
+        """Return the prototypes and the further nodes of each set."""
+        sets = zip(self.prototypes(state), self.spaces(state), strict=True)
+        return [np.concatenate([own, space(self.extra)]) for own, space in sets]
 
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
         """Count the connections between nodes in one pass."""

@@ -32,18 +32,24 @@ from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.persistence.mixin import check_count
 from daskclust.core.persistence.schema import Array as Stored
-from daskclust.core.persistence.schema import Entry, Number
+from daskclust.core.persistence.schema import Entry, Fields, Number, OneOf
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 from daskclust.semisupervised.base import BasePrototypes
-from daskclust.semisupervised.feature_views import Space, check_views, takes_gaps, views_of_gaps
+from daskclust.semisupervised.feature_views import (
+    SPACE,
+    Space,
+    check_views,
+    choose_views,
+    views_take_missing,
+)
 from daskclust.semisupervised.graph import (
     Embedding,
     leading_eigenvectors,
     neighbor_graph,
     unit_rows,
 )
-from daskclust.semisupervised.node_labels import chosen, take_rows
+from daskclust.semisupervised.node_labels import draw_evenly, take_rows
 from daskclust.semisupervised.pair_metric import LinkedNodes, NodeLinks
 from daskclust.semisupervised.predict import near_values
 from daskclust.semisupervised.problem import PrototypeProblem, PrototypeState
@@ -71,7 +77,7 @@ class ConstrainedRows:
         cls, rows: Rows, constraints: PairwiseConstraints, labels: PartialLabels, seed: int
     ) -> ConstrainedRows:
         """Fetch the rows that constraints touch; one pass that reads the chunks concerned."""
-        drawn = chosen(labels.codes, labels.n_classes, _MOST_LABELED, seed)
+        drawn = draw_evenly(labels.codes, labels.n_classes, _MOST_LABELED, seed)
         labeled, codes = labels.rows[drawn], labels.codes[drawn].astype(np.int64)
         wanted = np.union1d(constraints.rows, labeled)
         x, weight = take_rows(rows, wanted)
@@ -162,7 +168,10 @@ class NodeGraph:
 
 @dataclass(frozen=True)
 class ClusterVote:
-    """Clusters of rows, by vote of their nearest nodes; travels to the workers."""
+    """Clusters of rows by the vote of their nearest nodes; travels to the workers.
+
+    These are the fitted values of SpectralClustering.
+    """
 
     space: Space
     nodes: Floats
@@ -170,12 +179,26 @@ class ClusterVote:
     n_neighbors: int
 
     def __call__(self, x: Array) -> NDArray[np.int32]:
-        """Return clusters, (n,); ties go to the first."""
+        """Return clusters, (n,): the first one in case of ties, -1 for rows without any value."""
         members = np.eye(int(self.clusters.max()) + 1)[self.clusters]
-        votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)[0]
-        # A row without any value belongs nowhere.
-        found = np.where(np.isnan(x).all(axis=1), -1, votes.argmax(axis=1))
-        return found.astype(np.int32)
+        votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)
+        labels = np.where(np.isnan(x).all(axis=1), -1, votes.argmax(axis=1))
+        return labels.astype(np.int32)
+
+
+#: Entry of a :class:`ClusterVote`.
+_VOTE = OneOf(
+    {
+        ClusterVote: Fields(
+            {
+                "space": SPACE,
+                "nodes": Stored("t s"),
+                "clusters": Stored("t", kind="i", low=0, below="d"),
+                "n_neighbors": Number(int, low=1),
+            }
+        )
+    }
+)
 
 
 #: Number of nearest nodes of a row whose pairs are counted.
@@ -347,8 +370,7 @@ tuple of str, default="auto"
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "embedding_": Stored("m d"),
         "eigenvalues_": Stored("d"),
-        "_nodes": Stored("t s"),
-        "_clusters": Stored("t", kind="i", low=0, below="d"),
+        "_vote": _VOTE,
         "pair_strength_": Number(low=0.0, optional=True),
     }
 
@@ -384,9 +406,9 @@ tuple of str, default="auto"
             check_real(self.pair_strength, "pair_strength", 0)
 
     def _check_sizes(self) -> None:
-        super()._check_sizes()
+        self._vote.space.check(self.n_features_in_, self._vote.nodes)
         # No more clusters than nodes, however many were asked for.
-        if not len(self.eigenvalues_) == len(self._clusters) <= self.n_clusters:
+        if not len(self.eigenvalues_) == len(self._vote.clusters) <= self.n_clusters:
             check_count(self, "n_clusters", len(self.eigenvalues_))
 
     def fit(
@@ -469,7 +491,7 @@ tuple of str, default="auto"
             rows=data.rows,
             cube=data.cube,
             weight=data.weight,
-            views=views_of_gaps(self.views, read.views, data.survey, joined=True),
+            views=choose_views(self.views, read.views, data.survey, joined=True),
             joined=True,
             n_prototypes=n_prototypes,
             n_near=_COUNTED,
@@ -492,13 +514,14 @@ tuple of str, default="auto"
         graph = NodeGraph.of(nodes, counts.near, problem.n_near, k, problem.seed)
         links = rows.on_nodes(problem.spaces(state)[0], nodes) if rows.any else None
         embedding, self.pair_strength_ = self._embed(graph, links)
-        self._clusters = graph.cluster(embedding.vectors)
-        self._nodes = nodes
+        clusters = graph.cluster(embedding.vectors)
+        (space,) = problem.spaces(state)
+        self._vote = ClusterVote(space, nodes, clusters, int(self.n_neighbors))
         self.embedding_, self.eigenvalues_ = embedding.vectors, embedding.values
-        self._keep(problem, state, [nodes], history)
-        warn_few_distinct(len(np.unique(self._clusters)), k)
+        self._set_fitted(problem, state, [nodes], history)
+        warn_few_distinct(len(np.unique(clusters)), k)
         self.labels_ = row_labels(
-            data, CheckedRows(self._vote(), data.rows.dtype, takes_gaps(problem.views))
+            data, CheckedRows(self._vote, data.rows.dtype, views_take_missing(problem.views))
         )
 
     def _embed(self, graph: NodeGraph, links: NodeLinks | None) -> tuple[Embedding, float]:
@@ -520,8 +543,12 @@ tuple of str, default="auto"
             )
         return unconstrained, 0.0
 
-    def _vote(self) -> ClusterVote:
-        return ClusterVote(self._space, self._nodes, self._clusters, int(self.n_neighbors))
+    @property
+    def _space(self) -> Space:
+        return self._vote.space
+
+    def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
+        return [(self._vote.space, self._vote.nodes)]
 
     def predict(self, X: Any) -> Any:
         """Cluster of each row.
@@ -541,4 +568,4 @@ tuple of str, default="auto"
             For NaN or infinity, and another number of features.
         """
         check_is_fitted(self)
-        return self._map(X, self._vote(), np.int32, "predict")
+        return self._map(X, self._vote, np.int32, "predict")

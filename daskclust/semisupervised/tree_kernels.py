@@ -1,4 +1,4 @@
-"""Decision trees side by side: what the leaves of all trees say of a row, on average."""
+"""Prediction of decision trees: the mean of the class shares at the leaves of all trees."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.kernels.compiling import compiled
 
-#: Rows that go through all trees at a time: they stay near, and a tree does for so many.
+#: Number of rows that go through all trees at a time, so that they stay in the cache.
 _SLAB = 512
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 @compiled(counted=False)
 def _walk(x: Any, start: int, stop: int, nodes: Any, out: Any) -> None:
-    roots, children, features, thresholds, gaps_left, shares = nodes
+    roots, children, features, thresholds, missing_go_left, shares = nodes
     for t in range(len(roots)):
         for i in range(start, stop):
             node = np.uintp(roots[t])
@@ -26,7 +26,7 @@ def _walk(x: Any, start: int, stop: int, nodes: Any, out: Any) -> None:
                 value = x[i, np.uintp(feature)]
                 right = not value <= thresholds[node]
                 # A missing value is neither less nor equal.
-                if right and value != value and gaps_left[node]:
+                if right and value != value and missing_go_left[node]:
                     right = False
                 node = np.uintp(children[node, np.uintp(right)])
                 feature = features[node]
@@ -41,15 +41,15 @@ def leaf_shares(
     children: NDArray[np.int32],
     features: NDArray[np.int32],
     thresholds: NDArray[np.float32],
-    gaps_left: Bools,
+    missing_go_left: Bools,
     shares: Floats,
 ) -> Floats:
-    """Return the mean of the shares (s, c) at the leaves that rows fall into, tree by tree.
+    """Return the mean of the shares (s, c) at the leaves of each row, over all trees.
 
-    Rows are taken in single precision, as trees are grown.  ``roots`` (t,) is the first node of
-    each tree; ``children`` (m, 2) the left and right node, at a leaf the number of its shares,
-    twice; ``features`` (m,) the column that is compared, -1 at a leaf.  Values up to
-    ``thresholds`` (m,) go left, and missing ones where ``gaps_left``.
+    Rows are compared in single precision, as in the fit.  ``roots`` (t,) is the first node of each
+    tree.  ``children`` (m, 2) are the left and the right node; at a leaf, both are the index of its
+    shares.  ``features`` (m,) are the compared columns, -1 at a leaf.  Values up to ``thresholds``
+    (m,) go left, and missing values if ``missing_go_left``.
     """
     rows = np.ascontiguousarray(np.clip(x, -_LARGEST, _LARGEST), dtype=np.float32)
     nodes = (
@@ -57,7 +57,7 @@ def leaf_shares(
         np.asarray(children, np.int32),
         np.asarray(features, np.int32),
         np.asarray(thresholds, np.float32),
-        gaps_left,
+        missing_go_left,
         np.asarray(shares, np.float64),
     )
     out = np.zeros((len(x), shares.shape[1]))

@@ -4,10 +4,10 @@
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
 their targets; they are kept in ``labels.json`` beside it, set by set.  ``--rivals NAME ...``
 adds classifiers of scikit-learn on the same labels, the graph of LabelSpreading alone
-(``classifier=None``), and calibration; ``--parts`` leaves out one part of LabelSpreading after
-another.  All pixels of a scene are data; it is judged where the class is known, on 5000 drawn rows
-at most.  ``"1 %"`` is drawn from all rows whose class is known,
-so that a small class may have no label; ``"1 % of each class"`` from each class.
+(``classifier=None``), and calibration; ``--parts trees`` leaves out the classifier.  All pixels of
+a scene are data; it is judged where the class is known, on 5000 drawn rows at most.  ``"1 %"`` is
+drawn from all rows whose class is known, so that a small class may have no label; ``"1 % of each
+class"`` from each class.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ import os
 import platform
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import dask.array as da
 import numpy as np
@@ -45,9 +42,7 @@ from sklearn.svm import SVC
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
-from daskclust.semisupervised import label_spreading, spreading
-from daskclust.semisupervised.predict import Balance, margins
-from daskclust.semisupervised.spreading import balance
+from daskclust.semisupervised.predict import margins
 
 FILES = {
     "salinas": "hsi_salinas_a",
@@ -211,12 +206,11 @@ def supervised(
         for name, score in rivals(data, rows, test, seed, beside):
             scores[f"{name}, {labels}"] = score
         # What classifier=None gives, without another fit.
-        graph = replace(model._posterior(), weights=(1.0, 0.0))
-        alone = model.classes_[graph(data.x[test]).argmax(axis=1)]
+        alone = model.classes_[model._posterior.by_graph(data.x[test]).argmax(axis=1)]
         scores[f"graph alone, {labels}"] = adjusted_rand_score(data.y[test], alone)
         # Of trees and linear functions together, and what is the linear functions'.
         scores[f"weight of the classifier, {labels}"] = float(model.mixing_weights_[1])
-        share = 0.0 if model.classifier_ is None else model._classifier.linear_share
+        share = 0.0 if model.classifier_ is None else model._posterior.classifier.linear_share
         scores[f"of it linear, {labels}"] = float(model.mixing_weights_[1]) * share
         error = calibration_error(proba, found == data.y[test])
         scores[f"calibration error, {labels}"] = error
@@ -229,20 +223,8 @@ def supervised(
     }
 
 
-def _no_ridge(spread: Any, ridge: Any, seeds: Any) -> Balance:
-    return Balance(0.0, balance(spread, spread, seeds).spread_power)
-
-
-#: Parts of LabelSpreading: where each is, and what is there in its place.
-PARTS: dict[str, dict[tuple[Any, str], Any]] = {
-    "the kernel ridge": {(spreading, "balance"): _no_ridge},
-    "powers of shares": {(spreading, "_POWERS"): (1.0,)},
-    "settling": {(spreading, "settle"): lambda graph, labels: [found for found, _ in labels]},
-    "the nearest labeled rows": {
-        (label_spreading, "with_references"): lambda posteriors, plan: posteriors,
-    },
-    "trees": {},
-}
+#: Parts of LabelSpreading that can be left out.
+PARTS = ("trees",)
 
 
 def parts(data: Data, labels: str, seed: int, names: Sequence[str]) -> dict[str, float]:
@@ -254,10 +236,7 @@ def parts(data: Data, labels: str, seed: int, names: Sequence[str]) -> dict[str,
     for name in ("", *names):
         classifier = None if name == "trees" else "trees"
         model = LabelSpreading(random_state=seed, classifier=classifier)
-        with ExitStack() as changed:
-            for place, other in PARTS.get(name, {}).items():
-                changed.enter_context(patch.object(*place, other))
-            model.fit(data.rows, (rows, data.y[rows]))
+        model.fit(data.rows, (rows, data.y[rows]))
         found = adjusted_rand_score(data.y[test], model.predict(data.x[test]))
         scores[f"without {name}, {labels}" if name else labels] = found
     return scores

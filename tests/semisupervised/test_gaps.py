@@ -14,7 +14,11 @@ from daskclust import LabelSpreading, SpectralClustering
 from daskclust.core.engine import open_rows
 from daskclust.core.reduction import SURVEY, SurveyRequest
 from daskclust.exceptions import ConstraintError, ConstraintWarning, MissingValuesWarning
-from daskclust.semisupervised.feature_views import GAP_VIEWS, find_gap_views, views_of_gaps
+from daskclust.semisupervised.feature_views import (
+    MISSING_VALUE_VIEWS,
+    choose_views,
+    find_completions,
+)
 
 #: A few rows may hang together with no labeled one.
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
@@ -105,7 +109,8 @@ def test_labels_of_rows_without_any_value_are_told_and_count_for_nothing():
     X, classes, _ = make()
     rows, labels = known(classes)
     X[rows[3]] = np.nan
-    with pytest.warns(ConstraintWarning, match="no value at all, the first is row " + str(rows[3])):
+    message = f"no value at all and are ignored; the first is row {rows[3]}"
+    with pytest.warns(ConstraintWarning, match=message):
         model = LabelSpreading(40, random_state=0).fit(X, (rows, labels))
     without = np.delete(rows, 3), np.delete(labels, 3)
     other = LabelSpreading(40, random_state=0).fit(X, without)
@@ -140,7 +145,7 @@ def test_what_cannot_be_used_is_refused():
 
 def test_views_are_found_from_what_is_observed():
     X, _, full = make(share=0.2)
-    mean, mixture, kernel, none = find_gap_views(("mean", "mixture", "pckid", "raw"), X, 0)
+    mean, mixture, kernel, none = find_completions(("mean", "mixture", "pckid", "raw"), X, 0)
     assert none is None
     filled = mixture(X)
     there = ~np.isnan(X)
@@ -151,8 +156,8 @@ def test_views_are_found_from_what_is_observed():
     assert wrong < 0.5 * ((means - full)[~there] ** 2).mean()
     np.testing.assert_allclose(mean(X), np.where(there, X, means))
     coordinates = kernel(X)
-    assert coordinates.shape == (400, kernel.n_columns)
+    assert coordinates.shape == (400, kernel.basis.shape[1])
     assert np.isfinite(coordinates).all()
     complete = open_rows(full).reduce(SURVEY, SurveyRequest(full.shape[1]))
-    assert views_of_gaps("auto", ("standard",), complete, joined=True) == ("standard",)
-    assert GAP_VIEWS == ("mean", "mixture", "pckid")
+    assert choose_views("auto", ("standard",), complete, joined=True) == ("standard",)
+    assert MISSING_VALUE_VIEWS == ("mean", "mixture", "pckid")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,22 +9,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
-from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
-from daskclust.core.array_types import Floats, Ints
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.kernels.projection import noise_whitening
 from daskclust.core.reduction import RowBlock
 from daskclust.core.reduction.connectivity import Connectivity
-from daskclust.semisupervised.classifiers import (
-    _LEVEL,
-    KernelRidge,
-    References,
-    Tried,
-    best_share,
-    choose_kernels,
-    fit_ridge,
-)
+from daskclust.semisupervised.classifiers import shares
 from daskclust.semisupervised.feature_views import SampleRows, check_views, find_views
 from daskclust.semisupervised.graph import (
     leading_eigenvectors,
@@ -37,22 +25,7 @@ from daskclust.semisupervised.graph import (
     unreached,
 )
 from daskclust.semisupervised.near_nodes import near_weights
-from daskclust.semisupervised.predict import (
-    LEAST,
-    MOST,
-    Balance,
-    NodeShares,
-    SpacePosterior,
-    near_values,
-    shares,
-)
-from daskclust.semisupervised.problem import GraphCounts
-from daskclust.semisupervised.spreading import (
-    _travel,
-    balance,
-    balanced_loss,
-    settle,
-)
+from daskclust.semisupervised.predict import near_values
 
 
 def test_normalized_by_hand() -> None:
@@ -164,166 +137,11 @@ def test_two_groups_are_told_apart_by_the_second_eigenvector() -> None:
     assert_allclose(np.linalg.norm(unit_rows(found.vectors), axis=1), 1.0)
 
 
-def _fitted_ridge(
-    points: Floats, targets: Floats, variances: Floats | None = None, weight: Floats | None = None
-) -> tuple[KernelRidge, Floats]:
-    """A ridge of the kernels that are chosen by the same points."""
-    weight = np.ones(len(points)) if weight is None else weight
-    variances = np.ones(points.shape[1]) if variances is None else variances
-    kernels = choose_kernels(points, targets, weight, variances)
-    assert sum(one.share for one in kernels) == pytest.approx(1.0)
-    return fit_ridge(kernels, points, targets, weight, np.ones(len(points), bool))
-
-
-def test_kernels_count_by_the_likelihood_of_errors_of_refits() -> None:
-    rng = np.random.default_rng(0)
-    given, targets = rng.normal(size=(12, 2)) * [1.0, 0.1], np.eye(3)[rng.integers(0, 3, 12)]
-    variances = np.array([1.0, 0.01])
-    found, left_out = _fitted_ridge(given, targets, variances)
-    tried: list[tuple[float, Floats, Floats]] = []
-    # The noise is a thousandth of the mean variance.
-    deviations = np.sqrt(variances + 0.505e-3)
-    for power, factor in product((0.0, 0.5, 1.0), 2.0 ** np.arange(-5, 3)):
-        points = given / deviations**power
-        squared = ((points[:, None] - points) ** 2).sum(axis=2)
-        unit = np.median(squared[np.triu_indices(12, 1)])
-        gram = _LEVEL + np.exp(-squared / (factor * unit))
-        ridges: list[tuple[float, Floats, Floats]] = []
-        for ridge in 10.0 ** np.arange(-4, 2):
-            model = ReferenceRidge(alpha=ridge, kernel="precomputed")
-            others = np.empty_like(targets)
-            for i in range(12):
-                rest = np.arange(12) != i
-                model.fit(gram[np.ix_(rest, rest)], targets[rest])
-                others[i] = model.predict(gram[i : i + 1, rest])[0]
-            error = ((others - targets) ** 2).sum()
-            ridges.append((error, others, model.fit(gram, targets).predict(gram)))
-        tried.append(min(ridges, key=lambda one: one[0]))
-    likely = np.array([error for error, _, _ in tried]) ** -12.0
-    likely[likely < 0.01 * likely.max()] = 0.0
-    assert len(found.widths) == np.count_nonzero(likely) > 3
-    alone, scores = (np.average([one[i] for one in tried], 0, likely) for i in (1, 2))
-    assert_allclose(found(given), np.clip(scores, 0, 1), atol=1e-8)
-    assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
-
-
-def test_a_ridge_of_some_landmarks_is_least_squares_of_their_bumps() -> None:
-    rng = np.random.default_rng(0)
-    points, targets = rng.normal(size=(40, 2)), np.eye(2)[rng.integers(0, 2, 40)]
-    landmarks, weight = np.arange(40) % 3 == 0, rng.random(40) + 0.5
-    weight /= weight.mean()
-    kernel = Tried(0.7, np.ones(2), 0.1)
-
-    def solve(rows: Ints) -> Floats:
-        squared = ((points[:, None] - points[landmarks]) ** 2).sum(axis=2)
-        bumps = _LEVEL + np.exp(-squared / 0.7)
-        own = bumps[landmarks] + 1e-6 * np.eye(14)
-        system = bumps[rows].T @ (weight[rows, None] * bumps[rows]) + 0.1 * own
-        return bumps @ np.linalg.solve(system, bumps[rows].T @ (weight[rows, None] * targets[rows]))
-
-    found, left_out = fit_ridge([kernel], points, targets, weight, landmarks)
-    assert_allclose(found(points), np.clip(solve(np.arange(40)), 0, 1), atol=1e-6)
-    for i in range(40):
-        others = solve(np.delete(np.arange(40), i))
-        assert_allclose(left_out[i], np.clip(others[i], 0, 1), atol=1e-6)
-
-
-def test_few_labels_leave_many_kernels_and_many_one_power() -> None:
-    rng = np.random.default_rng(0)
-    codes, variances = np.arange(200) % 2, np.array([1.0, 1.0, 1e-4])
-    points = rng.normal(size=(200, 3)) * np.sqrt(variances)
-    points[:, 2] += (2 * codes - 1) / 100
-    few, many = (
-        choose_kernels(points[:n], np.eye(2)[codes[:n]], np.ones(n), variances) for n in (6, 200)
-    )
-    assert len({one.axes.tobytes() for one in few}) == 3
-    assert len({one.axes.tobytes() for one in many}) == 1
-    assert len(many) < 5 < len(few)
-
-
-def test_axes_of_small_variance_are_stretched_where_they_tell_classes_apart() -> None:
-    rng = np.random.default_rng(0)
-    codes, variances = np.arange(60) % 2, np.array([1.0, 1.0, 1e-4])
-    points = rng.normal(size=(60, 3)) * np.sqrt(variances)
-    points[:, 2] = (2 * codes - 1) * rng.uniform(0.5, 1.5, 60) / 100
-    found, left_out = _fitted_ridge(points[:20], np.eye(2)[codes[:20]], variances)
-    assert (found.axes[:, 2] > 9 * found.axes[:, 0]).all()
-    assert (left_out.argmax(axis=1) == codes[:20]).mean() > 0.9
-    assert (found(points[20:]).argmax(axis=1) == codes[20:]).mean() > 0.9
-    # Where variances are alike, the space stays as it is.
-    assert (_fitted_ridge(points, np.eye(2)[codes])[0].axes == 1).all()
-
-
-def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
-    points = np.array([[0.0], [1.0], [3.0]])
-    targets = np.eye(2)[[0, 1, 1]]
-    found, _ = _fitted_ridge(points, targets, weight=np.array([2.0, 2.0, 2.0]))
-    assert_allclose(found(points), _fitted_ridge(points, targets)[0](points))
-
-
-def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
-    rng = np.random.default_rng(0)
-    counts = rng.random((8, 8))
-    counts += counts.T
-    graph = normalized(counts)
-    seeds = np.eye(2)[[0, 0, 1, 1, 1]]
-    counted = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    for classes in (np.empty((3, 0)), counted):
-        (found,) = _travel(
-            GraphCounts(pairs_of(counts), None, classes, 8), [(classes, seeds)], 3, 0.9
-        ).left_out
-        for i in range(5):
-            rest = np.concatenate([counted * bool(classes.size), seeds])
-            rest[3 + i] = 0.0
-            again = shares(spread_seeds(graph, 0.9, [rest / rest.sum(axis=0)])[0])
-            assert_allclose(found[i], again[3 + i])
-
-
-def test_the_ridge_leans_but_is_never_alone() -> None:
-    seeds = np.eye(2)[[0, 0, 1, 1]]
-    pairs = ((seeds, 1 - seeds), (seeds, seeds), (1 - seeds, seeds))
-    least, even, most = (balance([one], [other], seeds).ridge_share for one, other in pairs)
-    assert 0.3 < least < even < most
-    # A class of a single label cannot be judged.
-    assert balanced_loss(np.full((2, 2), 0.5), np.eye(2)) == 0.0
-
-
-def test_far_from_all_labels_the_ridge_names_the_class_that_is_spread_out() -> None:
-    found, _ = _fitted_ridge(np.array([[0.0], [1.0]]), np.eye(2))
-    one, other = found(np.array([[1e6]]))[0]
-    assert one == pytest.approx(other)
-    dense, wide = np.linspace(-0.1, 0.1, 6), np.array([-9.0, -5.0, -2.0, 2.0, 5.0, 9.0])
-    points = np.concatenate([dense, wide])[:, None]
-    found, _ = _fitted_ridge(points, np.eye(2)[np.repeat([0, 1], 6)])
-    dense_far, wide_far = found(np.array([[-1e3], [1e3], [40.0]])).T
-    assert (wide_far > 0.7).all()
-    assert (dense_far < 0.3).all()
-
-
 def test_shares_and_weights_of_neighbors() -> None:
     assert shares(np.zeros((1, 4))).tolist() == [[0.25] * 4]
     assert near_weights(np.array([[1.0, 1.0, np.inf]])).tolist() == [[0.5, 0.5]]
     assert near_weights(np.array([[1.0, np.inf, np.inf]])).tolist() == [[1.0, 0.0]]
     assert near_weights(np.full((1, 3), np.inf)).tolist() == [[0.0, 0.0]]
-
-
-def test_references_vote_without_themselves() -> None:
-    points = np.array([[0.0], [1.0], [10.0], [11.0]])
-    known = np.eye(2)[[0, 0, 1, 1]]
-    prototypes = np.array([[10.5], [0.5]])
-    found = References.build(points, known, prototypes)
-    place = np.argsort(found.order)
-    assert found.posterior(points, prototypes).argmax(axis=1).tolist() == [0, 0, 1, 1]
-    alone = found.posterior(points[:1], prototypes, place[:1])
-    assert alone[0, 0] > alone[0, 1]
-
-
-def test_the_share_of_neighbors_is_what_makes_labels_likely() -> None:
-    rng = np.random.default_rng(0)
-    known = np.eye(2)[rng.integers(0, 2, 100)]
-    noise = np.full((100, 2), 0.5)
-    assert best_share(noise, known, known) == 1.0
-    assert best_share(known, noise, known) == 0.0
 
 
 def test_views_have_a_total_variance_of_one_and_lose_constant_features() -> None:
@@ -414,99 +232,17 @@ def test_auto_views() -> None:
     assert check_views("raw", is_cube=True) == ("raw",)
 
 
-def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
-    classes = np.eye(2)[[0, 0, 0, 1, 1, 1]]
-    timid = 0.45 + 0.1 * classes
-    surer = 0.25 + 0.5 * classes
-    surer[0] = surer[0, ::-1]
-    # Taken as they are, the one that errs would weigh more.
-    losses = [balanced_loss(own, classes) for own in (timid, surer)]
-    found = balance([timid], [surer], classes)
-    assert found.spread_power == 6.0
-    assert found.ridge_share < 0.7
-    assert losses[0] > losses[1]
-    by_spread, by_ridge = (
-        balanced_loss(shares(own**power), classes)
-        for own, power in ((timid, 6.0), (surer, found.ridge_power))
-    )
-    share = np.clip(0.7 * np.exp(np.sqrt(6) * (by_spread - by_ridge)), LEAST, MOST)
-    assert found.ridge_share == pytest.approx(share, abs=1e-6)
-    # Of what says nothing, no power is better than another.
-    even = [np.full((6, 2), 0.5)]
-    assert balance(even, even, classes) == Balance(0.7, 1.0, 1.0)
-
-
-def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
-    rng = np.random.default_rng(0)
-    near = rng.integers(0, 4, (12, 12)).astype(float)
-    near += near.T
-    # A part of the graph that only the fold reaches.
-    near[[5, 11]], near[:, [5, 11]] = 0.0, 0.0
-    near[5, 11] = near[11, 5] = 3.0
-    seeds = np.eye(3)[[0, 1, 2, 1]]
-    rest = seeds * [[1], [1], [1], [0]]
-    counted = rng.integers(0, 2, (8, 3)).astype(float)
-    counted[5] = 0.0
-    for classes in (np.empty((8, 0)), counted):
-        counts = GraphCounts(pairs_of(near), None, classes, 12)
-        whole = _travel(counts, [(classes, seeds), (classes, rest)], 8, 0.9)
-        alone = _travel(counts, [(classes, rest)], 8, 0.9)
-        assert_allclose(whole.shares[1], alone.shares[0])
-        assert_allclose(whole.shares[1][5], 1 / 3)
-        # Of labeled nodes that are not in the fold.
-        assert_allclose(whole.left_out[1], alone.left_out[0])
-        assert whole.shares[0][5, 1] > 0.9
-        pairs = [(whole.shares[0], seeds), (alone.shares[0], rest)]
-        assert_allclose(settle(near / 40, pairs)[1], settle(near / 40, pairs[1:])[0])
-
-
-def test_what_is_known_settles_by_hand() -> None:
-    edge = np.array([[0.0, 1.0], [1.0, 0.0]])
-    given = np.array([[0.4, 0.6], [0.5, 0.5]])
-    # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
-    (found,) = settle(edge, [(given, np.array([[2.0, 0.0]]))])
-    assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
-    assert_array_equal(given[1], [0.5, 0.5])
-    # Alone, a node keeps what it has.
-    (found,) = settle(0 * edge, [(given, np.array([[2.0, 0.0]]))])
-    assert_allclose(found, [[0.4, 0.6], [1.0, 0.0]])
-
-
-def test_a_balance_by_hand() -> None:
-    spread_, ridge = np.array([[0.5, 0.5], [0.8, 0.2]]), np.array([[0.3, 0.1], [0.0, 0.0]])
-    found = Balance(ridge_share=0.5, spread_power=2.0, ridge_power=1.0)(spread_, ridge)
-    # (1/2, 1/2) + (3/4, 1/4) / 2; 16/17 and 1/17, with an even ridge where it knows nothing.
-    assert_allclose(found[0], [0.875 / 1.5, 0.625 / 1.5])
-    assert_allclose(found[1], np.array([16 / 17 + 0.25, 1 / 17 + 0.25]) / 1.5)
-
-
-@pytest.mark.parametrize(("ridge_share", "lean"), [(LEAST, 0.0), (0.775, 0.5), (MOST, 1.0)])
-def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
-    ridge_share: float, lean: float
-) -> None:
-    x = np.array([[-1.0], [1.0]])
-    space = find_views(["raw"], SampleRows(x, np.ones(2)))
-    nodes = space(x)
-    graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2), np.zeros(2, bool))
-    ridge, _ = _fitted_ridge(nodes, np.eye(2))
-    one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
-    own = Balance(ridge_share)(graph.shares, ridge(nodes))
-    assert_allclose(one.graph(nodes, 1)[0], (1 - lean) * np.eye(2) + lean * own)
-
-
 @pytest.mark.parametrize("n_neighbors", [1, 3, 9])
 def test_values_of_near_nodes_by_brute_force(n_neighbors: int) -> None:
     rng = np.random.default_rng(0)
     z, nodes, values = rng.normal(size=(20, 3)), rng.normal(size=(6, 3)), rng.random((6, 2))
     m = min(n_neighbors, 5)
-    for row, found in zip(z, near_values(z, nodes, values, n_neighbors)[0], strict=True):
+    for row, found in zip(z, near_values(z, nodes, values, n_neighbors), strict=True):
         squared = ((nodes - row) ** 2).sum(axis=1)
         order = np.argsort(squared)
         weights = 1 - squared[order[:m]] / squared[order[m]]
         assert_allclose(found, weights @ values[order[:m]] / weights.sum())
-    assert_array_equal(
-        near_values(z, nodes[:1], values[:1], 3)[0], np.repeat(values[:1], 20, axis=0)
-    )
+    assert_array_equal(near_values(z, nodes[:1], values[:1], 3), np.repeat(values[:1], 20, axis=0))
 
 
 def test_a_space_of_several_sets_is_worked_out_once() -> None:

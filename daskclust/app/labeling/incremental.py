@@ -16,7 +16,7 @@ from daskclust.semisupervised.feature_views import check_views
 from daskclust.semisupervised.label_spreading import CONNECTED, LabelSpreading, count_sets
 from daskclust.semisupervised.node_labels import LabelPlan, RowNodes
 from daskclust.semisupervised.predict import Posterior
-from daskclust.semisupervised.problem import PrototypeState, count_prototypes, split
+from daskclust.semisupervised.problem import PrototypeState, count_prototypes
 from daskclust.semisupervised.spreading import SpreadingProblem, spread_labels
 
 
@@ -95,7 +95,7 @@ class KeptGraph:
 
         def seen(x: Array, count: int) -> _Seen:
             views = [space(x) for space in spaces]
-            sets = enumerate(split(state.prototypes, state.sizes))
+            sets = enumerate(problem.prototypes(state))
             return _Seen(views, [_Near.of(views[g // n_sets], own, count) for g, own in sets])
 
         pairs = tuple(seen(x, 1) for x in sample.neighbors or ())
@@ -134,7 +134,7 @@ class KeptGraph:
             ends = zip(*(near(seen, 1) for seen in self.pairs), sizes, strict=True)
             adjacent = [count_edges(a[:, 0], b[:, 0], int(k)) for a, b, k in ends]
         return self.state.with_counts(
-            near_counts, adjacent, np.zeros((len(self.state.prototypes), problem.seeds.shape[1]))
+            near_counts, adjacent, np.zeros((self.state.sizes.sum(), problem.seeds.shape[1]))
         )
 
 

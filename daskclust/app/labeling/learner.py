@@ -21,7 +21,7 @@ from daskclust.semisupervised.active_learning import (
     open_for_questions,
 )
 from daskclust.semisupervised.graph import normalized
-from daskclust.semisupervised.node_labels import chosen
+from daskclust.semisupervised.node_labels import draw_evenly
 from daskclust.semisupervised.predict import Posterior, shares
 
 #: Questions whose effect is foreseen, draws for it, and rows drawn evenly for when cells run out.
@@ -157,7 +157,7 @@ class Learner:
 
     def _spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
         if len(codes) > _MOST:
-            some = chosen(codes.astype(np.int32), n_classes, max(_MOST, n_classes), self.seed)
+            some = draw_evenly(codes.astype(np.int32), n_classes, max(_MOST, n_classes), self.seed)
             x, codes = x[some], codes[some]
         key = x.tobytes(), codes.tobytes(), n_classes
         if key not in self._spreads:

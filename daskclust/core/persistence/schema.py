@@ -302,11 +302,13 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf(Entry):
-    """One of several dataclasses."""
+    """One of several dataclasses; None is also valid if the entry is optional."""
 
     kinds: Mapping[type, Fields]
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        if value is None and self.optional:
+            return None, {}
         meta: dict[str, Any] = {}
         arrays: Arrays = {}
         for field, entry in self.kinds[type(value)].entries.items():
@@ -315,6 +317,8 @@ class OneOf(Entry):
         return {"kind": type(value).__name__, "fields": meta}, arrays
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        if meta is None and self.optional:
+            return None
         by_name = {kind.__name__: kind for kind in self.kinds}
         kind = by_name.get(str(meta.get("kind"))) if isinstance(meta, dict) else None
         if kind is None:
@@ -337,6 +341,24 @@ class OneOf(Entry):
                 field: entry.restore(f"{name}.{field}", fields[field], arrays, sizes)
                 for field, entry in entries.items()
             }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Several(Entry):
+    """A tuple of one or more values of the same entry; sizes inside an item belong to this item."""
+
+    entry: Entry
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        items = [self.entry.store(f"{name}.{i}", item) for i, item in enumerate(value)]
+        return [meta for meta, _ in items], {k: v for _, arrays in items for k, v in arrays.items()}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        _check(isinstance(meta, list) and len(meta) > 0, name, "must be a list with items")
+        return tuple(
+            self.entry.restore(f"{name}.{i}", item, arrays, dict(sizes))
+            for i, item in enumerate(meta)
         )
 
 

@@ -99,7 +99,7 @@ def test_of_an_ensemble_it_is_the_mean_log_density(X):
 def test_of_prototypes_it_is_the_least_distance_in_the_view(X):
     model = fitted("spectral", X)
     z = model._space(X)
-    gaps = np.linalg.norm(z[:, None] - model._nodes, axis=2).min(axis=1)
+    gaps = np.linalg.norm(z[:, None] - model._vote.nodes, axis=2).min(axis=1)
     np.testing.assert_allclose(model.score_samples(X), -gaps, atol=1e-7)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from daskclust.core.kernels.nearest.k_nearest import nearest_in_cells, nearest_several
+from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.kernels.pair_counts import count_adjacent, count_near, count_pairs, merge_counts
 from daskclust.core.kernels.projection import project_rows, unit_rows
 
@@ -57,33 +57,6 @@ def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far
 def test_more_neighbors_than_centers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"count must be in 1\.\.2"):
         nearest_several(np.zeros((1, 1)), np.zeros((2, 1)), 3)
-
-
-@given(grids, st.integers(1, 20), st.integers(1, 12))
-def test_nearest_in_all_cells_is_nearest_of_all(seed: int, n: int, m: int) -> None:
-    x, points = lattice(seed, n, 2), lattice(seed + 1, m, 2)
-    rng = np.random.default_rng(seed)
-    starts = np.array([0, *np.sort(rng.integers(0, m + 1, 2)), m])
-    cells = np.array([rng.permutation(3) for _ in range(n)], dtype=np.int32)
-    skip = rng.integers(-1, m, n)
-    indices, distances = nearest_in_cells(x, points, starts, cells, 3, skip)
-    everything = ((x[:, None] - points) ** 2).sum(axis=2)
-    everything[np.flatnonzero(skip >= 0), skip[skip >= 0]] = np.inf
-    order = np.argsort(everything, axis=1, kind="stable")[:, :3]
-    expected = np.take_along_axis(everything, order, 1)
-    order[~np.isfinite(expected)] = -1
-    width = order.shape[1]
-    assert_array_equal(indices[:, :width], order)
-    assert_array_equal(distances[:, :width], expected)
-    assert (indices[:, width:] == -1).all()
-
-
-def test_cells_that_are_not_named_are_not_looked_through() -> None:
-    points = np.array([[0.0], [1.0], [5.0]])
-    near, _ = nearest_in_cells(
-        np.array([[5.0]]), points, np.array([0, 2, 3]), np.array([[0]], dtype=np.int32), 1
-    )
-    assert near.tolist() == [[1]]
 
 
 @pytest.mark.parametrize("unit", [False, True])

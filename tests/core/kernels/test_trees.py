@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from daskclust.semisupervised.classifiers import RankedTrees, Trees
+from daskclust.semisupervised.classifiers import Trees
 from daskclust.semisupervised.tree_kernels import leaf_shares
 
 
@@ -23,9 +23,9 @@ def test_two_trees_by_hand() -> None:
     }
     x = np.array([[9.0, 2.0], [0.0, 2.1], [0.0, np.nan], [0.0, 1e300], [0.0, -1e300]])
     right, left = [0.25, 0.75], [0.75, 0.25]
-    found = leaf_shares(x, **nodes, gaps_left=np.zeros(4, bool), shares=shares)
+    found = leaf_shares(x, **nodes, missing_go_left=np.zeros(4, bool), shares=shares)
     assert_array_equal(found, [left, right, right, right, left])
-    found = leaf_shares(x, **nodes, gaps_left=np.ones(4, bool), shares=shares)
+    found = leaf_shares(x, **nodes, missing_go_left=np.ones(4, bool), shares=shares)
     assert_array_equal(found, [left, right, left, right, left])
 
 
@@ -35,7 +35,6 @@ def test_two_trees_by_hand() -> None:
     "classifier",
     [
         ExtraTreesClassifier(20, random_state=0),
-        RankedTrees(20, random_state=0),
         RandomForestClassifier(20, random_state=0, max_leaf_nodes=12),
         DecisionTreeClassifier(random_state=0, min_samples_leaf=5),
     ],
@@ -59,27 +58,3 @@ def test_probabilities_are_those_of_scikit_learn(classifier, dtype, gaps) -> Non
     for cut in (1, 300, 512):
         parts = [trees.predict_proba(new[:cut]), trees.predict_proba(new[cut:])]
         assert_array_equal(np.concatenate(parts), found)
-
-
-@pytest.mark.parametrize("gaps", [0.0, 0.3])
-def test_ranked_trees_are_those_of_ranks_whatever_the_scale(gaps) -> None:
-    rng = np.random.default_rng(0)
-    # Integers: some values are there again and again; one column is constant.
-    ranks = np.column_stack([rng.integers(0, 40, 300), rng.integers(0, 5, 300), np.zeros(300)])
-    y = (ranks[:, 0] > 20).astype(int) + (ranks[:, 1] > 2)
-    far = np.column_stack([np.exp(ranks[:, 0] - 10), 1e-9 * ranks[:, 1], ranks[:, 2]])
-    missing = rng.random(ranks.shape) < gaps
-    ranks[missing], far[missing] = np.nan, np.nan
-    far = far.astype(np.float32)
-    for column in range(3):
-        own = np.unique(far[:, column])
-        ranks[:, column] = np.where(
-            missing[:, column], np.nan, np.searchsorted(own, far[:, column])
-        )
-    options = {"n_estimators": 20, "random_state": 0, "max_features": 3, "max_depth": 4}
-    expected = ExtraTreesClassifier(**options).fit(ranks, y).predict_proba(ranks)
-    found = RankedTrees(**options).fit(far, y)
-    assert_array_equal(found.predict_proba(far), expected)
-    parts = Trees.of(found, np.arange(3), 3)
-    assert_allclose(parts.predict_proba(far), expected, rtol=0, atol=1e-15)
-    assert len(np.unique(expected, axis=0)) > 20

@@ -22,6 +22,9 @@ from daskclust.exceptions import ModelFormatError
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
+#: Arrays of a graph with one more labeled node than the other graphs of its view.
+LARGER_GRAPH = {"nodes": (19, 4), "probabilities": (19, 3), "unreached": np.zeros(19, bool)}
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,18 +67,20 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "must have values"),
         ("PCKID", {"_sizes": [1, 1]}, r"must sum to D = .*got 2"),
         ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"must sum to D = .*got \d{19,}"),
-        ("LabelSpreading", {"_n_prototypes": [6, 7]}, "has 36 nodes, and should have 37"),
-        ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 36 nodes"),
         (
             "LabelSpreading",
-            {"_ridge_weights": (4, 11, 3)},
-            "is not a valid daskclust model:.*must have shape.*l,",
+            {"_posterior.views.0.graphs.0.unreached": np.zeros(5, bool)},
+            "is not a valid daskclust model:.*must have shape.*k",
         ),
-        ("LabelSpreading", {"_ridge_kernels": [2**62]}, "4 kernels of its ridges, and should"),
         (
             "LabelSpreading",
-            {"_node_shares": (36, 2), "_settled_shares": (36, 2)},
-            "is not a valid daskclust model:.*must have shape.*l,",
+            {"_posterior.views.0.graphs.0.probabilities": (9, 2)},
+            "must have shape.*c",
+        ),
+        (
+            "LabelSpreading",
+            {f"_posterior.views.0.graphs.0.{name}": value for name, value in LARGER_GRAPH.items()},
+            "must have the same number of labeled nodes",
         ),
         (
             "GaussianMixture",
@@ -92,11 +97,10 @@ def test_many_changed_models(models: Path, part: int) -> None:
             r"must contain all \d+ classes, got \[0, 1, 99\]",
         ),
         ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "must not have values below -1"),
-        ("LabelSpreading", {"_n_prototypes": [1, 2]}, "has 36 nodes"),
         (
             "SpectralClustering",
-            {"_clusters": [2**62] * 72},
-            r"is not a valid daskclust model: _clusters must have shape \(t\) with",
+            {"_vote.clusters": [2**62] * 72},
+            r"is not a valid daskclust model: _vote.clusters must have shape \(t\) with",
         ),
         (
             "SemiSupervisedKMeans",
@@ -118,11 +122,15 @@ def test_views_are_tied_to_what_they_need(tmp_path: Path) -> None:
     folder = tmp_path / "m.zarr"
     X = np.where(np.random.default_rng(0).random((60, 4)) < 0.1, np.nan, toy()[0])
     fitted("LabelSpreading", X, views=("mixture",)).save(folder)
-    assert daskclust.load(folder)._gap_kinds.tolist() == [1]
-    put(folder, "_gap_kinds", np.array([2]))
-    refused(folder, r"lacks \['_kernel_basis', ")
-    put(folder, "_gap_kinds", np.array([4]))
-    refused(folder, "_gap_kinds holds values beyond 3")
+
+    def kind(meta: dict, name: str) -> None:
+        posterior = meta["state"]["_posterior"]["fields"]["views"][0]["fields"]
+        posterior["space"]["fields"]["views"][0]["fields"]["kind"] = name
+
+    edit(folder, lambda meta: kind(meta, "pckid"))
+    refused(folder, "the view 'pckid' must have a KernelCoordinates")
+    edit(folder, lambda meta: kind(meta, "sharp"))
+    refused(folder, "kind must be one of")
 
 
 def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:

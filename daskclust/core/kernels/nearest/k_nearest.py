@@ -190,60 +190,6 @@ def merge_nearest(
     return indices, distances
 
 
-@compiled()
-def _search_cells(
-    x: Any, points: Any, starts: Any, cells: Any, skip: Any, indices: Any, distances: Any
-) -> None:
-    m = indices.shape[1]
-    for i in range(x.shape[0]):
-        found = 0
-        for at_cell in range(cells.shape[1]):
-            cell = cells[i, at_cell]
-            for c in range(starts[cell], starts[cell + 1]):
-                if c == skip[i]:
-                    continue
-                d = row_distance(x, i, points, c, (), 1.0, (), ())
-                # Ties go to the lowest point, in whatever order cells are looked through.
-                if found == m and not (
-                    d < distances[i, m - 1] or (d == distances[i, m - 1] and c < indices[i, m - 1])
-                ):
-                    continue
-                at = found if found < m else m - 1
-                while at > 0 and (
-                    d < distances[i, at - 1]
-                    or (d == distances[i, at - 1] and c < indices[i, at - 1])
-                ):
-                    distances[i, at] = distances[i, at - 1]
-                    indices[i, at] = indices[i, at - 1]
-                    at -= 1
-                distances[i, at] = d
-                indices[i, at] = c
-                if found < m:
-                    found += 1
-
-
-def nearest_in_cells(
-    x: Floats,
-    points: Floats,
-    starts: Ints,
-    cells: NDArray[np.int32],
-    count: int,
-    skip: Ints | None = None,
-) -> tuple[Ints, Floats]:
-    """Return the ``count`` nearest points of each row among those of its ``cells`` (n, c).
-
-    Those of cell c are ``starts[c]:starts[c + 1]``.  The point ``skip`` (n,) of a row, or -1, is
-    not looked at.  Where there are too few, indices are -1 and squared distances infinite.
-    """
-    indices = np.full((len(x), count), -1, np.int64)
-    distances = np.full((len(x), count), np.inf)
-    if len(x) and len(points):
-        none = np.full(len(x), -1, np.int64) if skip is None else skip
-        points = np.ascontiguousarray(points)
-        _search_cells(np.ascontiguousarray(x), points, starts, cells, none, indices, distances)
-    return indices, distances
-
-
 class CenterTree(NamedTuple):
     """Centers of one or more levels, root first.
 
