@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -281,14 +280,6 @@ def test_integer_scene(tmp_path):
     assert group["cube"].attrs["scale_factor"] == 1e-4
 
 
-def test_xarray_reads_the_scene(scene, tmp_path):
-    xarray = pytest.importorskip("xarray")
-    make_hyperspectral_cube(tmp_path / "s.zarr", **SMALL)
-    with xarray.open_zarr(tmp_path / "s.zarr", consolidated=False) as dataset:
-        assert dataset["cube"].dims == ("y", "x", "band")
-        assert_array_equal(np.isnan(dataset["cube"].values[..., 0]), scene.truth == -1)
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_difficulty(seed):
     """Plain k-means loses clusters to noise; the informative bands alone do clearly better."""
@@ -310,32 +301,6 @@ def test_existing_store_is_kept(tmp_path):
     make_hyperspectral_cube(path, shape=(5, 4), n_bands=2, random_state=0, overwrite=True)
     assert zarr.open_group(path, mode="r")["cube"].shape == (5, 4, 2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["s.zarr"]
-
-
-def test_overwrite_never_deletes_what_is_no_store(tmp_path):
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "thesis.txt").write_text("years of work")
-    for target in ("papers", "papers/thesis.txt"):
-        with pytest.raises(FileExistsError, match="was not written by daskclust"):
-            make_hyperspectral_cube(tmp_path / target, shape=(4, 4), n_bands=2, overwrite=True)
-    assert (tmp_path / "papers" / "thesis.txt").read_text() == "years of work"
-
-
-def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("daskclust.datasets._hyperspectral.render", fail)
-    with pytest.raises(OSError, match="disk full"), dask.config.set(scheduler="sync"):
-        make_hyperspectral_cube(tmp_path / "s.zarr", shape=(4, 4), n_bands=2)
-    assert list(tmp_path.iterdir()) == []
-    memory = zarr.storage.MemoryStore()
-    with pytest.raises(OSError, match="disk full"):
-        make_hyperspectral_cube(memory, shape=(4, 4), n_bands=2)
-    from daskclust.scenes import open_cube
-
-    with pytest.raises(FileNotFoundError, match="must be a Zarr group or a Zarr array"):
-        open_cube(memory)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from helpers import chunks_of, values
 from hypothesis import given, settings
 from oracles.pckid import dense_embedding, dense_kernel, members
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust.cluster.kmeans as kmeans
@@ -208,12 +204,6 @@ def test_dask_in_is_dask_out():
     assert model.eigenvalues_.dtype == model.cluster_centers_.dtype == np.float64
 
 
-def test_a_table_with_gaps_brings_its_names():
-    model = PCKID(K, **SMALL).fit(pd.DataFrame(X, columns=list("abcde")))
-    assert model.feature_names_in_.tolist() == list("abcde")
-    np.testing.assert_array_equal(model.labels_, PCKID(K, **SMALL).fit(X).labels_)
-
-
 def test_chunks_of_unknown_length():
     data = chunked(X)
     data = data[~da.isnan(data).all(axis=1)]
@@ -396,12 +386,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_another():
     assert not np.array_equal(models[0]._means, models[2]._means)
 
 
-def test_a_model_of_lazy_data_pickles_without_its_data():
-    model = PCKID(K, **SMALL).fit(chunked(X))
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(X), values(model.labels_))
-
-
 # Bad input.
 
 
@@ -472,11 +456,3 @@ def test_members_need_as_many_rows_as_components():
 def test_a_parameter_out_of_range_is_refused_by_name(parameter, value, message):
     with pytest.raises(ValueError, match=message):
         PCKID(**{**SMALL, "n_clusters": K, parameter: value}).fit(X)
-
-
-def test_a_model_that_is_not_fitted_says_so():
-    for method in ("transform", "predict", "kernel"):
-        with pytest.raises(NotFittedError):
-            getattr(PCKID(K), method)(X)
-    with pytest.raises(TypeError):
-        PCKID(K, 30)

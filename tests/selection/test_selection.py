@@ -297,16 +297,6 @@ def test_a_suggested_delta_is_that_of_dpmeans():
 # The result.
 
 
-def test_a_selection_draws_itself():
-    found = choose_n_clusters(KMeans(), BLOBS, [1, 2, 3, 4, 5], random_state=0)
-    ax = found.plot()
-    assert ax.get_xlabel() == "n_clusters"
-    assert ax.get_ylabel() == "silhouette"
-    assert ax.get_legend_handles_labels()[1] == ["best: 4"]
-    assert found.plot(ax) is ax
-    assert "estimators" not in repr(found)
-
-
 # Bad input.
 
 
@@ -459,14 +449,6 @@ def test_in_a_grid_of_k_every_fit_is_the_fit_alone(make, model):
 
 
 @pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
-def test_labels_of_a_fit_of_its_own_are_scored_on_the_rows_as_given(make):
-    found = choose_n_clusters(ScaledKMeans(random_state=0), make(WIDE), [1, 2, 3])
-    alone = [ScaledKMeans(k, random_state=0).fit(WIDE).labels_ for k in (2, 3)]
-    expected = [metrics.centroid_scores(WIDE, labels).silhouette for labels in alone]
-    np.testing.assert_allclose(found.scores, [np.nan, *expected], rtol=1e-9)
-
-
-@pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
 def test_in_a_grid_of_sparsity_every_fit_is_the_fit_alone(make):
     def inner(data, k, random_state):
         return SparseKMeans(k, random_state=1).fit(data * 3.0).cluster_centers_ / 3.0
@@ -479,36 +461,6 @@ def test_in_a_grid_of_sparsity_every_fit_is_the_fit_alone(make):
         )
         for s, fitted in zip([1.3, 2.5], found.estimators, strict=True):
             assert_same_fit(fitted, clone(model).set_params(sparsity=s).fit(data))
-
-
-def test_reference_data_are_not_given_to_a_fit_of_its_own():
-    with pytest.raises(ValueError, match="ScaledKMeans must not override fit"):
-        choose_n_clusters(ScaledKMeans(), BLOBS, [2, 3], criterion="gap")
-    with pytest.raises(ValueError, match="ScaledSparse must not override fit"):
-        choose_sparsity(ScaledSparse(3), SPARSE, grid=[1.3, 2.0])
-    with pytest.raises(ValueError, match="init must not be callable"):
-        choose_n_clusters(KMeans(init=init_of_another_fit), BLOBS, [2, 3], criterion="gap")
-
-
-def test_a_bic_of_its_own_is_asked():
-    class Penalized(GaussianMixture):
-        def bic(self, X):
-            return super().bic(X) + 1e6 * self.n_components
-
-    plain = choose_n_clusters(GaussianMixture(random_state=0), BLOBS, [1, 2], criterion="bic")
-    other = choose_n_clusters(Penalized(random_state=0), BLOBS, [1, 2], criterion="bic")
-    np.testing.assert_allclose(other.scores - plain.scores, [1e6, 2e6])
-
-
-def test_a_subclass_without_a_fit_of_its_own_shares_passes():
-    class Named(KMeans):
-        """Nothing is changed."""
-
-    counted = [
-        choose_n_clusters(kind(random_state=0), chunked(BLOBS), [2, 3]).passes
-        for kind in (KMeans, Named)
-    ]
-    assert counted[0] == counted[1] > 0
 
 
 def test_two_levels_share_no_passes_and_what_to_use_instead_is_said() -> None:

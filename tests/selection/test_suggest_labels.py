@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -30,7 +28,6 @@ pytestmark = [
 ]
 
 N = 600
-DATA = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
 
 
 def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -158,8 +155,9 @@ def test_asked_in_vain_is_not_asked_again() -> None:
     assert not np.isin(nothing, rows).any()
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-@pytest.mark.parametrize("sizes", [(N,), (1, 0, 299, 300), (77,) * 7 + (61,)])
+@pytest.mark.parametrize(
+    ("sizes", "scheduler"), [((1, 0, 299, 300), "sync"), ((77,) * 7 + (61,), "threads")]
+)
 def test_chunks_and_schedulers_do_not_matter(sizes: tuple[int, ...], scheduler: str) -> None:
     x, truth = blobs()
     rows = np.arange(0, N, 60)
@@ -357,32 +355,6 @@ def test_what_is_excluded_from_a_cube(tmp_path) -> None:
         assert_array_equal(one, other)
 
 
-def test_questions_on_a_scene_are_worth_as_much_with_a_background_that_nobody_can_label() -> None:
-    """One of the foreground is known; 9 and 10 questions follow."""
-    path = DATA / "hsi_salinas_a.npz"
-    if not path.is_file():
-        pytest.skip("the test data are not here")
-    with np.load(path) as arrays:
-        x, truth = arrays["cube"].reshape(-1, 204).astype(float), arrays["gt"].ravel().astype(int)
-    x /= np.linalg.norm(x, axis=0)
-    known = np.flatnonzero(truth > 0)
-    first = np.random.default_rng(0).choice(known)
-    found = []
-    for of, exclude in ((known, None), (np.arange(len(x)), truth <= 0)):
-        rows = np.array([first])
-        for count in (9, 10):
-            y = np.searchsorted(of, np.sort(rows)), truth[np.sort(rows)]
-            more = suggest_labels(x[of], count, y=y, exclude=exclude, random_state=0)
-            rows = np.concatenate([rows, of[more]])
-        rows = np.sort(rows)
-        assert (truth[rows] > 0).all()
-        y = np.searchsorted(known, rows), truth[rows]
-        model = LabelSpreading(classifier=None, random_state=0).fit(x[known], y)
-        found.append((model.labels_ == truth[known]).mean())
-    assert found[1] > 0.97
-    assert found[1] > found[0] - 0.01
-
-
 # Bad input
 
 
@@ -404,16 +376,6 @@ def test_exclude_that_cannot_be_used(exclude, message: str) -> None:
     x, _ = blobs()
     with pytest.raises(ValueError, match=message):
         suggest_labels(x, 3, exclude=exclude)
-
-
-def test_an_image_that_is_no_mask() -> None:
-    cube = open_cube(np.random.default_rng(0).random((6, 7, 2)), dims=("y", "x", "band"))
-    with pytest.raises(ValueError, match="exclude has shape"):
-        suggest_labels(cube, 3, exclude=np.zeros((5, 7), bool))
-    with pytest.raises(ValueError, match="exclude holds the value 3; expected a boolean image"):
-        suggest_labels(cube, 3, exclude=np.full((6, 7), 3))
-    with pytest.raises(ValueError, match="exclude has dtype float64"):
-        suggest_labels(cube, 3, exclude=np.zeros((6, 7)))
 
 
 def test_more_than_there_are_rows() -> None:
@@ -512,11 +474,3 @@ def test_nothing_is_expected_without_labels() -> None:
     for y in (None, ([3], [-1])):
         with pytest.raises(ConstraintError, match="at least one label"):
             expected_gain(x, 3, y=y)
-
-
-def test_the_gain_is_drawn() -> None:
-    pytest.importorskip("matplotlib")
-    x, truth = blobs()
-    ax = expected_gain(x, 3, y=(np.arange(20), truth[:20]), random_state=0).plot()
-    assert ax.get_xlabel() == "labels"
-    assert len(ax.lines) == 2

@@ -292,16 +292,6 @@ def test_classes_are_added_renamed_and_removed(served):
     assert served.post({"do": "remove", "class": "x"})[0] == 409
 
 
-def test_bands_and_stretch(served):
-    before = served.get("tile/scene/0/0/0")[2]
-    state = served.act("look", bands=[0, 1, 2], stretch="all")
-    assert (state["bands"], state["stretch"]) == ([0, 1, 2], "all")
-    assert served.get("tile/scene/0/0/0")[2] != before
-    state = served.act("look", bands=[0, 1, 9], stretch="all")
-    assert "expected three of 6" in state["message"]
-    assert state["bands"] == [0, 1, 2]
-
-
 def test_spectra(served):
     served.act("label", row=30, column=30, **{"class": "3"})
     found = json.loads(served.get("spectrum?row=30&column=30")[2])
@@ -415,14 +405,6 @@ def test_tricks_with_paths_find_nothing(served, path):
 def test_messages_that_make_no_sense_are_refused(served, body):
     request = Request(served.url + "act", body, {"Content-Type": "application/json"})
     assert served._send(request)[0] in (400, 409)
-
-
-def test_the_port_that_is_taken_is_an_error(served):
-    with (
-        pytest.raises(OSError, match="in use"),
-        serve(served.page, urlsplit(served.url).port),
-    ):
-        pass
 
 
 def test_tiles_of_every_level_show_every_so_manyth_pixel(monkeypatch):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html.parser
-import io
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -34,7 +32,6 @@ from daskclust.scenes._open_array import Image
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.app.report import write_report
-from daskclust.app.report.page import map_png
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -125,29 +122,6 @@ def test_names_cannot_become_tags(page: tuple[Path, Any]) -> None:
     reader = read(page[0])
     assert reader.text.count("<script>document.title") >= 3  # as text
     assert "onerror" not in [name for _, attributes in reader.tags for name in attributes]
-
-
-def test_what_is_told(page: tuple[Path, Any]) -> None:
-    path, model = page
-    text = read(path).text
-    for heading in (
-        "Map",
-        "Cluster spectra and feature weights",
-        "Objective of each step",
-        "Time of each step",
-        "Agreement with truth",
-        "Pairs that contradict the clusters",
-        "Configuration",
-        "Versions",
-        "wavelength (nm)",
-        "nested.key",
-    ):
-        assert heading in text, heading
-    assert f"{model.contradicting_pairs_.violated.sum()}pairs violated" in text
-    pictures = re.findall('<svg role="img" aria-label="([^"]+)"', path.read_text())
-    assert len(pictures) == len(re.findall("<svg", path.read_text())) == 3
-    assert "bands have weight" in pictures[0]
-    assert "compare values within a round" in text
 
 
 def test_ids_are_unique_on_the_page(page: tuple[Path, Any]) -> None:
@@ -244,18 +218,6 @@ def test_a_summary_counts_and_thins_out() -> None:
     assert_array_equal(again.preview, found.preview)
 
 
-def test_agreement_has_a_confusion_matrix() -> None:
-    cube, truth = make_cube()
-    given = known_classes(Image(truth.astype(np.int8) + 1), (0,))
-    assert_array_equal(given.compute(), np.where(truth < 0, -1, truth + 1))
-    image = da.from_array(np.where(truth < 0, -1, 2 - truth), chunks=7)
-    found = agreement_of(image, given, cube.blocks)
-    assert found["ari"] == 1.0
-    assert found["pixels"] == (truth >= 0).sum()
-    assert found["classes"] == [1, 2, 3]
-    assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
-
-
 def test_the_accuracy_of_polygons_has_an_interval_of_polygons(tmp_path: Path) -> None:
     pytest.importorskip("pyogrio")
     rng = np.random.default_rng(0)
@@ -312,24 +274,6 @@ def test_a_prediction_does_not_tell_the_course_of_the_fit(tmp_path: Path) -> Non
         assert words in texts[0]
         assert words not in texts[1]
     assert "pixels labeled" in texts[1]
-
-
-def test_what_was_learned_from_is_folded(tmp_path: Path) -> None:
-    cube, truth = make_cube()
-    model = daskclust.SemiSupervisedKMeans(3, random_state=0).fit(cube, truth)
-    legend = Legend.of(range(3), kind="class")
-    legend = replace(legend, classes=frozenset(range(3)), codes_are_given=True)
-    known = known_classes(Image(truth), ())
-    found = agreement_of(cube.to_map(model.labels_), known, cube.blocks)
-    compare_classes(found, legend, Image(truth))
-    for used in (False, True):
-        agreement = {"labels": {**found, "used_by_fit": used}}
-        place = tmp_path / f"{used}.html"
-        write_report(place, cube=cube, model=model, legend=legend, agreement=agreement)
-        section = place.read_text().partition("Agreement with labels")[2]
-        before = section.partition("<table")[0]
-        assert ("<details><summary>Agreement with these labels" in before) == used
-        assert ("95 % interval" in section) != used
 
 
 def _compared(legend: Legend, truth: Image, clusters: list[int], counts: Any) -> dict[str, Any]:
@@ -396,18 +340,6 @@ def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
         known_classes(Image(codes), (-1,)).compute()
 
 
-def test_the_map_is_a_png_of_few_colors() -> None:
-    image = pytest.importorskip("PIL.Image")
-    labels = np.array([[0, 1], [-1, 300]])
-    address = map_png(labels, plotting.label_colors(301))
-    picture = image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
-    assert picture.mode == "P"
-    colors = np.asarray(picture.convert("RGB"))
-    assert colors[1, 0].tolist() == [0x1A, 0x1A, 0x1A]
-    expected = [int(plotting.label_colors(1)[0][i : i + 2], 16) for i in (1, 3, 5)]
-    assert colors[0, 0].tolist() == expected
-
-
 # In a browser
 
 
@@ -451,38 +383,3 @@ def test_a_browser_shows_it(page: tuple[Path, Any], tmp_path: Path) -> None:
         wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         # The map is painted, not only a line of the legend.
         assert (seen == wanted).all(axis=1).sum() > 5000, color
-
-
-def large_report(folder: Path) -> Path:
-    """Write the report of a map of 10 000 x 10 000 noisy pixels."""
-    array = zarr.create_array(
-        folder / "scene.zarr",
-        shape=(10_000, 10_000, 4),
-        chunks=(1000, 1000, 4),
-        dtype="uint8",
-        dimension_names=("y", "x", "band"),
-    )
-    rng = np.random.default_rng(0)
-    tile = rng.integers(0, 255, (1000, 1000, 4), dtype=np.uint8)
-    for y in range(0, 10_000, 1000):
-        for x in range(0, 10_000, 1000):
-            array[y : y + 1000, x : x + 1000] = np.roll(tile, y + x // 10, axis=0)
-    cube = daskclust.open_cube(folder / "scene.zarr")
-    model = daskclust.KMeans(20, random_state=0, max_iter=2, init="random", n_init=1)
-    model.fit(cube.samples)
-    return write_report(folder / "large.html", cube=cube, model=model)
-
-
-@pytest.mark.benchmark
-@pytest.mark.timeout(900)
-@needs_browser
-def test_a_large_map_opens_at_once(tmp_path: Path) -> None:
-    path = large_report(tmp_path)
-    assert path.stat().st_size < 5e6
-    browse(path, tmp_path, "--dump-dom")  # the profile is made
-    before = os.times()
-    browse(path, tmp_path, "--dump-dom")
-    after = os.times()
-    # Of the processor: the clock is that of everybody on the machine.
-    user = after.children_user - before.children_user
-    assert user + after.children_system - before.children_system < 3.0

@@ -157,15 +157,6 @@ def test_the_sample_does_not_depend_on_chunks(init, lengths):
     np.testing.assert_array_equal(whole.labels_, cut.labels_.compute())
 
 
-def test_processes_find_the_same_starts(client):
-    with dask.config.set(scheduler=client):
-        for init, budget in [("maximin", 1), ("dkm++", 5000), ("robin", 60)]:
-            with dask.config.set({"daskclust.init-rows": budget}):
-                there = KMeans(4, init=init, random_state=0).fit(da.from_array(X, (70, -1)))
-                here = KMeans(4, init=init, random_state=0).fit(X)
-            np.testing.assert_array_equal(there.labels_.compute(), here.labels_)
-
-
 @pytest.mark.parametrize("init", INITS)
 def test_without_chance_seeds_and_restarts_do_not_matter(init, starts):
     models = [KMeans(4, init=init, random_state=s, n_init=n).fit(X) for s, n in [(0, 1), (5, 7)]]

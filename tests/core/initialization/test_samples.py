@@ -104,9 +104,9 @@ def test_parts_of_a_large_sample_are_iterated() -> None:
     assert whole <= drawn < 1.3 * whole
 
 
-@pytest.mark.parametrize("n", [1000, 20_000, 300_000, 1_000_000])
-@pytest.mark.parametrize("p", [2, 16, 100, 768, 1536])
-@pytest.mark.parametrize("k", [256, 1000, 3000, 10_000, 100_000])
+@pytest.mark.parametrize("n", [1000, 20_000, 1_000_000])
+@pytest.mark.parametrize("p", [2, 100, 1536])
+@pytest.mark.parametrize("k", [256, 3000, 100_000])
 def test_draws_of_many_centers_take_at_most_four_passes(monkeypatch, n, p, k) -> None:
     if k > n:
         return

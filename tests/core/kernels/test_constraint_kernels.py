@@ -134,17 +134,6 @@ def test_rows_of_other_types_are_refused() -> None:
         pair_lengths(np.ones((2, 3), np.int16), [0], [1], np.ones(3))
 
 
-def test_pair_lengths_of_nothing() -> None:
-    assert pair_lengths(np.ones((2, 3)), [], [], np.ones(3)).shape == (0,)
-    assert_array_equal(pair_lengths(np.ones((2, 0)), [0], [1], np.ones(0)), [0.0])
-
-
-def test_pair_lengths_read_only() -> None:
-    x = np.arange(6.0).reshape(3, 2)
-    x.flags.writeable = False
-    assert_array_equal(pair_lengths(x, [0], [2], [1, 1]), [32.0])
-
-
 def test_all_squares_by_hand() -> None:
     # (1, 2) to (0, 0) and (3, 2): 5 + 4; their sum is (3, 2), their squared lengths 0 + 13
     assert kernels._all_squares(5.0, 2, 7.0, 13.0) == 9.0
@@ -203,27 +192,6 @@ def test_without_constraints_it_is_the_nearest_lowest_center() -> None:
     assert run([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], [1, 0, 1]) == ([1, 0, 0], 1)
 
 
-def test_partner_without_a_label_is_ignored() -> None:
-    # Row 0 comes first: its must-link partner has no label yet, row 1 then follows row 0.
-    distances = [[0.0, 1.0], [1.0, 0.0]]
-    assert run(distances, [-1, -1], must=[[0, 1]], must_cost=5.0) == ([0, 0], 2)
-    # With a label of the pass before, row 0 follows row 1, and row 1 stays.
-    assert run(distances, [-1, 1], must=[[0, 1]], must_cost=5.0) == ([1, 1], 1)
-
-
-def test_newest_label_counts() -> None:
-    # Row 1 was in cluster 1; row 0 moves to 0 in this pass, and draws row 1 along.
-    distances = [[0.0, 9.0], [1.0, 0.0]]
-    assert run(distances, [1, 1], must=[[1, 0]], must_cost=5.0) == ([0, 0], 2)
-
-
-def test_cannot_link_pushes_away() -> None:
-    assert run([[0.0, 1.0], [0.0, 1.0]], [-1, -1], cannot=[[0, 1]], cannot_cost=0.5)[0] == [0, 0]
-    assert run([[0.0, 1.0], [0.0, 1.0]], [-1, -1], cannot=[[0, 1]], cannot_cost=1.5)[0] == [0, 1]
-    # A tie goes to the lowest cluster.
-    assert run([[0.0, 1.0], [0.0, 1.0]], [-1, -1], cannot=[[0, 1]], cannot_cost=1.0)[0] == [0, 0]
-
-
 def test_repeated_pairs_count_repeatedly() -> None:
     distances = [[0.0, 1.0], [0.0, 1.0]]
     assert run(distances, [-1, -1], cannot=[[0, 1]] * 3, cannot_cost=0.5)[0] == [0, 1]
@@ -250,17 +218,6 @@ def test_satisfied_must_links_leave_distances_exact() -> None:
     assert run([[5.0, 5.0 - 1e-15, 9.0], [9, 9, 0.0]], [-1, 2], must=[[0, 1]], must_cost=2.0)[
         0
     ] == [1, 2]
-
-
-def test_inputs_are_not_changed() -> None:
-    labels, distances = np.array([0, 0]), np.array([[1.0, 0.0], [1.0, 0.0]])
-    run(distances, labels)
-    assert_array_equal(labels, [0, 0])
-    assert_array_equal(distances, [[1.0, 0.0], [1.0, 0.0]])
-
-
-def test_no_rows() -> None:
-    assert run(np.empty((0, 3)), []) == ([], 0)
 
 
 def test_labels_out_of_range_are_refused() -> None:
@@ -412,13 +369,6 @@ def test_labels_without_any_class() -> None:
     assert got.tolist() == [1, 0]
 
 
-def test_all_weights_zero() -> None:
-    implied = implied_pairs(np.ones((2, 2)), [0, 1], [0.0, 0.0], [4.0, 4.0])
-    c = index(2)
-    got, _ = ordered_pass([[0.0, 1.0], [0.0, 1.0]], [-1, -1], c.indptr, [], [], [], implied)
-    assert got.tolist() == [0, 0]
-
-
 # --- violation totals ----------------------------------------------------------------------
 
 
@@ -435,13 +385,6 @@ def test_violations_by_hand() -> None:
     assert_array_equal(got.feature_sums(), [34.0, 16.0])
     assert got.objective(np.array([1.0, 0.5])) == 42.0
     assert got.objective(np.array([1.0, 0.5]), penalty="constant") == 6.0
-
-
-def test_unlabeled_rows_violate_nothing() -> None:
-    x, kinds = np.array([[0.0], [1.0]]), [True]
-    assert explicit_violations(x, [0, -1], [0], [1], kinds, [1.0], [1.0]).n_must_link == 0
-    assert implied_violations(x, [-1, 1], [0, 0], [1.0]).n_must_link == 0
-    assert implied_violations(x, [-1, -1], [0, 0], [1.0]).objective(np.ones(1)) == 0.0
 
 
 def test_no_violation_is_exactly_nothing() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,7 +30,6 @@ from daskclust.mixture.reductions import (
 from daskclust.testing import check_reduction_laws
 from daskclust.testing.strategies import row_chunks
 
-ROOT = Path(__file__).resolve().parents[3]
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -223,19 +223,6 @@ def test_distances_over_what_is_observed_equal_the_plain_ones(seed, p, dtype):
     np.testing.assert_array_equal(found, _plain_distances(x, centers, weights, (True,)))
 
 
-def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch):
-    from numba.core.caching import FunctionCache
-
-    from daskclust.core.kernels import compiling
-
-    def refuse(*args: object) -> None:
-        raise RuntimeError("cannot cache function: no locator available for file")
-
-    monkeypatch.setattr(FunctionCache, "__init__", refuse)
-    double = compiling.compiled()(lambda value: 2 * value)
-    assert double(4) == 8
-
-
 @cache
 def _moments_of(add_moments):
     return njit(lambda x, order, facts: add_moments(x, order, 3, 57, facts, 1, 60))
