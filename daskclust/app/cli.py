@@ -63,11 +63,14 @@ _HINTS = {
 }
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of the command that is named: the modules of all of them take seconds."""
+def _parser(arguments: Sequence[str], is_program: bool = False) -> argparse.ArgumentParser:
+    """Build the parser of the command that is named: the modules of all of them take seconds.
+
+    A program, which has imported nothing yet, looks for its files first.
+    """
     from daskclust._version import __version__
     from daskclust.app.commands.console import Parser, did_you_mean
-    from daskclust.app.commands.contradictions import contradiction
+    from daskclust.app.commands.contradictions import contradiction, missing_file, unknown_flags
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
@@ -78,8 +81,20 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             f"{did_you_mean(arguments[0], COMMANDS)}"
         )
     named = next((word for word in arguments if word in COMMANDS), None)
-    if named is not None and named == arguments[0] and (problem := contradiction(arguments)):
-        commands.add_parser(named, usage="%(prog)s [options]").error(redact(problem))
+    if named is not None and named == arguments[0]:
+        # Importing the module of a command takes seconds: what its words tell is said before.
+        usage = commands.add_parser(named, usage="%(prog)s [options]")
+        unknown, known = unknown_flags(arguments)
+        if unknown:
+            usage.refuse(unknown, known)
+        if problem := contradiction(arguments):
+            usage.error(redact(problem))
+        if is_program and (path := missing_file(arguments)):
+            raise FileNotFoundError(
+                f"There is no file {redact(os.path.abspath(path))!r}; give the path of an existing "
+                "one."
+            )
+        del commands.choices[named]
     for name, text in COMMANDS.items():
         if name == named:
             _add_parser(commands, name)
@@ -178,7 +193,7 @@ def _flush(code: int) -> int:
 
 def _run(arguments: list[str], is_program: bool) -> int:
     try:
-        parser = _parser(arguments)
+        parser = _parser(arguments, is_program)
         options = parser.parse_args(arguments)
         options.arguments = arguments[1:]
         try:

@@ -132,11 +132,13 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
         return found, []
 
-    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+    def refuse(self, unknown: Sequence[str], known: Sequence[str] | None = None) -> NoReturn:
+        """End the program with the unknown words, and the nearest of the known flags."""
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         hint = " Give all files side by side, before or behind the options."
         if flags:
-            known = [name for action in self.actions for name in action.option_strings]
+            if known is None:
+                known = [name for action in self.actions for name in action.option_strings]
             meant = _OTHER_NAMES.get(flags[0])
             hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
         self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")

@@ -32,11 +32,11 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     [
         (
             "fit a.zarr --cluster 6",
-            "unrecognized arguments: --cluster 6. Did you mean --n-clusters?",
+            "unrecognized arguments: --cluster. Did you mean --n-clusters?",
         ),
         ("fit a.zarr --ouput=m.tif", "Did you mean --output?"),
-        ("fit a.zarr --random-state 3", "--random-state 3. Did you mean --seed?"),
-        ("fit t.csv --truth-column c", "--truth-column c. Did you mean --truth?"),
+        ("fit a.zarr --random-state 3", "--random-state. Did you mean --seed?"),
+        ("fit t.csv --truth-column c", "--truth-column. Did you mean --truth?"),
         ("predict a.zarr --modle m", "Did you mean --model?"),
         ("inspect a.zarr --jsn", "Did you mean --json?"),
         ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "Give all files side by side"),
@@ -125,7 +125,7 @@ def test_contradictions_are_told_before_anything_is_imported(words: str, message
 @pytest.mark.parametrize(
     "words",
     [
-        ["fit", "c.npy", "--output", "o", "--n-clustre", "s3://bob:hunter2@b/x?sig=hunter2"],
+        ["fit", "c.npy", "--output", "o", "--nodata", "s3://bob:hunter2@b/x?sig=hunter2"],
         ["fit", "c.npy", "--output", "o", "--config", "s3://bob:hunter2@b/x?sig=hunter2"],
         ["s3://bob:hunter2@b/x?sig=hunter2"],
     ],
