@@ -1,1 +1,1 @@
-"""Clustering along the data: graphs between prototypes, and labels that travel along them."""
+"""Label spreading and spectral clustering on graphs of prototypes."""

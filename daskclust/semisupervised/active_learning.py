@@ -1,7 +1,7 @@
-"""Which rows and pairs are worth a question, and what the answers would change.
+"""Choose rows and pairs to ask about, and estimate the effect of the answers.
 
-Rows are summed up by prototypes in all views side by side; one pass finds how doubtful the rows
-around each are and which row stands for them, and the choice is made on the client.
+Prototypes in all views side by side represent the rows.  One pass computes the uncertainty of the
+rows around each prototype, and a row that represents them.  The client chooses.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from daskclust.semisupervised.problem import (
     sample_size,
 )
 
-#: Digits by which nodes are compared: sums in another order must not decide.
+#: Number of decimals by which scores are compared, so that rounding errors do not decide.
 _DIGITS = 12
 
 
 def squared_to_nearest(points: Floats, others: Floats) -> Floats:
-    """Squared distance of each point to the nearest of others; infinity without any."""
-    found = np.full(len(points), np.inf)
+    """Return squared distances of points to the nearest of ``others``; infinity without any."""
+    squares = np.full(len(points), np.inf)
     for other in others:
-        np.minimum(found, ((points - other) ** 2).sum(axis=1), out=found)
-    return found
+        np.minimum(squares, ((points - other) ** 2).sum(axis=1), out=squares)
+    return squares
 
 
 def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
-    """Choose up to ``count`` heavy points far from those that are known and from each other.
+    """Choose up to ``count`` points with a large mass, far from known points and from each other.
 
-    Farthest-first with weights: the next point is the one whose mass times distance to the
-    nearest known or chosen one is the largest.  (By squared distances outliers come first.)
-    Without known points the heaviest one is the first.  Points on known or chosen ones come last,
-    the heaviest first; those of mass 0 never.  Cost O((m + count) k q).
+    Farthest-first traversal with weights: the next point has the largest product of its mass and
+    its distance to the nearest known or chosen point.  (Squared distances would prefer outliers.)
+    Without known points, the point with the largest mass is first.  Points that equal known or
+    chosen points are last, by mass.  Points of mass 0 are never chosen.  Cost O((m + count) k q).
     """
-    left = np.asarray(mass, dtype=np.float64).copy()
+    remaining = np.asarray(mass, dtype=np.float64).copy()
     squares = squared_to_nearest(points, known)
     chosen: list[int] = []
-    while len(chosen) < count and (left > 0).any():
-        scores = left if np.isinf(squares).all() else left * np.sqrt(squares)
+    while len(chosen) < count and (remaining > 0).any():
+        scores = remaining if np.isinf(squares).all() else remaining * np.sqrt(squares)
         if not (scores > 0).any():
-            scores = left
-        # Relative to the largest: equal scores differ in their last bits.
+            scores = remaining
+        # Scores relative to the maximum, because equal scores differ in their last bits.
         best = int(np.argmax(np.round(scores / scores.max(), _DIGITS)))
         chosen.append(best)
-        left[best] = 0.0
+        remaining[best] = 0.0
         squares = np.minimum(squares, ((points - points[best]) ** 2).sum(axis=1))
     return np.array(chosen, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers for the points that were asked about.
+    """Answers about points.
 
-    ``component`` (m,) are those of must-links; ``apart`` tells which of them have a cannot-link
-    between them; ``neighborhoods`` are components that are all apart from each other, the largest
-    first.
+    ``component`` (m,) are the connected components of must-links.  ``apart`` (c, c) is True for
+    components with a cannot-link between them.  ``neighborhoods`` are components that all have
+    cannot-links with each other, the largest first.
     """
 
     component: Ints
@@ -90,51 +90,52 @@ class Answers:
         np.fill_diagonal(apart, False)
         sizes = np.bincount(component, minlength=count)
         chosen: list[int] = []
-        for one in np.argsort(-sizes, kind="stable"):
-            if apart[one, chosen].all():
-                chosen.append(int(one))
+        for candidate in np.argsort(-sizes, kind="stable"):
+            if apart[candidate, chosen].all():
+                chosen.append(int(candidate))
         return cls(component, apart, np.array(chosen, np.int64))
 
     @property
     def undecided(self) -> Ints:
-        """Components that are in no neighborhood."""
+        """Components that are not neighborhoods."""
         count = len(self.apart)
         return np.setdiff1d(np.arange(count), self.neighborhoods)
 
-    def knows(self, one: int, other: int) -> bool:
-        a, b = self.component[one], self.component[other]
+    def knows(self, first: int, second: int) -> bool:
+        a, b = self.component[first], self.component[second]
         return bool(a == b or self.apart[a, b])
 
 
 def expected_questions(shares: Floats) -> Floats:
-    """How many questions place a point, if the most probable neighborhood is asked first."""
-    order = -np.sort(-shares, axis=1)
-    found: Floats = order @ np.arange(1.0, shares.shape[1] + 1)
-    return found
+    """Return the expected number of questions per point, the most probable neighborhood first."""
+    descending = -np.sort(-shares, axis=1)
+    count: Floats = descending @ np.arange(1.0, shares.shape[1] + 1)
+    return count
 
 
 def normalized_uncertainty(shares: Floats) -> Floats:
-    """Entropy by the number of questions that it takes to resolve it (NPU; Xiong et al. 2014)."""
+    """Return the entropy per expected question (NPU; Xiong et al. 2014)."""
     safe = np.where(shares > 0, shares, 1.0)
-    entropy = 0.0 - (shares * np.log(safe)).sum(axis=1)  # never -0
+    entropy = 0.0 - (shares * np.log(safe)).sum(axis=1)  # 0 instead of -0
     return np.asarray(entropy / expected_questions(shares))
 
 
 def first_pairs(count: int) -> list[tuple[int, int]]:
-    """Pairs of the first points, where nothing is known: all among as few as possible."""
+    """Return the first pairs without any answers: all pairs among as few points as possible."""
     pairs = ((earlier, later) for later in itertools.count(1) for earlier in range(later))
     return list(itertools.islice(pairs, count))
 
 
-#: How far an answer travels, as labels do, and how much one row may differ from its cell, as a
-#: share of the mean variance.
+#: Weight of the neighbors when an answer is spread, and variance of a row within its cell, as a
+#: fraction of the mean variance.
 _ALPHA, _NOISE = 0.9, 0.25
 
 
 class Foresight(NamedTuple):
-    """Shares of all rows after each answer, one draw of answers a line.
+    """Effects of answers, with one row per draw and one column per answer.
 
-    Those with another class than now; growth of the mean probability of the best class.
+    ``changed`` is the share of the data whose class changes, and ``gain`` the increase of the mean
+    probability of the most probable class.
     """
 
     changed: Floats
@@ -142,19 +143,19 @@ class Foresight(NamedTuple):
 
 
 def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) -> Floats:
-    """How much each cell follows the answer at each asked cell: (len(asked), k).
+    """Return the weight of the answer at each asked cell for each cell, (len(asked), k).
 
-    The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is conditioned
-    on the known cells, then on one asked cell after another.  ``noise`` is the variance of an
+    The field has the covariance ``(I - alpha S)^(-1)``, as in label spreading.  It is conditioned
+    on the known cells, and then on each asked cell in turn.  ``noise`` is the variance of an
     answer, in units of the mean variance.  Cost O(k^3 + (len(known) + len(asked)) k^2).
     """
     k = len(graph)
     covariance = np.linalg.inv(np.eye(k) - _ALPHA * graph)
-    spare = noise * float(np.trace(covariance)) / k
+    noise_variance = noise * float(np.trace(covariance)) / k
     steps = []
     for cell in (*np.unique(known), *asked):
         column = covariance[:, cell].copy()
-        step = column / (column[cell] + spare)
+        step = column / (column[cell] + noise_variance)
         covariance -= np.outer(step, column)
         steps.append(step)
     return np.array(steps[len(np.unique(known)) :]).reshape(len(asked), k)
@@ -163,7 +164,7 @@ def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) ->
 def foresee(
     shares: Floats, mass: Floats, asked: Ints, moves: Floats, draws: int, seed: int
 ) -> Foresight:
-    """Draw answers as the model believes in them, and let them travel as :func:`influence` tells.
+    """Draw answers from the probabilities of the model, and spread them by :func:`influence`.
 
     Cost O(draws n k c).
     """
@@ -186,13 +187,14 @@ def foresee(
     return Foresight(changed, gain)
 
 
-#: Prototypes: at least so many, so many a question, at most so many.
-_LEAST, _A_QUESTION, _MOST = 400, 4, 2000
-#: Rows asked in vain whose places are looked at, at most.
+#: Minimum number of prototypes, number per question, and maximum number.
+_MIN_PROTOTYPES, _PROTOTYPES_PER_QUESTION, _MAX_PROTOTYPES = 400, 4, 2000
+#: Maximum number of questions without an answer that are considered.
 _VAIN = 4096
-#: How far an answer in vain reaches: so many times the distance between prototypes.
+#: Distance up to which a question without an answer has an effect, as a multiple of the distance
+#: between prototypes.
 _REACH = 2.0
-#: Iterations of k-means for the prototypes.
+#: Maximum number of k-means iterations for the prototypes.
 _LLOYD = 15
 #: Columns of :class:`Doubt` before the classes.
 DOUBTS = 2
@@ -200,11 +202,11 @@ DOUBTS = 2
 
 @dataclass(frozen=True)
 class Doubt:
-    """How doubtful rows are; travels to the workers.
+    """Uncertainty of rows; travels to the workers.
 
-    Margins are those of the mixture with weights that add up to 1.  How sharp the mixture is, which
-    a few labels left out decide, changes no class, but it would draw the questions to rows between
-    known classes, away from those where nothing is known.
+    Margins are computed with weights scaled to a sum of 1.  The sum of the weights, which depends
+    on few left-out labels, does not change classes.  With a large sum, questions would move from
+    regions without labels to the boundaries of known classes.
     """
 
     posterior: Posterior
@@ -222,7 +224,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class QuestionData:
-    """Data opened for questions; rows that are `excluded` have the weight 0."""
+    """Data opened for questions; excluded rows have weight 0."""
 
     rows: Rows
     cube: Any
@@ -230,24 +232,24 @@ class QuestionData:
     excluded: Excluded | None = None
 
     def sample(self, n_prototypes: int, seed: int) -> SampleRows:
-        """Draw rows, of a cube by their place in the image; one pass, and one over a mask."""
+        """Draw rows, or pixels of a cube; one pass, and one over the mask of excluded rows."""
         if self.excluded is None:
-            found = draw_sample(self.rows, self.cube, n_prototypes, seed)
+            sample = draw_sample(self.rows, self.cube, n_prototypes, seed)
         else:
-            found = self._sample_of_others(self.excluded, sample_size(n_prototypes), seed)
-        # As a float: the limit is beyond float32.  NaN is not below it either.
-        if found.x.size and not float(np.abs(found.x).max()) <= LARGEST_VALUE:
-            # Only now is a look at all values worth its pass: to say where the fault lies.
+            sample = self._sample_without(self.excluded, sample_size(n_prototypes), seed)
+        # As a float, because the limit exceeds float32; also true for NaN.
+        if sample.x.size and not float(np.abs(sample.x).max()) <= LARGEST_VALUE:
+            # A pass over all values names the first invalid one.
             check_values(self.rows.reduce(SURVEY, SurveyRequest(self.rows.n_features)))
-        return found
+        return sample
 
-    def _sample_of_others(self, excluded: Excluded, count: int, seed: int) -> SampleRows:
+    def _sample_without(self, excluded: Excluded, count: int, seed: int) -> SampleRows:
         """Draw rows that are not excluded."""
         if self.cube is not None:
             without = excluded.image(self.cube)
             x, neighbors = self.cube.sample_pixels(count, seed, without=without)
             return SampleRows(x, np.ones(len(x)), neighbors)
-        # The mask alone is read: as data of one column, of which rows are drawn by weight.
+        # Only the mask is read, as data of one column with the mask as weight.
         kept = excluded.kept
         request = SurveyRequest(1, (seed,), count)
         drawn = open_rows(kept[:, None], kept).reduce(SURVEY, request).picks[0]["row"]
@@ -255,12 +257,12 @@ class QuestionData:
 
     @property
     def knows_its_labels(self) -> bool:
-        """Whether all labeled rows of the model are nodes of it."""
+        """True if all labeled rows of the model are nodes."""
         return self.model is None or not self.model._posterior.has_other_labels
 
     @property
     def labeled(self) -> Floats:
-        """The labeled nodes of the model, in all views side by side."""
+        """Labeled nodes of the model, in all views side by side."""
         if self.model is None:
             return np.empty((0, 0))
         graphs = [view.graphs[0] for view in self.model._posterior.views]
@@ -269,9 +271,9 @@ class QuestionData:
 
 @dataclass(frozen=True)
 class Cells:
-    """The rows around each prototype, in the space of all views side by side.
+    """Cells of the prototypes in the space of all views side by side.
 
-    ``labeled`` are points whose class is known.
+    ``labeled`` are points with a known class.
     """
 
     space: Space
@@ -285,10 +287,10 @@ class Cells:
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
     def _tellable(self) -> Floats:
-        """Return by how much rows asked in vain make each cell less worth a question: (k,).
+        """Return the factors (k,) of cells near questions without an answer.
 
-        Who has no answer to a row has none to its neighbors.  Farther away it says nothing: many
-        such rows lie everywhere, and would keep questions from whole classes.
+        A question without an answer makes an answer for its neighbors less likely.  The effect is
+        limited to neighbors: otherwise many such rows would prevent questions about whole classes.
         """
         if not len(self.table.vain):
             return np.ones(len(self.nodes))
@@ -298,10 +300,10 @@ class Cells:
         return np.asarray(np.minimum(apart / reach, 1.0))
 
     def choose(self, count: int) -> tuple[Ints, Ints]:
-        """Choose rows to ask about, and their cells, doubtful ones far from what is known first.
+        """Choose rows, and their cells: uncertain cells far from known points first.
 
-        A cell is asked about at the row nearest to its prototype, or, where it holds a labeled row
-        already, at a row drawn by its doubt.  Where cells run out, rows are drawn evenly.
+        The question of a cell is the row nearest to its prototype.  If the cell has a labeled row,
+        it is a row drawn by its uncertainty.  After all cells, rows are drawn evenly.
         """
         table = self.table
         cells = np.arange(len(self.nodes))
@@ -319,9 +321,9 @@ class Cells:
 
 
 def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None) -> QuestionData:
-    """Open data, as a model takes them if there is one; no pass but to count rows.
+    """Open data for a model, if any; a pass only counts rows of unknown number.
 
-    `exclude` are the rows that must not be asked about, as :func:`read_excluded` takes them.
+    ``exclude`` are rows without questions, see :func:`read_excluded`.
     """
     cube: Any = X if isinstance(X, Scene) else None
     if model is None:
@@ -338,19 +340,19 @@ def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None
 def find_cells(
     data: QuestionData, known: Ints, count: int, seed: int, vain: Ints | None = None
 ) -> Cells:
-    """Find prototypes, and what lies around each; two passes.
+    """Find prototypes and their cells for ``count`` questions; two passes.
 
-    ``known`` are rows that are not to be asked about, ``vain`` those of them without an answer,
-    both ascending; ``count`` is that of the questions.
+    ``known`` are row numbers without further questions, and ``vain`` are those of them whose
+    question had no answer; both ascend.
     """
-    wanted = min(max(_LEAST, _A_QUESTION * count), _MOST)
+    wanted = min(max(_MIN_PROTOTYPES, _PROTOTYPES_PER_QUESTION * count), _MAX_PROTOTYPES)
     n_prototypes = count_prototypes(wanted, data.rows.n_rows)
     sample = data.sample(n_prototypes, seed)
     if data.excluded is not None:
         if not len(sample.x):
             raise ValueError(
-                f"exclude leaves none of the {data.rows.n_rows} rows to ask about; expected rows "
-                "that somebody can label. Exclude fewer."
+                f"exclude must leave some of the {data.rows.n_rows} rows for questions, got a mask "
+                "of all rows. Exclude fewer rows."
             )
         n_prototypes = count_prototypes(n_prototypes, len(sample.x))
     doubt: Callable[[Array], Floats] | None = None
@@ -363,8 +365,7 @@ def find_cells(
         doubt = Doubt(data.model._posterior)
         n_doubts = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
-    found = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)
-    nodes = found.centers
+    nodes = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed).centers
     vain = np.empty(0, np.int64) if vain is None else vain
     vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
     request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)
@@ -375,12 +376,11 @@ def find_cells(
 
 
 def _check_all_met(labeled: Floats, met: Bools) -> None:
-    """Refuse labeled rows that are not in X; excluded rows may be labeled, and are not met."""
-    # Of several points in one place only one is met.
+    """Raise ValueError for labeled points that are not rows of X."""
+    # Only one of several equal points is met.
     missed = squared_to_nearest(labeled[~met], labeled[met]) > 4 * SAME
     if missed.any():
         raise ValueError(
-            f"{int(missed.sum())} of the {len(met)} labeled rows that model was fitted "
-            "with are not in X; expected the data of the fit. Pass the X that model was fitted "
-            "on, or leave out model and give y."
+            f"X must be the data of the fit of model, but {int(missed.sum())} of its {len(met)} "
+            "labeled rows are not in X. Pass the X of the fit, or y instead of model."
         )

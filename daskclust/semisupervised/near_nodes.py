@@ -1,4 +1,4 @@
-"""Values of rows from their few nearest nodes, the nearer ones weighing more."""
+"""Weighted means of the values at the nearest nodes of rows; nearer nodes weigh more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskclust.core.kernels.compiling import compiled, read_only
 def _weigh(distances: Any, weights: Any) -> None:
     n, m = weights.shape
     for i in range(n):
-        # Where there is no next neighbor, the last one is the measure, and counts for nothing.
+        # Without a further neighbor, the last one defines the scale, and has weight 0.
         last, present = 0.0, 0
         for j in range(m + 1):
             if distances[i, j] < np.inf:
@@ -45,10 +45,10 @@ def _add(weights: Any, indices: Any, values: Any, out: Any) -> None:
 
 
 def near_weights(distances: Floats) -> Floats:
-    """Weights of all neighbors but the last, which they are measured by.
+    """Return the weights of all neighbors except the last one, which defines the scale.
 
-    ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
-    next one takes its place, so that nothing jumps.  Squared distances ascend.
+    They are ``1 - d_j^2 / d_m^2``, scaled to a sum of 1.  The weight of a neighbor decreases to 0
+    before another one replaces it, so that the result is continuous.  Squared distances ascend.
     """
     weights = np.empty((len(distances), distances.shape[1] - 1))
     _weigh(read_only(np.ascontiguousarray(distances)), weights)
@@ -56,7 +56,7 @@ def near_weights(distances: Floats) -> Floats:
 
 
 def weighted_values(distances: Floats, indices: NDArray[Any], values: Floats) -> Floats:
-    """Return sums of the values (k, c) of near nodes by :func:`near_weights`, (n, c).
+    """Return the means (n, c) of the values (k, c) of near nodes, with :func:`near_weights`.
 
     A single neighbor has weight 1.  Missing neighbors have infinite distances.
     """

@@ -1,4 +1,4 @@
-"""The state of a fit on prototypes: spaces, prototypes, and the counts of the graph."""
+"""Problem and state of a fit on prototypes: views, prototypes, and counts of edges."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ from daskclust.semisupervised.feature_views import (
     find_views,
 )
 
-#: Rows of the sample, or so many a prototype if that is more; rows a prototype, at least.
-SAMPLE_ROWS, ROWS_A_PROTOTYPE, _LEAST_ROWS = 2**16, 64, 10
+#: Number of rows of the sample, or this number per prototype if that is more.
+SAMPLE_ROWS, ROWS_PER_PROTOTYPE = 2**16, 64
+#: Minimum number of rows of the data per prototype.
+_MIN_ROWS = 10
 #: Number of prototypes of 200 to 500 rows, and minimum number of rows per prototype for 100 to 200.
 _FEW_PROTOTYPES, _FEWEST_ROWS = 50, 4
-#: Prototypes rest where they move by less, squared, than this share of a feature's variance.
+#: Tolerance of k-means: squared shift of all prototypes, as a fraction of the mean variance.
 _TOLERANCE = 1e-4
 
 
@@ -52,37 +54,36 @@ def count_prototypes(wanted: int, n_rows: int) -> int:
     (50, 25, 100)
     """
     few = min(n_rows // _FEWEST_ROWS, _FEW_PROTOTYPES) if n_rows >= 100 else 0
-    return min(wanted, max(n_rows // _LEAST_ROWS, few, 2), n_rows)
+    return min(wanted, max(n_rows // _MIN_ROWS, few, 2), n_rows)
 
 
 def sample_size(n_prototypes: int) -> int:
-    """Return the number of rows that are drawn for so many prototypes."""
-    return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
+    """Return the number of rows of a sample for prototypes."""
+    return max(SAMPLE_ROWS, ROWS_PER_PROTOTYPE * n_prototypes)
 
 
 def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRows:
-    """Draw rows for so many prototypes, of a cube pixels and neighbors of some of them; one pass.
+    """Draw rows for prototypes; from a cube pixels, and neighbors of some of them.  One pass.
 
-    Sample weights of a cube are left to the counts: what the views and prototypes are made of does
-    not have to weigh exactly.
+    The sample of a cube ignores sample weights, because views and prototypes need no exact weights.
     """
     count = sample_size(n_prototypes)
     if cube is not None:
         x, neighbors = cube.sample_pixels(count, seed)
         return SampleRows(x, np.ones(len(x)), neighbors)
     values, weight = rows.take(draw_numbers(rows.n_rows, count, seed))
-    kept = weight > 0
-    if not kept.any():
+    is_present = weight > 0
+    if not is_present.any():
         raise ValueError(
-            f"None of the {len(weight)} rows drawn as a sample has a positive sample_weight; "
-            "leave out the rows of weight 0."
+            f"sample_weight must be positive for some of the {len(weight)} rows of the sample, got "
+            "0 for all. Remove rows of weight 0."
         )
-    return SampleRows(values[kept], weight[kept])
+    return SampleRows(values[is_present], weight[is_present])
 
 
 @dataclass
 class _Part:
-    """Rows that one thread compares with centers, and what its last pass left for the next."""
+    """Rows that one thread compares with centers, with the cache of its last iteration."""
 
     x: Array
     weight: Floats
@@ -90,11 +91,13 @@ class _Part:
 
     def sums(self, centers: Floats, shift: Floats, moves: Moves | None) -> tuple[Floats, Floats]:
         ends = np.append(np.arange(SEGMENT, len(self.x), SEGMENT), len(self.x))
-        given: Any = {"weight": self.weight, "shift": shift, "segments": ends}
+        options: Any = {"weight": self.weight, "shift": shift, "segments": ends}
         if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS:
-            return accumulate(self.x, centers, **given)
-        found, self.kept = accumulate_kept(self.x, centers, kept=self.kept, moves=moves, **given)
-        return found
+            return accumulate(self.x, centers, **options)
+        statistics, self.kept = accumulate_kept(
+            self.x, centers, kept=self.kept, moves=moves, **options
+        )
+        return statistics
 
 
 @dataclass(frozen=True)
@@ -108,28 +111,27 @@ class Prototypes:
 def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: int) -> Prototypes:
     """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
 
-    They are sorted lexicographically.  The initialization and each of the ``n_iter`` iterations
-    take O(m k q) time.  If there are at most ``count`` rows, the rows are the prototypes.
+    The prototypes are sorted lexicographically.  The initialization and each of the ``n_iter``
+    iterations take O(m k q) time.  If there are at most ``count`` rows, these are the prototypes.
     """
     if len(z) <= count:
         return Prototypes(np.unique(z, axis=0), 0)
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
-    # The sample is here: one start by k-means++ takes a third of the time of rounds and of
-    # restarts on their candidates, and labels travel along its prototypes as well.
+    # The sample is in memory, so that k-means++ is faster than its parallel variant.
     centers = z[draw_apart(z, weight, len(uniforms), uniforms)]
-    # In single precision: nothing but a good place depends on it.
+    # Single precision suffices, because prototypes need no exact position.
     x = np.ascontiguousarray(z, dtype=np.float32)
     mean = weight @ x / weight.sum()
     tolerance = _TOLERANCE * float(weight @ ((x - mean) ** 2).mean(axis=1) / weight.sum())
     n_parts = cpu_threads() if threads_pay(*x.shape) else 1
-    # Threads part the rows where sums are cut anyway.
+    # Threads process whole segments of the sums, so that the result is the same for any number.
     size = -(-len(x) // (n_parts * SEGMENT)) * SEGMENT
-    parts = [_Part(x[at : at + size], weight[at : at + size]) for at in range(0, len(x), size)]
-    nothing = np.zeros((len(centers), x.shape[1] + 2))
+    parts = [_Part(x[s : s + size], weight[s : s + size]) for s in range(0, len(x), size)]
+    zeros = np.zeros((len(centers), x.shape[1] + 2))
     moves, n_iter, moved = None, 0, np.inf
     while moved > tolerance and n_iter < max_iter:
-        found = side_by_side([partial(part.sums, centers, mean, moves) for part in parts])
-        stats, _ = reduce(add_pairs, found, (nothing, nothing))
+        partials = side_by_side([partial(part.sums, centers, mean, moves) for part in parts])
+        stats, _ = reduce(add_pairs, partials, (zeros, zeros))
         clusters = Clusters(stats[:, :-2], stats[:, -2])
         if (clusters.counts <= 0).any():
             clusters = relocate_empty(open_rows(x, weight), centers, clusters, shift=mean)
@@ -141,11 +143,11 @@ def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: 
 
 @dataclass(frozen=True)
 class PrototypeState:
-    """State of a fit; arrays of several spaces are stored one after another.
+    """State of a fit; arrays of several views or sets are concatenated.
 
-    ``sizes`` are the prototypes of each space, ``n_iter`` the most iterations of k-means of all
-    spaces.  Keys, counts and sizes are those of :class:`PairCounts`; None before the pass that
-    counts.
+    ``view_shapes`` are the shapes of the matrices of the views, ``sizes`` the numbers of prototypes
+    of the sets, and ``n_iter`` is the maximum number of k-means iterations.  Keys, counts and sizes
+    belong to :class:`PairCounts`; they are None before the pass that counts.
     """
 
     centers: Annotated[Floats, "f a"]
@@ -165,24 +167,24 @@ class PrototypeState:
     def with_counts(
         self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
     ) -> PrototypeState:
-        """Return the state with the counts of each space; none of adjacent pixels in a table."""
-        found: dict[str, Any] = {"classes": classes}
+        """Return the state with the counts of each set; a table has no adjacent pixels."""
+        arrays: dict[str, Any] = {"classes": classes}
         for name, counts in (("near", near), ("adjacent", adjacent)):
             if counts:
-                found[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
-                found[f"{name}_counts"] = np.concatenate([c.counts for c in counts])
-                found[f"{name}_sizes"] = np.array([len(c.keys) for c in counts])
-        return replace(self, **found)
+                arrays[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
+                arrays[f"{name}_counts"] = np.concatenate([c.counts for c in counts])
+                arrays[f"{name}_sizes"] = np.array([len(c.keys) for c in counts])
+        return replace(self, **arrays)
 
 
 def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
-    """Cut an array of several spaces into that of each."""
+    """Split a concatenated array."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Counts of one space of ``n_nodes`` nodes; those of adjacent pixels for images only."""
+    """Counts of one set of ``n_nodes`` nodes; tables have no counts of adjacent pixels."""
 
     near: PairCounts
     adjacent: PairCounts | None
@@ -224,11 +226,11 @@ class PrototypeProblem:
             "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
 
-    # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
-    # instances while it is found, and fits that share passes wait for each other inside.
+    # Not a cached_property, because up to Python 3.11 it has one lock for all instances, and fits
+    # that share passes would wait for each other.
     @property
     def sample(self) -> SampleRows:
-        """The sample; one pass, the first time."""
+        """The sample; the first access takes one pass."""
         if "_sample" not in self.__dict__:
             self.__dict__["_sample"] = draw_sample(
                 self.rows, self.cube, self.n_prototypes, self.seed
@@ -314,13 +316,13 @@ class PrototypeProblem:
         else:
             counts, adjacent = self.cube.count_neighbors(connectivity, self.weight)
         classes = zip(counts.classes, state.sizes, strict=True)
-        own_classes = np.concatenate([own[:size] for own, size in classes])
-        after = state.with_counts(counts.near, adjacent, own_classes)
+        trimmed = np.concatenate([own[:size] for own, size in classes])
+        after = state.with_counts(counts.near, adjacent, trimmed)
         edges = int(sum(len(c.keys) for c in counts.near[: self.n_sets if self.joined else None]))
         return Step(after, float(edges), 0.0, finished=True)
 
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
-        """Yield the counts of each space."""
+        """Yield the counts of each set."""
         assert state.classes is not None
         pairs: list[Iterable[PairCounts]] = []
         for keys, counts, sizes in (
@@ -328,7 +330,7 @@ class PrototypeProblem:
             (state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes),
         ):
             if keys is None or counts is None or sizes is None:
-                pairs.append(())  # of adjacent pixels in a table
+                pairs.append(())
             else:
                 pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
         classes_of = split(state.classes, state.sizes)

@@ -60,10 +60,10 @@ _MOST_LABELED = 2**14
 
 @dataclass(frozen=True)
 class ConstrainedRows:
-    """Constraints, and the rows (m, p) that they touch.
+    """Constraints, and the values ``x`` (m, p) of the constrained rows.
 
-    ``constraints`` are explicit pairs only; labels imply others.  ``rows`` (m,) are all that are
-    fetched, ``labeled`` those with a label, and ``codes`` their classes.
+    ``constraints`` are the explicit pairs.  ``rows`` (m,) are the numbers of all fetched rows,
+    ``labeled`` the numbers of labeled rows, and ``codes`` the classes of labeled rows.
     """
 
     constraints: PairwiseConstraints
@@ -76,7 +76,7 @@ class ConstrainedRows:
     def fetch(
         cls, rows: Rows, constraints: PairwiseConstraints, labels: PartialLabels, seed: int
     ) -> ConstrainedRows:
-        """Fetch the rows that constraints touch; one pass that reads the chunks concerned."""
+        """Fetch the constrained rows; one pass that reads only their chunks."""
         drawn = draw_evenly(labels.codes, labels.n_classes, _MOST_LABELED, seed)
         labeled, codes = labels.rows[drawn], labels.codes[drawn].astype(np.int64)
         wanted = np.union1d(constraints.rows, labeled)
@@ -84,9 +84,9 @@ class ConstrainedRows:
         absent = weight == 0
         if absent.any():
             warn(
-                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no value at all, "
-                f"the first is row {int(wanted[absent][0])}: they count as absent, with their "
-                "constraints.",
+                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no value at all "
+                f"and are ignored with their constraints; the first is row "
+                f"{int(wanted[absent][0])}.",
                 ConstraintWarning,
             )
             constraints = constraints.without(np.isin(constraints.rows, wanted[absent]))
@@ -97,11 +97,11 @@ class ConstrainedRows:
 
     @property
     def any(self) -> bool:
-        """Whether there are constraints at all."""
+        """True if there are pairs or labels."""
         return bool(self.constraints.n_pairs or len(self.labeled))
 
     def on_nodes(self, space: Space, nodes: Floats) -> NodeLinks:
-        """Bring the constraints to the nearest nodes."""
+        """Return the constraints of the nodes that are nearest to the rows."""
         node = nearest_several(space(self.x), nodes, 1)[0][:, 0].astype(np.int64)
         c = self.constraints
         pairs = node[np.searchsorted(self.rows, c.rows)]
@@ -319,8 +319,8 @@ tuple of str, default="auto"
 
     See Also
     --------
-    LabelSpreading : With labels of the classes; better where there are any.
-    KMeans : Where clusters are round; faster, and its centers are all there is to it.
+    LabelSpreading : For labels of all classes.
+    KMeans : Faster, for round clusters; the model consists of the centers.
 
     Notes
     -----
@@ -335,7 +335,7 @@ tuple of str, default="auto"
     three more times.  A fit with constraints takes about 1.6 times the time of a fit without them.
 
     *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
-    and no labeled rows are read where there are no constraints.
+    and without constraints no labeled rows are read.
 
     It is not always better than k-means: round clusters of like size are found as well without
     a graph.
@@ -364,7 +364,7 @@ tuple of str, default="auto"
     (1, 1, True)
     """
 
-    #: Whether y holds partial labels; it may be omitted.
+    #: y contains partial labels, or is None.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -407,7 +407,7 @@ tuple of str, default="auto"
 
     def _check_sizes(self) -> None:
         self._vote.space.check(self.n_features_in_, self._vote.nodes)
-        # No more clusters than nodes, however many were asked for.
+        # The number of clusters is at most the number of nodes.
         if not len(self.eigenvalues_) == len(self._vote.clusters) <= self.n_clusters:
             check_count(self, "n_clusters", len(self.eigenvalues_))
 

@@ -361,15 +361,18 @@ def test_what_is_excluded_from_a_cube(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("exclude", "message"),
     [
-        (np.zeros(5, bool), "exclude has shape .5,.; X has 600 rows"),
-        ([3, N], r"exclude lists row 600; expected row numbers in \[0, 600\)"),
-        ([-1], "exclude lists row -1"),
-        ([0.5], "exclude has dtype float64; expected bool"),
-        (np.zeros((N, 2), bool), "exclude has shape .600, 2.; expected a mask"),
-        (np.ones(N, bool), "exclude leaves none of the 600 rows"),
-        (np.arange(N), "exclude leaves none of the 600 rows"),
+        (
+            np.zeros(5, bool),
+            r"exclude must have one value per row of X \(600\), .* got shape \(5,\)",
+        ),
+        ([3, N], r"exclude must contain row numbers in \[0, 600\), got 600"),
+        ([-1], r"exclude must contain row numbers in \[0, 600\), got -1"),
+        ([0.5], r"exclude must be bool .* got dtype float64"),
+        (np.zeros((N, 2), bool), r"exclude must be a mask .* got shape \(600, 2\)"),
+        (np.ones(N, bool), "exclude must leave some of the 600 rows"),
+        (np.arange(N), "exclude must leave some of the 600 rows"),
         (np.arange(N - 2), "between 1 and 2, the number of the 600 rows"),
-        (np.ma.masked_array(np.zeros(N, bool), [True] + [False] * (N - 1)), "masked array"),
+        (np.ma.masked_array(np.zeros(N, bool), [True] + [False] * (N - 1)), "got masked values"),
     ],
 )
 def test_exclude_that_cannot_be_used(exclude, message: str) -> None:
@@ -402,7 +405,7 @@ def test_unknown_rows() -> None:
 def test_models_that_do_not_fit() -> None:
     x, truth = blobs()
     model = LabelSpreading(random_state=0).fit(x, (np.arange(9), truth[:9]))
-    with pytest.raises(ValueError, match="9 of the 9 labeled rows that model was fitted with"):
+    with pytest.raises(ValueError, match="9 of its 9 labeled rows are not in X"):
         suggest_labels(x + 1.0, 3, model=model)
     with pytest.raises(ValueError, match="3 features"):
         suggest_labels(np.zeros((50, 3)), 3, model=model)
