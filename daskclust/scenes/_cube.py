@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -32,7 +33,7 @@ from daskclust.scenes._writing import check_not_within, write_label_image, write
 from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import flatten, merged_in_tree, unflatten
 from daskclust.scenes.formats.opening import kind_of
-from daskclust.scenes.formats.vector import no_codes, points_image, rasterize_file
+from daskclust.scenes.formats.vector import covered, no_codes, points_image
 from daskclust.scenes.label_images import resampled, with_codes
 from daskclust.scenes.label_map import LabelMap, as_data_array
 
@@ -604,9 +605,9 @@ class Cube:
         `image` is a boolean image, one of 0 and 1, or a vector file, whose features cover pixels;
         `name` is that of the argument, for messages.
         """
-        if are_features(image) and kind_of(image) == "vector":
-            codes, _ = rasterize_file(image, self.pixel_grid, self.chunks, covers=True)
-            return codes >= 0
+        is_path = isinstance(image, str | os.PathLike)
+        if are_features(image) and not (is_path and kind_of(image) == "table"):
+            return covered(image, self.pixel_grid, self.chunks, variable)
         return _block_tasks.as_mask(name, self.open_image(name, image, variable))
 
     def rows_where(self, mask: Any) -> da.Array:
@@ -648,8 +649,9 @@ class Cube:
         label_map : array of shape (y, x) of whole numbers or bool, or a store of one
             NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
             several two-dimensional arrays.  NaN means "no label".  A path may also name a
-            raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A
-            feature in a vector file labels the pixels whose center it covers.  A CSV file has
+            raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  Features
+            may also be a GeoDataFrame, or another object with ``__geo_interface__`` and ``crs``.
+            A feature labels the pixels whose center it covers.  A CSV file has
             columns for row and column, or x and y, and one for the class.  In a bool map the
             True pixels have the label 1.
         unlabeled : int or sequence of int, default=-1
@@ -657,9 +659,9 @@ class Cube:
             declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
             names always count as labels.
         variable : str, default=None
-            Array inside the store.
+            Array inside the store, or layer of a vector file.
         class_column : str, default=None
-            Column of the classes in a vector or CSV file; None takes the only candidate.
+            Column of the classes in features or a CSV file; None takes the only candidate.
         resample : bool, default=False
             If True, a map on another grid is resampled to the grid of the cube (nearest pixel).
             If False, it raises ValueError.

@@ -56,7 +56,7 @@ from daskclust.scenes.formats.vector import (
     Features,
     no_codes,
     points_image,
-    rasterize_file,
+    rasterize,
     read_points,
     says_pixels,
 )
@@ -461,7 +461,7 @@ class Image:
     `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
     stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
     assigned here, so the user's values do not mean them. `features` are those that were burnt.
-    `units` opens a lazy image of the numbers of the features, -1 for none.
+    `units` is a lazy image of the numbers of the features, -1 for none.
     """
 
     values: Any
@@ -472,7 +472,7 @@ class Image:
     stated: tuple[int, ...] = ()
     by_name: bool = False
     features: tuple[Features, ...] = ()
-    units: Callable[[], da.Array] | None = None
+    units: da.Array | None = None
 
 
 def open_image(
@@ -493,7 +493,7 @@ def open_image(
     is that of the argument, for messages.
     """
     if are_features(image):
-        return _from_features(image, pixel_grid(place, shape), chunks, class_column)
+        return _from_features(image, pixel_grid(place, shape), chunks, class_column, variable)
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
     opened = read_image(name, image, variable)
@@ -514,8 +514,10 @@ def open_image(
 
 
 def are_features(image: Any) -> bool:
-    """Whether an image is a path of polygons or pixels, whose classes may be names."""
-    return isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table")
+    """Return True for a path of polygons or pixels, and for objects with features."""
+    if isinstance(image, str | os.PathLike):
+        return kind_of(image) in ("vector", "table")
+    return hasattr(image, "__geo_interface__")
 
 
 #: Value of pixels hidden by a mask, which no class has.
@@ -593,41 +595,33 @@ def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
 
 
 def _from_features(
-    path: str | os.PathLike[str],
+    source: Any,
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]] | None,
     class_column: str | None,
+    layer: str | None,
 ) -> Image:
     """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
-    units: Callable[[], da.Array] | None = None
-    if kind_of(path) == "table" or (grid.crs is None and says_pixels(path)):
-        rows, columns, classes = read_points(path, grid, class_column=class_column)
+    is_path = isinstance(source, str | os.PathLike)
+    if is_path and (kind_of(source) == "table" or (grid.crs is None and says_pixels(source))):
+        if layer is not None:
+            raise ValueError(f"variable={layer!r}, but the file has no layers; leave it out.")
+        rows, columns, classes = read_points(source, grid, class_column=class_column)
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:
-        values, classes = rasterize_file(path, grid, cut, class_column=class_column)
-        units = partial(_numbers_of_features, path, grid, cut)
-    stated = tuple(np.unique(classes.codes[classes.codes >= 0]).tolist())
-    is_named = classes.names is not None
+        values, classes = rasterize(source, grid, cut, class_column=class_column, layer=layer)
     features = () if classes.features is None else (classes.features,)
     return Image(
         values,
         (-1,),
         NOWHERE,
         classes.names,
-        stated=stated,
-        by_name=is_named,
+        stated=tuple(np.unique(classes.codes[classes.codes >= 0]).tolist()),
+        by_name=classes.names is not None,
         features=features,
-        units=units,
+        units=features[0].numbers if features else None,
     )
-
-
-def _numbers_of_features(
-    path: str | os.PathLike[str],
-    grid: PixelGrid,
-    chunks: tuple[tuple[int, ...], tuple[int, ...]],
-) -> da.Array:
-    return rasterize_file(path, grid, chunks, covers=True)[0]
 
 
 def _only_image(name: str, group: Any, variable: str | None) -> Any:

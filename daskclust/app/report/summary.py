@@ -243,7 +243,7 @@ def agreement_of(
     # One vector holds the polygon and the class of a pixel: both are below 2**31.
     units, base = getattr(opened, "units", None), 2**31
     if units is not None:
-        known = da.where(known >= 0, units().astype(np.int64) * base + known, -1)
+        known = da.where(known >= 0, units.astype(np.int64) * base + known, -1)
     if grid is not None:
         known, found = flatten(known, grid), flatten(found, grid)
     table = contingency_table(known, found)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.array_types import Bools, Floats, Ints
 from daskclust.core.storage.redact import redact
 from daskclust.scenes._coordinate_systems import system_name
 from daskclust.scenes._georeference import PixelGrid
@@ -28,7 +27,7 @@ _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "ca
 
 @dataclass(frozen=True)
 class Features:
-    """How the features of a vector file lie in an image.
+    """Features of a vector file on the grid of an image.
 
     `numbers` is a lazy image of the feature that labels each pixel, -1 for none. `classes` are
     those of all features, as text. `usable` are the numbers of features with a class and a
@@ -105,8 +104,8 @@ def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> 
     found = [name for name in columns if name.lower() in _COLUMNS]
     if len(found) != 1:
         raise ValueError(
-            f"{source} has the columns {list(columns)}; which of them holds the classes cannot be "
-            "told. Pass class_column=, on the command line --class-column."
+            f"{source} has the columns {list(columns)}; the column of the classes is not "
+            "known. Pass class_column= (on the command line --class-column)."
         )
     return found[0]
 
@@ -126,34 +125,29 @@ def read_classes(values: Any, source: str) -> Classes:
     codes = np.full(len(items), -1, dtype=np.int64)
     if not known.any():
         raise ValueError(f"{source} has no item with a class; expected at least one.")
-    present = items[known]
-    if all(isinstance(item, str) for item in present):
-        numbers = _whole_numbers(present, source)
-        if numbers is None:
-            names, places = np.unique(present.astype(str), return_inverse=True)
-            codes[known] = places
-            return Classes(codes, {code: str(name) for code, name in enumerate(names)})
+    present = items[known].tolist()
+    numbers = [_whole_number(item) for item in present]
+    if None not in numbers:
         codes[known] = numbers
-    else:
-        try:
-            floats = np.array([float(item) for item in present])
-        except (TypeError, ValueError) as error:
+        if (codes < -1).any():
             raise ValueError(
-                f"{source} mixes numbers and text as classes; expected all numbers or all text."
-            ) from error
-        # Beyond 2**53 a float is no longer one whole number.
-        if not ((floats == np.floor(floats)) & (np.abs(floats) < 2**53)).all():
-            raise ValueError(
-                f"{source} has classes that are no whole numbers, such as "
-                f"{floats[floats != np.floor(floats)][:1].tolist()}; expected codes or names."
+                f"{source} has the class {codes.min()}; expected codes from 0 on, or -1 for no "
+                "class."
             )
-        codes[known] = floats.astype(np.int64)
-    if (codes[known] < -1).any():
+        return Classes(codes, None)
+    is_text = {isinstance(item, str) for item in present}
+    if len(is_text) == 2:
         raise ValueError(
-            f"{source} has the class {codes[known].min()}; expected codes of 0 and more, -1 for "
-            "none."
+            f"{source} mixes numbers and text as classes; expected only numbers or only text."
         )
-    return Classes(codes, None)
+    if is_text == {False} or all(np.isfinite(_number(item)) for item in present):
+        raise ValueError(
+            f"{source} has the class {present[numbers.index(None)]!r}, which is not a whole "
+            "number; expected codes or names."
+        )
+    names, places = np.unique(np.array(present, dtype=str), return_inverse=True)
+    codes[known] = places
+    return Classes(codes, {code: str(name) for code, name in enumerate(names)})
 
 
 def _is_class(item: Any) -> bool:
@@ -161,24 +155,17 @@ def _is_class(item: Any) -> bool:
     return bool(item.strip()) if isinstance(item, str) else item is not None and not is_nan
 
 
-def _whole_numbers(texts: Array, source: str) -> Ints | None:
-    """Return codes that are written as text; None if some text is no number."""
-    # Tools that know one type of numbers write 3.0.
-    plain = [text.strip().removesuffix(".0") for text in texts]
+def _whole_number(item: Any) -> int | None:
     try:
-        return np.array([int(text) for text in plain], dtype=np.int64)
-    except ValueError:
-        pass
-    try:
-        floats = np.array([float(text) for text in texts])
-    except ValueError:
+        if isinstance(item, str):
+            # Some programs write whole numbers as 3.0.
+            return int(item.strip().removesuffix(".0"))
+        number = int(item)
+    except (TypeError, ValueError, OverflowError):
         return None
-    if not np.isfinite(floats).all():
-        return None
-    raise ValueError(
-        f"{source} has classes that are no whole numbers, such as "
-        f"{texts[floats != np.floor(floats)][:1].tolist()}; expected codes or names."
-    )
+    # From 2**53 on a float may stand for several whole numbers.
+    is_exact = number == item and (abs(number) < 2**53 or not isinstance(item, float))
+    return number if is_exact else None
 
 
 #: Columns by name.
@@ -189,12 +176,12 @@ _X = ("x", "easting", "lon", "longitude")
 _Y = ("y", "northing", "lat", "latitude")
 #: Rows and columns beyond are outside of any image, as is what has no place in its system.
 _FAR = 2.0**53
-#: Names that say degrees, whatever the image is in.
+#: Names of columns in degrees, for any coordinate system of the image.
 _DEGREES = {"lon", "longitude", "lat", "latitude"}
 
 
 def says_pixels(path: str | os.PathLike[str]) -> bool:
-    """Whether a GeoJSON file says the row and column of each feature, as questions do."""
+    """Return True if all features of a GeoJSON file have a row and a column."""
     return _features(os.fspath(path)) is not None
 
 
@@ -222,7 +209,9 @@ def read_points(
     """
     name = os.fspath(path)
     if "://" not in name and not os.path.exists(name):
-        raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
+        raise FileNotFoundError(
+            f"The file {name!r} does not exist; give the path of an existing file."
+        )
     features, place = _features(name), name
     name = redact(name)  # as it is shown
     if features is not None:
@@ -257,42 +246,23 @@ def _read_csv(place: str) -> _Table:
     import fsspec
 
     with fsspec.open(place, "r", "infer", encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, skipinitialspace=True)
-        header = [field.strip() for field in next(lines, [])]
-        if not header:
-            raise ValueError("it is empty; expected a header line.")
-        if len(set(header)) < len(header):
-            raise ValueError(f"its columns are {header}; expected each name once.")
+        lines = csv.DictReader(file, restval="", skipinitialspace=True)
+        header = [field.strip() for field in lines.fieldnames or []]
+        if not header or len(set(header)) < len(header):
+            raise ValueError(f"its header line is {header}; expected different names.")
+        lines.fieldnames = header
         table: _Table = {key: [] for key in header}
         for row in lines:
-            if len(row) > len(header):
+            # Fields without a name have the key None.
+            if None in row:
                 raise ValueError(
-                    f"line {lines.line_num} has {len(row)} fields, the header {len(header)}; "
-                    "expected as many. Remove what is too much (a comma at the end of the line?)."
+                    f"line {lines.line_num} has {len(header) + len(row[None])} fields, the header "
+                    f"{len(header)}; expected the same number. Is there a comma at the end of the "
+                    "line?"
                 )
-            if row:
-                for key, field in zip_longest(header, row, fillvalue=""):
-                    table[key].append(field)
+            for key in header:
+                table[key].append(row[key])
     return table
-
-
-class _Points:
-    """Single pixels with values as an image, made block by block."""
-
-    def __init__(self, rows: Any, columns: Any, codes: Any, shape: tuple[int, int]) -> None:
-        order = np.lexsort((columns, rows))
-        self.rows, self.columns, self.codes = rows[order], columns[order], codes[order]
-        self.shape, self.dtype, self.ndim = shape, np.dtype(np.int64), 2
-
-    def __getitem__(self, key: tuple[slice, slice]) -> Ints:
-        down, across = (part.indices(size) for part, size in zip(key, self.shape, strict=True))
-        out = np.full((down[1] - down[0], across[1] - across[0]), -1, dtype=np.int64)
-        first, last = np.searchsorted(self.rows, down[:2])
-        columns = self.columns[first:last]
-        inside = (columns >= across[0]) & (columns < across[1])
-        rows = self.rows[first:last][inside] - down[0]
-        out[rows, columns[inside] - across[0]] = self.codes[first:last][inside]
-        return out
 
 
 def points_image(
@@ -304,9 +274,20 @@ def points_image(
     >>> points_image(one, one, np.array([7]), ((2,), (1, 1))).compute().tolist()
     [[-1, -1], [-1, 7]]
     """
-    held = _Points(rows, columns, codes, (sum(chunks[0]), sum(chunks[1])))
+    order = np.argsort(rows, kind="stable")
+    points = rows[order], columns[order], codes[order]
     meta = np.empty((0, 0), np.int64)
-    return da.from_array(held, chunks=chunks, asarray=False, fancy=False, meta=meta)
+    return da.map_blocks(_points_of_block, points=points, chunks=chunks, dtype=np.int64, meta=meta)
+
+
+def _points_of_block(*, points: tuple[Ints, Ints, Ints], block_info: Any = None) -> Ints:
+    (top, bottom), (left, right) = block_info[None]["array-location"]
+    some = slice(*np.searchsorted(points[0], (top, bottom)))
+    rows, columns, codes = (part[some] for part in points)
+    inside = (columns >= left) & (columns < right)
+    out = np.full((bottom - top, right - left), -1, dtype=np.int64)
+    out[rows[inside] - top, columns[inside] - left] = codes[inside]
+    return out
 
 
 def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[str]]:
@@ -361,16 +342,13 @@ def _number(item: Any) -> float:
 
 
 def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, Floats]:
-    """Bring longitudes and latitudes to the coordinate system of an image in meters."""
+    """Bring longitudes and latitudes to the coordinate system of an image."""
     from pyproj import CRS, Transformer
 
-    rows, cols = grid.shape
     if CRS.from_user_input(grid.crs).is_geographic:
-        edges = [grid.positions(column, row)[0] for column in (0, cols) for row in (0, rows)]
-        west, most = min(edges), max(edges)
-        # The image may go on beyond the seam of longitudes, where they begin anew.
-        there = west + (east - west) % _TURNS[1]
-        return np.where((there < most) & ~((west <= east) & (east < most)), there, east), north
+        # The image may contain the 180th meridian, where longitudes jump by 360 degrees.
+        west = outline(grid).bounds[0]
+        return east + _TURN * np.ceil((west - east) / _TURN), north
     to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
     return to_grid.transform(east, north)
 
@@ -387,150 +365,208 @@ def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid,
         )
 
 
-#: Longitudes of one meridian differ by these.
-_TURNS = (-360.0, 360.0)
-#: Degrees of longitude; and how far the middle of an edge may lie off, as a share of its length.
-_HALF_TURN, _BENT = 180.0, 0.25
+#: Degrees of longitude around the globe.
+_TURN = 360.0
+#: Largest distance from the middle of an edge to its straight line, as a fraction of the length.
+_BENT = 0.25
 #: Value of a pixel without a class.
 NO_CLASS = -1
-#: What reaches beyond the image by less of a pixel covers no center there.
+#: Fraction of a pixel by which a polygon may reach beyond the image and cover no center there.
 _CENTER = 0.5
 
 
 def read_features(
-    path: str | os.PathLike[str],
+    source: Any, layer: str | None = None
 ) -> tuple[str | None, Any, dict[str, NDArray[Any]]]:
-    """Read the features of a vector file: coordinate system, geometries, and columns by name."""
-    with needs_extra(f"{str(path)!r}"):
+    """Read polygons or points: their coordinate system, geometries, and columns by name.
+
+    `source` is a vector file, a GeoDataFrame, or another object with ``__geo_interface__`` (a
+    feature collection) and ``crs``. `layer` is the layer of a file that has several.
+    """
+    shown = shown_source(source)
+    with needs_extra(shown):
+        import pyogrio
         import pyogrio.raw
         import shapely
-    shown = repr(redact(path))
-    try:
-        meta, _, geometry, fields = pyogrio.raw.read(os.fspath(path))
-    except pyogrio.errors.DataSourceError as error:
-        raise OSError(f"{shown} cannot be read as features: {redact(error)}") from error
-    if geometry is None or not len(geometry):
+    crs: str | None
+    if not isinstance(source, str | os.PathLike):
+        if layer is not None:
+            raise ValueError(f"variable={layer!r}, but {shown} has no layers; leave it out.")
+        crs, shapes, columns = _features_of_object(source)
+    else:
+        try:
+            layers = [name for name, kind in pyogrio.list_layers(source).tolist() if kind]
+            if layer is None and len(layers) > 1:
+                raise ValueError(
+                    f"{shown} has the layers {layers}; pass variable= with one of them (on the "
+                    "command line FILE::LAYER)."
+                )
+            meta, _, geometry, fields = pyogrio.raw.read(os.fspath(source), layer=layer)
+        except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
+            raise OSError(f"{shown} cannot be read as features: {redact(error)}") from error
+        columns = dict(zip(meta["fields"].tolist(), fields, strict=True))
+        crs, shapes = meta["crs"], shapely.from_wkb([] if geometry is None else geometry)
+    if not len(shapes):
         raise ValueError(f"{shown} has no features; expected polygons or points with a class.")
-    columns = dict(zip(meta["fields"].tolist(), fields, strict=True))
-    return meta["crs"], shapely.from_wkb(geometry), columns
+    return crs, shapes, columns
 
 
-def rasterize_file(
-    path: str | os.PathLike[str],
+def shown_source(source: Any) -> str:
+    """Return how messages call a source of features."""
+    is_path = isinstance(source, str | os.PathLike)
+    return repr(redact(source)) if is_path else f"The {type(source).__name__}"
+
+
+def _features_of_object(source: Any) -> tuple[str | None, Any, dict[str, NDArray[Any]]]:
+    from shapely.geometry import shape
+
+    crs = getattr(source, "crs", None)
+    system = crs.to_wkt() if hasattr(crs, "to_wkt") else crs
+    if hasattr(source, "columns"):  # a GeoDataFrame
+        names = [name for name in source.columns if name != source.geometry.name]
+        columns = {str(name): source[name].to_numpy(object, na_value=None) for name in names}
+        return system, np.asarray(source.geometry, object), columns
+    items = source.__geo_interface__.get("features", ())
+    shapes = np.empty(len(items), object)
+    shapes[:] = [item["geometry"] and shape(item["geometry"]) for item in items]
+    said = [item.get("properties") or {} for item in items]
+    names = list(dict.fromkeys(name for one in said for name in one))
+    return system, shapes, {n: np.array([one.get(n) for one in said], object) for n in names}
+
+
+def rasterize(
+    source: Any,
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     class_column: str | None = None,
-    covers: bool = False,
+    layer: str | None = None,
 ) -> tuple[da.Array, Classes]:
-    """Burn the features of a vector file into a lazy image of int32 class codes, -1 for none.
-
-    With `covers`, classes are not read: the code of a feature is its number, and features may
-    overlap.
+    """Burn features into a lazy image of int32 class codes, -1 for none; see `read_features`.
 
     A polygon takes the pixels whose center it covers. Features that give one pixel different
-    classes are an error when the image is computed; earlier errors are no features, none inside the
-    image, no way to tell where features or image lie, and features that the image's coordinate
-    system cuts.
+    classes are an error when the image is computed. Earlier errors: there are no features, or none
+    inside the image; the features or the image state no coordinate system; the coordinate system
+    of the image cuts a feature.
     """
-    with needs_extra(f"{str(path)!r}"):
-        import pyproj
-        import shapely
-    crs, shapes, columns = read_features(path)
-    shown = repr(redact(path))
-    if covers:
-        classes = Classes(np.arange(len(shapes)), None)
-    else:
-        column = columns[class_column_of(list(columns), class_column, shown)]
-        classes = read_classes(column, shown)
+    crs, shapes, columns = read_features(source, layer)
+    shown = shown_source(source)
+    column = columns[class_column_of(list(columns), class_column, shown)]
+    classes = read_classes(column, shown)
     if classes.codes.max() > np.iinfo(np.int32).max:
         raise ValueError(
             f"{shown} has the class {classes.codes.max()}; expected codes below 2**31."
         )
-    if crs is None or grid.crs is None:
-        which = shown if crs is None else "the image"
-        raise ValueError(
-            f"{which} states no coordinate system, so where the features lie in the image cannot "
-            "be told. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
-        )
-    _refuse_around(shapes, classes.codes, crs, shown)
-    if pyproj.CRS.from_user_input(crs) != pyproj.CRS.from_user_input(grid.crs):
-        shapes = on_grid(shapes, crs, grid.crs, shown)
-    usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
-    shapes, numbers = shapes[usable], np.flatnonzero(usable)
-    if pyproj.CRS.from_user_input(grid.crs).is_geographic:
-        # The image may go on beyond the seam of longitudes, where they begin anew.
-        turns = [shapely.transform(shapes, partial(np.add, (turn, 0.0))) for turn in _TURNS]
-        shapes, numbers = np.concatenate([shapes, *turns]), np.tile(numbers, 1 + len(turns))
-    inside = shapely.intersects(shapes, outline(grid))
-    if not inside.any():
-        bounds = shapely.total_bounds(shapes[: usable.sum()]).round(3).tolist()
-        raise ValueError(
-            f"None of the {usable.sum()} features of {shown} lies in the image: in its coordinate "
-            f"system they span {bounds}, the image {list(outline(grid).bounds)}."
-        )
-    # A window is the corner and the size of a block.
-    starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
-    parts = [np.stack(np.meshgrid(*at, indexing="ij"), axis=-1) for at in (starts, chunks)]
-    windows = da.from_array(np.concatenate(parts, axis=2).astype(np.int64), chunks=(1, 1, 4))
-    # The last one stands for a number of -1.
+    there = classes.codes != NO_CLASS
+    placed, numbers, usable, inside = _on_image(shapes, crs, there, grid, shown)
+    # The last code belongs to the number -1.
     codes = np.append(classes.codes, NO_CLASS).astype(np.int32)
-    burnt = da.map_blocks(
-        _burn,
-        windows,
-        shapes=list(shapely.to_wkb(shapes[inside])),
-        numbers=numbers[inside],
-        codes=codes,
-        transform=grid.transform,
-        names=classes.names,
-        shown=shown,
-        may_overlap=covers,
-        drop_axis=2,
-        chunks=chunks,
-        meta=np.empty((0, 0), np.int32),
-    )
+    burnt = _burnt(placed[inside], numbers[inside], codes, grid, chunks, shown, classes.names)
     image = da.map_blocks(_codes_of, burnt, codes=codes, meta=np.empty((0, 0), np.int32))
-    whole = shapely.covers(outline(grid, _CENTER), shapes)
-    # At the seam of longitudes, parts that one copy has outside another may have inside.
+    import shapely
+
+    whole = shapely.covers(outline(grid, _CENTER), placed)
+    # At the 180th meridian, one copy of a feature may have inside what another has outside.
     once = np.isin(numbers, np.flatnonzero(np.bincount(numbers[inside]) == 1))
     names = [str((classes.names or {}).get(code, code)) for code in classes.codes.tolist()]
     features = Features(
         shown,
         burnt,
         names,
-        np.flatnonzero(usable),
+        usable,
         np.setdiff1d(numbers, numbers[inside]),
         np.setdiff1d(numbers[inside & once], numbers[whole]),
     )
     return image, replace(classes, features=features)
 
 
-def _refuse_around(shapes: Any, codes: Ints, source: str, shown: str) -> None:
-    """Refuse rings an edge of which spans more than half the globe in longitude.
+def covered(
+    source: Any,
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+    layer: str | None = None,
+) -> da.Array:
+    """Return which pixels have a center that a feature covers: lazy, bool; see `rasterize`."""
+    crs, shapes, _ = read_features(source, layer)
+    shown = shown_source(source)
+    placed, numbers, _, inside = _on_image(shapes, crs, np.ones(len(shapes), bool), grid, shown)
+    return _burnt(placed[inside], numbers[inside], None, grid, chunks, shown) >= 0
 
-    As written it goes the long way (RFC 7946, 3.1.9); drawn across the seam of longitudes the short
-    one is meant. From one side of the seam to the other it is the edge of the whole globe.
+
+def _on_image(
+    shapes: Any, crs: str | None, wanted: Bools, grid: PixelGrid, shown: str
+) -> tuple[Any, Ints, Ints, Bools]:
+    """Bring the wanted shapes to the coordinate system of an image.
+
+    Returns shapes, their numbers, the numbers of all usable shapes, and which shapes touch the
+    image. In degrees a shape has a copy on each side of the 180th meridian.
     """
     import pyproj
     import shapely
 
-    there = pyproj.CRS.from_user_input(source)
-    if not there.is_geographic or there.axis_info[0].unit_name != "degree":
+    if crs is None or grid.crs is None:
+        which = shown if crs is None else "the image"
+        raise ValueError(
+            f"{which} states no coordinate system, so the position of the features in the image "
+            "is not known. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
+        )
+    _refuse_around(shapes, wanted, crs, shown)
+    own, target = pyproj.CRS.from_user_input(crs), pyproj.CRS.from_user_input(grid.crs)
+    if own != target:
+        shapes = on_grid(shapes, crs, grid.crs, shown)
+    numbers = usable = np.flatnonzero(
+        wanted & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
+    )
+    shapes = shapes[usable]
+    if target.is_geographic:
+        turns = [shapely.transform(shapes, partial(np.add, (by, 0.0))) for by in (-_TURN, _TURN)]
+        shapes, numbers = np.concatenate([shapes, *turns]), np.tile(usable, 3)
+    inside = shapely.intersects(shapes, outline(grid))
+    if not inside.any():
+        bounds = shapely.total_bounds(shapes[: len(usable)]).round(3).tolist()
+        raise ValueError(
+            f"None of the {len(usable)} features of {shown} lies in the image: in its coordinate "
+            f"system they span {bounds}, the image {list(outline(grid).bounds)}."
+        )
+    return shapes, numbers, usable, inside
+
+
+def _edges(shapes: Any) -> tuple[Floats, Floats, Ints]:
+    """Return both ends of all edges of polygons, and the number of the shape of each edge."""
+    import shapely
+
+    parts, of_part = shapely.get_parts(shapes, return_index=True)
+    rings, of_ring = shapely.get_rings(parts, return_index=True)
+    corners, of_corner = shapely.get_coordinates(rings, return_index=True)
+    joined = of_corner[1:] == of_corner[:-1]
+    return corners[:-1][joined], corners[1:][joined], of_part[of_ring[of_corner[1:][joined]]]
+
+
+def _is_in_degrees(crs: Any) -> bool:
+    return bool(crs.is_geographic) and crs.axis_info[0].unit_name == "degree"
+
+
+def _refuse_around(shapes: Any, wanted: Bools, source: str, shown: str) -> None:
+    """Refuse shapes with an edge that spans more than half the globe in longitude.
+
+    Such an edge goes the long way (RFC 7946, 3.1.9), but is usually meant to cross the 180th
+    meridian. An edge around the full globe is allowed.
+    """
+    import pyproj
+
+    if not _is_in_degrees(pyproj.CRS.from_user_input(source)):
         return
-    west, _, most, _ = shapely.bounds(shapes).T
-    for number in np.flatnonzero((codes != NO_CLASS) & (most - west > _HALF_TURN)):
-        for ring in shapely.get_rings(shapely.get_parts(shapes[number])):
-            east = shapely.get_coordinates(ring)[:, 0]
-            span = np.abs(np.diff(east))
-            far = np.flatnonzero((span > _HALF_TURN) & (span < 2 * _HALF_TURN))
-            if len(far):
-                ends = " to ".join(f"{value:g}" for value in east[far[0] : far[0] + 2])
-                raise ValueError(
-                    f"Feature {number} of {shown} has an edge from longitude {ends}, more than "
-                    "half around the globe. If it crosses the 180th meridian, split it there (RFC "
-                    "7946, 3.1.9), for example with ogr2ogr -wrapdateline; if it does go around, "
-                    "give the edge a point between."
-                )
+    starts, ends, numbers = _edges(shapes)
+    span = np.abs(ends - starts)[:, 0]
+    far = np.flatnonzero(wanted[numbers] & (span > _TURN / 2) & (span < _TURN))
+    if len(far):
+        first, last = starts[far[0], 0], ends[far[0], 0]
+        raise ValueError(
+            f"Feature {numbers[far[0]]} of {shown} has an edge from longitude {first:g} to "
+            f"{last:g}, more than half around the globe. If it crosses the 180th meridian, split "
+            "it there (RFC 7946, 3.1.9), for example with ogr2ogr -wrapdateline. Otherwise add a "
+            "point to the edge."
+        )
 
 
 def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
@@ -545,7 +581,7 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
     there = pyproj.CRS.from_user_input(source)
     to_grid = pyproj.Transformer.from_crs(source, target, always_xy=True)
     span = np.abs(shapely.get_coordinates(shapes)).max(axis=0, initial=0.0)
-    if there.is_geographic and there.axis_info[0].unit_name == "degree" and (span > 360).any():
+    if _is_in_degrees(there) and (span > _TURN).any():
         raise ValueError(
             f"{shown} is in {system_name(source)}, in degrees, but its coordinates go up to "
             f"{span.round(3).tolist()}; expected coordinates of its own system. Assign the right "
@@ -556,17 +592,30 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
         return np.stack(to_grid.transform(*xy.T), axis=1)
 
     out = shapely.transform(shapes, moved)
-    corners = shapely.get_coordinates(out)
-    finite = shapely.get_coordinates(out, return_index=True)[1][~np.isfinite(corners).all(axis=1)]
-    out[np.unique(finite)] = shapely.Point()
+    corners, of_corner = shapely.get_coordinates(out, return_index=True)
+    out[np.unique(of_corner[~np.isfinite(corners).all(axis=1)])] = shapely.Point()
     if pyproj.CRS.from_user_input(target).is_geographic and not there.is_geographic:
-        return np.array([_around(shape) for shape in out], dtype=object)
-    _refuse_cut(shapes, out, moved, shown, target)
+        west, _, east, _ = shapely.bounds(out).T
+        for number in np.flatnonzero(east - west > _TURN / 2):
+            out[number] = _around(out[number])
+        return out
+    starts, ends, numbers = _edges(np.where(shapely.is_empty(out), None, shapes))
+    first, last, middle = moved(starts), moved(ends), moved((starts + ends) / 2)
+    with np.errstate(invalid="ignore"):
+        off = np.linalg.norm(middle - (first + last) / 2, axis=1)
+        allowed = _BENT * np.linalg.norm(last - first, axis=1) + 1e-9 * np.abs(first).max(axis=1)
+        cut = np.flatnonzero(~(off <= allowed))
+    if len(cut):
+        raise ValueError(
+            f"Feature {numbers[cut[0]]} of {shown} crosses an edge of {system_name(target)}, the "
+            "system of the image, so its corners would be joined around the globe. Cut it there, "
+            "for example with ogr2ogr -wrapdateline, or give it in that system."
+        )
     return out
 
 
 def _around(shape: Any) -> Any:
-    """Put parts that cross the seam of longitudes together, on both sides of it.
+    """Join parts that cross the 180th meridian, once on each side of it.
 
     >>> import shapely
     >>> _around(shapely.box(-179.5, 0, 179.5, 1)).area
@@ -574,43 +623,19 @@ def _around(shape: Any) -> Any:
     """
     import shapely
 
-    parts = []
-    for part in shapely.get_parts(shape):
-        west, _, east, _ = part.bounds if not part.is_empty else (0.0,) * 4
-        if east - west <= _HALF_TURN:
-            parts.append(part)
-            continue
-        # No feature spans half the globe: its corners lie on two sides of the seam.
-        whole = shapely.transform(
-            part, lambda xy: np.stack([xy[:, 0] % (2 * _HALF_TURN), xy[:, 1]], axis=1)
-        )
-        parts += [whole, shapely.transform(whole, lambda xy: xy - [2 * _HALF_TURN, 0.0])]
-    return shape if len(parts) == len(shapely.get_parts(shape)) else shapely.union_all(parts)
-
-
-def _refuse_cut(shapes: Any, moved: Any, to_grid: Any, shown: str, target: str) -> None:
-    """Refuse rings an edge of which has its middle elsewhere than between its ends."""
-    import shapely
-
-    for number, shape in enumerate(shapes):
-        if shapely.is_empty(moved[number]) or shapely.is_missing(shape):
-            continue
-        for ring in shapely.get_rings(shapely.get_parts(shape)):
-            xy = shapely.get_coordinates(ring)
-            ends = to_grid(xy)
-            lengths = np.linalg.norm(np.diff(ends, axis=0), axis=1)
-            middles = to_grid((xy[1:] + xy[:-1]) / 2)
-            off = np.linalg.norm(middles - (ends[1:] + ends[:-1]) / 2, axis=1)
-            if not (off <= _BENT * lengths + 1e-9 * np.abs(ends).max()).all():
-                raise ValueError(
-                    f"Feature {number} of {shown} crosses an edge of {system_name(target)}, the "
-                    "system of the image, so its corners would be joined around the globe. Cut it "
-                    "there, for example with ogr2ogr -wrapdateline, or give it in that system."
-                )
+    parts = shapely.get_parts(shape)
+    west, _, east, _ = shapely.bounds(parts).T
+    # No feature spans half the globe, so the corners lie on both sides of the meridian.
+    crosses = east - west > _TURN / 2
+    joined = shapely.transform(
+        parts[crosses], lambda xy: np.stack([xy[:, 0] % _TURN, xy[:, 1]], axis=1)
+    )
+    other = shapely.transform(joined, lambda xy: xy - [_TURN, 0.0])
+    return shapely.union_all([*parts[~crosses], *joined, *other])
 
 
 def outline(grid: PixelGrid, more: float = 0.0) -> Any:
-    """Return the edge of an image, moved outward by so many pixels."""
+    """Return the border of an image, moved outward by this number of pixels."""
     import shapely
 
     (left, top), (right, bottom) = (-more, -more), (grid.shape[1] + more, grid.shape[0] + more)
@@ -622,46 +647,63 @@ def _codes_of(numbers: Ints, *, codes: Ints) -> Ints:
     return codes[numbers]
 
 
+def _burnt(
+    shapes: Any,
+    numbers: Ints,
+    codes: Ints | None,
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+    shown: str,
+    names: Mapping[int, str] | None = None,
+) -> da.Array:
+    """Burn the numbers of shapes: lazy, int32, -1 for none.
+
+    With `codes`, shapes of different codes must not overlap; `names` are those of codes.
+    """
+    import shapely
+
+    order = slice(None) if codes is None else np.argsort(codes[numbers], kind="stable")
+    return da.map_blocks(
+        _burn,
+        shapes=list(shapely.to_wkb(shapes[order])),
+        numbers=numbers[order],
+        codes=codes,
+        geobox=grid.geobox,
+        names=dict(names or {}),
+        shown=shown,
+        chunks=chunks,
+        dtype=np.int32,
+        meta=np.empty((0, 0), np.int32),
+    )
+
+
 def _burn(
-    window: Ints,
     *,
     shapes: list[bytes],
     numbers: Ints,
-    codes: Ints,
-    transform: tuple[float, ...],
-    names: dict[int, str] | None,
+    codes: Ints | None,
+    geobox: Any,
+    names: dict[int, str],
     shown: str,
-    may_overlap: bool = False,
+    block_info: Any = None,
 ) -> NDArray[np.int32]:
-    """Burn the numbers of all features into one block of the image."""
+    """Burn the numbers of shapes, in the order of their codes, into one block of the image."""
     import shapely
-    from affine import Affine
-    from rasterio.features import rasterize
+    from rasterio.features import rasterize as burn
 
-    top, left, height, width = window[0, 0].tolist()
-    order = np.argsort(codes[numbers], kind="stable")
-    a, b, c, d, e, f = transform
-    here = Affine(a, b, a * left + b * top + c, d, e, d * left + e * top + f)
+    (top, bottom), (left, right) = block_info[None]["array-location"]
+    here = geobox[top:bottom, left:right]
     pairs = list(zip(shapely.from_wkb(shapes), numbers.tolist(), strict=True))
-    found: list[NDArray[np.int32]] = [
-        rasterize(
-            [pairs[at] for at in some],
-            out_shape=(height, width),
-            fill=-1,
-            transform=here,
-            dtype=np.int32,
-        )
-        # The last counts: the largest code of each pixel, and the smallest.
-        for some in (order, order[::-1])
-    ]
-    highest, lowest = (codes[image] for image in found)
-    if not may_overlap and (highest != lowest).any():
-        row, column = (int(axis[0]) for axis in np.nonzero(highest != lowest))
-        two = [int(image[row, column]) for image in (highest, lowest)]
-        classes = [(names or {}).get(code, code) for code in two]
-        raise ValueError(
-            f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
-            f"{classes[1]!r} and {classes[0]!r}; expected one a pixel. Correct the features that "
-            "overlap there."
-        )
-    return found[0]
+    options = {"out_shape": here.shape, "fill": -1, "transform": here.affine, "dtype": np.int32}
+    # The last shape counts: the one with the largest code, and in reverse the smallest.
+    found: NDArray[np.int32] = burn(pairs, **options)
+    if codes is not None:
+        highest, lowest = codes[found], codes[burn(pairs[::-1], **options)]
+        for row, column in np.argwhere(highest != lowest)[:1].tolist():
+            one, other = (int(image[row, column]) for image in (lowest, highest))
+            raise ValueError(
+                f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
+                f"{names.get(one, one)!r} and {names.get(other, other)!r}; expected one class "
+                "per pixel. Correct the features that overlap there."
+            )
+    return found

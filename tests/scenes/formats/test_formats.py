@@ -28,7 +28,7 @@ from daskclust.exceptions import StoreError  # noqa: E402
 from daskclust.scenes._georeference import PixelGrid  # noqa: E402
 from daskclust.scenes.formats.geotiff import GeoTiff, write_cog  # noqa: E402
 from daskclust.scenes.formats.opening import kind_of, open_file, open_files  # noqa: E402
-from daskclust.scenes.formats.vector import rasterize_file, read_points  # noqa: E402
+from daskclust.scenes.formats.vector import rasterize, read_points  # noqa: E402
 
 SHAPE = 6, 40, 50
 GRID = PixelGrid((40, 50), (30.0, 0.0, 600_000.0, 0.0, -30.0, 5_200_000.0), "EPSG:32632")
@@ -551,7 +551,7 @@ MAIZE = "maize", (600_600, 5_199_000, 601_050, 5_199_700)
 @pytest.mark.parametrize("chunks", [((40,), (50,)), ((16, 16, 8), (32, 18)), ((1,) * 40, (50,))])
 def test_polygons_are_burnt_whatever_the_blocks(tmp_path, chunks):
     path = polygons(tmp_path / "fields.geojson", WHEAT, (None, WHEAT[1]), MAIZE)
-    found, classes = rasterize_file(path, GRID, chunks)
+    found, classes = rasterize(path, GRID, chunks)
     assert found.chunks == chunks
     assert classes.names == {0: "maize", 1: "wheat"}
     expected = np.full((40, 50), -1)
@@ -561,14 +561,14 @@ def test_polygons_are_burnt_whatever_the_blocks(tmp_path, chunks):
     burnt = found.compute()
     assert (burnt != expected).mean() < 0.02
     assert set(np.unique(burnt)) == {-1, 0, 1}
-    whole, _ = rasterize_file(path, GRID, ((40,), (50,)))
+    whole, _ = rasterize(path, GRID, ((40,), (50,)))
     np.testing.assert_array_equal(burnt, whole.compute())
 
 
 def test_polygons_outside_are_told(tmp_path):
     path = polygons(tmp_path / "far.geojson", ("wheat", (700_000, 5_100_000, 700_300, 5_100_300)))
     with pytest.raises(ValueError, match="None of the 1 features"):
-        rasterize_file(path, GRID, ((40,), (50,)))
+        rasterize(path, GRID, ((40,), (50,)))
 
 
 def test_degrees_are_brought_to_the_image(tmp_path):
@@ -585,20 +585,20 @@ def test_degrees_are_brought_to_the_image(tmp_path):
 def test_no_features_and_no_file(tmp_path):
     path = polygons(tmp_path / "none.geojson")
     with pytest.raises(ValueError, match="has no features; expected polygons"):
-        rasterize_file(path, GRID, ((40,), (50,)))
-    with pytest.raises(FileNotFoundError, match=r"There is no file '.*none\.csv'"):
+        rasterize(path, GRID, ((40,), (50,)))
+    with pytest.raises(FileNotFoundError, match=r"none\.csv' does not exist"):
         read_points(tmp_path / "none.csv", GRID)
 
 
 def test_classes_of_features_need_a_column(tmp_path):
     path = polygons(tmp_path / "fields.geojson", WHEAT)
     with pytest.raises(KeyError, match="no column 'crop'"):
-        rasterize_file(path, GRID, ((40,), (50,)), class_column="crop")
+        rasterize(path, GRID, ((40,), (50,)), class_column="crop")
     text = path.read_text().replace('"class"', '"crop"')
     path.write_text(text)
     with pytest.raises(ValueError, match="--class-column"):
-        rasterize_file(path, GRID, ((40,), (50,)))
-    _, classes = rasterize_file(path, GRID, ((40,), (50,)), class_column="crop")
+        rasterize(path, GRID, ((40,), (50,)))
+    _, classes = rasterize(path, GRID, ((40,), (50,)), class_column="crop")
     assert classes.names == {0: "wheat"}
 
 
@@ -621,7 +621,7 @@ def test_points_are_pixels(tmp_path):
         ("row,column,class\n0,0,1\n40,0,1\n", "line 3: the pixel .row 40, column 0. lies outside"),
         ("row,column,class\n0,0,1\n0,0,2\n", "two classes"),
         ("row,column,class\n0,zero,1\n", "line 2: column is 'zero'"),
-        ("row,column,class\n0,0,1.5\n", "no whole numbers"),
+        ("row,column,class\n0,0,1.5\n", "not a whole number"),
         ("row,column,class\n0,0,\n", "no item with a class"),
         ("row,column,class\n0.5,0,1\n", "line 2: row is '0.5'; expected a whole number"),
         ("a,b,class\n0,0,1\n", "expected row and column, or x and y, or lon"),
