@@ -587,12 +587,13 @@ def block_rows_of(
     labels: Array,
     *numbers: Array,
     unlabeled: tuple[int, ...],
+    only_counts: bool = False,
 ) -> NDArray[np.object_]:
     """Return row numbers inside the block, and labels, of its labeled valid pixels.
 
-    One (2, m) int64 array, and the labeled pixels that are counted: all, and by the features of
-    each source, whose `numbers` are given. One object: Dask's expression arrays cannot be computed
-    with unknown lengths.
+    One (2, m) int64 array, empty with `only_counts`, and counts of the labeled pixels: of all
+    pixels, and by feature for each source, whose `numbers` are given. One object: Dask's
+    expression arrays cannot be computed with unknown lengths.
     """
     labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
     if not labeled.any():
@@ -603,7 +604,7 @@ def block_rows_of(
             f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
         )
     valid = block_valid(source, number, excluded)
-    wanted = labeled & valid
+    wanted = labeled & valid & (not only_counts)
     pairs = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
     masked = np.zeros(len(labels), bool) if excluded is None else excluded
     taken = []
@@ -736,6 +737,27 @@ def labeled_rows(
     `counts` are the valid pixels of each block. `features` are those that label the pixels of the
     image.
     """
+    found, left_out = _labeled(blocks, image, unlabeled, features)
+    offsets = accumulate(counts, initial=0)
+    rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
+    return np.concatenate(rows), np.concatenate([block[1] for block in found]), left_out
+
+
+def labels_left_out(
+    blocks: CubeBlocks, image: Any, unlabeled: tuple[int, ...], features: Sequence[Features] = ()
+) -> str:
+    """Return which labels no row takes, as text; only counts reach the client."""
+    return _labeled(blocks, image, unlabeled, features, only_counts=True)[1]
+
+
+def _labeled(
+    blocks: CubeBlocks,
+    image: Any,
+    unlabeled: tuple[int, ...],
+    features: Sequence[Features],
+    **options: Any,
+) -> tuple[list[Ints], str]:
+    """Return rows inside the block and labels, (2, m), of each block, and what is left out."""
     lazy = blocks.map(
         block_rows_of,
         flatten(image, blocks.grid),
@@ -744,15 +766,12 @@ def labeled_rows(
         dtype=object,
         token="daskclust-rows-of",
         unlabeled=unlabeled,
+        **options,
     )
     (found,) = compute("the reading of labels", lazy)
-    offsets = accumulate(counts, initial=0)
-    rows = [block[0][0] + offset for block, offset in zip(found, offsets, strict=False)]
-    labels = np.concatenate([block[0][1] for block in found])
     parts = [block[1] for block in found if block[1]]
     sizes = 1, *(len(one.classes) for one in features)
     pixels, *taken = (
         Taken.total([part[at] for part in parts], size) for at, size in enumerate(sizes)
     )
-    told = text_of(pixels, list(zip(features, taken, strict=True)))
-    return np.concatenate(rows), labels, told
+    return [block[0] for block in found], text_of(pixels, list(zip(features, taken, strict=True)))

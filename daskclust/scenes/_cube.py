@@ -742,6 +742,17 @@ class Cube:
             labels = texts[np.searchsorted(known, labels)]
         return rows, labels
 
+    def warn_of_left_out(self, image: Image, unlabeled: Sequence[int] = ()) -> None:
+        """Warn about labels that no row takes, and about similar names of classes.
+
+        One pass over the blocks that hold labels; only counts reach the client.
+        """
+        hidden = (*(() if image.by_name else unlabeled), *image.nodata)
+        left_out = _block_tasks.labels_left_out(self._blocks, image.values, hidden, image.features)
+        if left_out:
+            warn(left_out, DaskclustWarning)
+        warn_of_similar((image.meanings or {}).values())
+
     # Values of rows on the image
 
     def to_map(

@@ -13,10 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
-from daskclust.core.class_names import warn_of_similar
-from daskclust.core.warn import warn
-from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._block_tasks import labeled_rows
 from daskclust.scenes._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
 from daskclust.scenes._open_array import Image
 from daskclust.scenes.formats.format_detection import needs_extra
@@ -214,21 +210,6 @@ def _bounds(grid: PixelGrid) -> list[float]:
 
 #: Value of pixels without a class.
 _NONE = -1
-
-
-def warn_of_left_out(cube: Any, image: Image, unlabeled: Sequence[int]) -> None:
-    """Warn about labels that no row of a cube takes, and about similar names of classes.
-
-    Reads only blocks that hold labels.
-    """
-    none = () if image.by_name else tuple(unlabeled)
-    hidden = (*none, *image.nodata)
-    left_out = labeled_rows(cube._blocks, cube.block_counts, image.values, hidden, image.features)[
-        2
-    ]
-    if left_out:
-        warn(left_out, DaskclustWarning)
-    warn_of_similar((image.meanings or {}).values())
 
 
 def join_labels(

@@ -129,60 +129,6 @@ def test_gdal_reads_a_label_map_in_zarr(cube: Cube, tmp_path: Path) -> None:
         assert_array_equal(file.read(1), cube.to_map(labels).compute())
 
 
-@programs
-@pytest.mark.parametrize("columns", [None, 2])
-def test_gdal_reads_a_map_of_values_in_zarr(
-    cube: Cube, tmp_path: Path, columns: int | None
-) -> None:
-    shape = cube.n_valid if columns is None else (cube.n_valid, columns)
-    numbers = np.random.default_rng(1).random(shape).astype("float32")
-    code, origin, _ = wanted(cube)
-    written = cube.write_map(numbers, tmp_path / "p.zarr", names=columns and ["one", "two"])
-    # Versions that make one image of several bands came later.
-    name = str(tmp_path / "p.zarr") if columns is None else f'ZARR:"{tmp_path}/p.zarr":/values:1'
-    said = json.loads(gdal("gdalinfo", "-json", name))
-    np.testing.assert_allclose([said["geoTransform"][0], said["geoTransform"][3]], origin)
-    assert f'ID["EPSG",{code}]]' in said["coordinateSystem"]["wkt"]
-    assert str(said["bands"][0]["noDataValue"]).lower() == "nan"
-    gdal("gdal_translate", "-q", name, tmp_path / "p.tif")
-    with rasterio.open(tmp_path / "p.tif") as file:
-        image = written["values"][:]
-        assert_array_equal(file.read(1), image if columns is None else image[1])
-
-
-@programs
-def test_gdal_reads_a_geotiff_with_its_classes(cube: Cube, tmp_path: Path) -> None:
-    labels = np.arange(cube.n_valid) % 3
-    cube.write_labels(labels, tmp_path / "m.tif", class_names=NAMES, n_clusters=3)
-    text = gdal("gdalinfo", tmp_path / "m.tif")
-    assert "0: wheat" in text
-    assert "1: sugar beet" in text
-    said = json.loads(gdal("gdalinfo", "-json", "-mm", tmp_path / "m.tif"))
-    band = said["bands"][0]
-    assert f'ID["EPSG",{wanted(cube)[0]}]]' in said["coordinateSystem"]["wkt"]
-    assert band["colorTable"]["entries"][:2] == [[0, 114, 178, 255], [230, 159, 0, 255]]
-    assert band["noDataValue"] == 255
-    assert band["computedMax"] == 2
-
-
-def test_rasterio_reads_maps_in_zarr(cube: Cube, tmp_path: Path) -> None:
-    with rasterio.Env() as env:
-        if "Zarr" not in env.drivers():
-            pytest.skip("this build of rasterio has no driver for Zarr")
-    labels = np.arange(cube.n_valid) % 3
-    code, origin, _ = wanted(cube)
-    cube.write_labels(labels, tmp_path / "m.zarr")
-    cube.write_map(np.random.default_rng(1).random((cube.n_valid, 2)), tmp_path / "p.zarr")
-    for name, count in (("m.zarr", 1), ("p.zarr", 2)):
-        with rasterio.open(tmp_path / name) as file:
-            assert file.crs.to_epsg() == code
-            np.testing.assert_allclose((file.transform.c, file.transform.f), origin)
-            assert file.count == count
-            if count == 1:
-                assert file.nodata == -1
-                assert_array_equal(file.read(1), cube.to_map(labels).compute())
-
-
 def test_xarray_and_rioxarray_read_maps_without_a_warning(cube: Cube, tmp_path: Path) -> None:
     labels = np.arange(cube.n_valid) % 3
     code, origin, _ = wanted(cube)

@@ -43,7 +43,6 @@ from daskclust.core.persistence.mixin import check_same_data, clusters_are_class
 from daskclust.core.persistence.models import fingerprint
 from daskclust.core.storage.stored_array import as_dask
 from daskclust.scenes.formats.vector import check_codes
-from daskclust.scenes.label_images import warn_of_left_out
 
 _EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
@@ -241,7 +240,7 @@ class CubeJob(Job):
                 for name, opened in self.maps.items()
             }
             if "truth" in self.maps:
-                warn_of_left_out(cube, self.maps["truth"], options.unlabeled)
+                cube.warn_of_left_out(self.maps["truth"], options.unlabeled)
             known = _outputs.untold(maps, model)
             truth = known["truth"][0] if "truth" in known and options.report else None
             summary = summarize(image, legend.codes, values=uncertainty, known=truth, cube=cube)
