@@ -199,7 +199,7 @@ def test_a_saved_model_asks_too(run: Any, truth: np.ndarray) -> None:
     assert zarr.open_group("l.zarr", mode="r")["labels"].attrs["flag_meanings"] == " ".join(NAMES)
 
 
-@pytest.mark.parametrize("folder", [None, "EPSG:32632"], indirect=True)
+@pytest.mark.parametrize("folder", ["EPSG:32632"], indirect=True)
 def test_points_lie_where_the_pixels_are(run: Any, folder: Path) -> None:
     assert run("suggest S: --n 4 --output a.geojson")[0] == 0
     assert run("suggest S: --n 4 --output a.csv")[0] == 0

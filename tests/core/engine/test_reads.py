@@ -138,12 +138,11 @@ def test_rows_that_are_counted_are_read_again_too(path, client, expected):
         np.testing.assert_array_equal(fit(data).cluster_centers_, expected[0])
 
 
-@pytest.mark.parametrize("persist", [True, False])
 def test_a_chunk_that_cannot_be_read_is_named_and_the_next_fit_is_free_of_it(
-    persist, path, client, expected
+    path, client, expected
 ):
     kept = []
-    with dask.config.set({"daskclust.persist": persist, "daskclust.read-retries": 2}):
+    with dask.config.set({"daskclust.persist": True, "daskclust.read-retries": 2}):
         with pytest.raises(ReadError) as failed:
             fit(opened(path, LosingOne))
         # An error keeps all frames that it passed alive.
@@ -288,10 +287,7 @@ class FailingWrites(LocalStore):
         await super().set(key, value)
 
 
-@pytest.mark.parametrize("scheduler", ["cluster"])
-def test_labels_that_the_user_computes_are_read_again(scheduler, path, request):
-    if scheduler == "cluster":
-        request.getfixturevalue("client")
+def test_labels_that_the_user_computes_are_read_again(path, client):
     well = fit(da.from_array(X, chunks=(ROWS, P)))
     for shape in ((ROWS, P), (70, 2)):
         labels = well.predict(opened(path, OftenFailing).rechunk(shape))
@@ -336,9 +332,8 @@ def map_of(store, target):
     return written["labels"][:], values["values"][:]
 
 
-@pytest.mark.parametrize("persist", [False])
-def test_a_map_is_read_and_written_again(persist, scene, tmp_path):
-    with dask.config.set({"scheduler": "threads", "daskclust.persist": persist}):
+def test_a_map_is_read_and_written_again(scene, tmp_path):
+    with dask.config.set({"scheduler": "threads", "daskclust.persist": False}):
         expected = map_of(scene, tmp_path / "a.zarr")
         found = map_of(OftenFailing(scene), FailingWrites(tmp_path / "b.zarr"))
     for one, other in zip(found, expected, strict=True):

@@ -83,9 +83,8 @@ FITS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FITS)
-@pytest.mark.parametrize("change", [one_value])
-def test_a_fit_of_rows_that_change_is_refused(name, change):
-    data = rows_from(Reads(change))
+def test_a_fit_of_rows_that_change_is_refused(name):
+    data = rows_from(Reads(one_value))
     with (
         dask.config.set({"scheduler": "sync", "daskclust.persist": False}),
         pytest.raises(ChunkError, match=r"X changed .*rows 300 to 399: .*X\.persist\(\)"),
