@@ -282,7 +282,7 @@ def _components(scatter: Floats, mean: Floats) -> Floats:
     if not total > _ROUNDING * (mean @ mean):
         # All rows are equal except for rounding.
         return np.zeros((len(values), 1))
-    count = min(np.count_nonzero(values > _NEGLIGIBLE * values[-1]), MAX_DIMENSIONS)
+    count = min(int(np.count_nonzero(values > _NEGLIGIBLE * values[-1])), MAX_DIMENSIONS)
     leading = vectors[:, ::-1][:, :count]
     peak = leading[np.abs(leading).argmax(axis=0), np.arange(count)]
     return leading * (np.where(peak < 0, -1.0, 1.0) / np.sqrt(total))
