@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
-from daskclust.semisupervised.gaussian_kernel import gaussians
 from daskclust.semisupervised.near_nodes import near_weights, weighted_values
 
 
@@ -32,16 +31,3 @@ def test_nearest_nodes_of_two_groups_are_those_of_all_nodes(
     found = merge_nearest(*parts, k, count)
     for one, expected in zip(found, nearest_several(z, nodes, min(count, len(nodes))), strict=True):
         assert_array_equal(one, expected)
-
-
-def test_gaussians_are_exponentials_of_squared_distances() -> None:
-    rng = np.random.default_rng(0)
-    rows, points = rng.normal(size=(7, 3)), rng.normal(size=(300, 3)) * 4
-    rows[0] *= 1e3
-    found = rows @ points.T
-    gaussians(found, (rows * rows).sum(axis=1), (points * points).sum(axis=1))
-    expected = np.exp(-((rows[:, None] - points) ** 2).sum(axis=2))
-    assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
-    one = np.array([[1.0, -2.0]])
-    gaussians(one, np.array([1.0]), np.array([1.0, 4.0]))
-    assert_allclose(one, np.exp([[0.0, -9.0]]), rtol=1e-15)
