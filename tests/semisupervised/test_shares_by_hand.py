@@ -6,8 +6,9 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from daskclust.semisupervised.active_learning import first_pairs, squared_to_nearest
-from daskclust.semisupervised.predict import sharpened
-from daskclust.semisupervised.spreading import balance_classes
+from daskclust.semisupervised.feature_views import Space, View
+from daskclust.semisupervised.predict import LabelGraph, ViewPosterior, sharpened
+from daskclust.semisupervised.spreading import _Labels, balance_classes
 
 
 def test_squares_of_shares() -> None:
@@ -28,6 +29,34 @@ def test_squared_distances() -> None:
     points, others = np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]])
     assert squared_to_nearest(points, others).tolist() == [1.0, 4.0]
     assert squared_to_nearest(points, others[:0]).tolist() == [np.inf, np.inf]
+
+
+def test_the_labels_of_a_fold_are_subtracted_from_prototypes_and_nodes() -> None:
+    seeds = np.array([[0.0, 0.0], [0.0, 2.0]])
+    labels = _Labels(np.array([False, True]), seeds, np.array([[0.9]]), np.array([[1.0, 0.0]]))
+    space = Space((View("raw", np.zeros(1), np.eye(1)),))
+    prototypes = np.array([[0.0], [1.0]])
+    classes = np.array([[3.0, 0.0], [2.0, 1.0]])
+    expected = [[3.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 2.0]]
+    assert labels.at_nodes(classes, space, prototypes).tolist() == expected
+    # Without labels at prototypes, only nodes have labels.
+    at_nodes = labels.at_nodes(np.empty((2, 0)), space, prototypes)
+    assert at_nodes.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
+    assert classes.tolist() == [[3.0, 0.0], [2.0, 1.0]]
+
+
+def test_the_graphs_of_a_view_are_averaged() -> None:
+    # One labeled node at 2 in both graphs, and one prototype each.
+    space = Space((View("raw", np.zeros(1), np.eye(1)),))
+    probabilities = np.array([[1.0, 0.0], [0.0, 1.0]])
+    graphs = tuple(
+        LabelGraph(np.array([[at], [2.0]]), 1, probabilities, np.array([missed, False]))
+        for at, missed in ((0.0, True), (1.0, True))
+    )
+    found, unreached = ViewPosterior(space, graphs)(np.array([[0.0], [1.5]]), 1)
+    # With one neighbor, the nearest node decides; with equal distances it is the prototype.
+    assert found.tolist() == [[1.0, 0.0], [0.5, 0.5]]
+    assert unreached.tolist() == [True, False]
 
 
 def test_first_pairs_are_all_among_as_few_as_possible() -> None:
