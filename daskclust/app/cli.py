@@ -45,7 +45,7 @@ COMMANDS = {
     "label": "answer questions in a browser, get the map",
 }
 
-#: Errors of data, files and clusters: told in one line.
+#: Errors of data, files and clusters, which are printed in one line.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
 #: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
 _LIBRARIES = set(
@@ -82,7 +82,7 @@ def _parser(arguments: Sequence[str], is_program: bool = False) -> argparse.Argu
         )
     named = next((word for word in arguments if word in COMMANDS), None)
     if named is not None and named == arguments[0]:
-        # Importing the module of a command takes seconds: what its words tell is said before.
+        # Importing the module of a command takes seconds, so simple mistakes are reported before.
         usage = commands.add_parser(named, usage="%(prog)s [options]")
         unknown, known = unknown_flags(arguments)
         if unknown:
@@ -132,7 +132,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise in the main thread, unless they are ignored (``nohup``)."""
+    """Make SIGTERM and SIGHUP raise in the main thread, unless they are ignored (``nohup``)."""
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
@@ -176,7 +176,7 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that a terminal cannot show is no reason to fail.
+        # The program must not fail if the terminal cannot show a name.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
@@ -205,7 +205,7 @@ def _run(arguments: list[str], is_program: bool) -> int:
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # CancelledError is no Exception
+    except BaseException as error:  # CancelledError is a BaseException
         if (interrupt := _interrupt_behind(error)) is not None:
             raise interrupt from error
         if not _is_expected(error):

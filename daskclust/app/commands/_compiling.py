@@ -63,7 +63,7 @@ def _kernels() -> dict[str, Any]:
         for name, module in list(sys.modules.items())
         if name.startswith("daskclust.")
         for key, value in list(vars(module).items())
-        # Where it is defined, not where it is imported.
+        # A function is compiled in the module that defines it, not in those that import it.
         if getattr(getattr(value, "py_func", None), "__module__", None) == name
     }
 

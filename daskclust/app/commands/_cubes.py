@@ -191,7 +191,7 @@ class _Cube(argparse.Action):
 
 
 def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
-    """Return the number of valid pixels, of which there must be one; `tell` shows the work."""
+    """Count the valid pixels; raise ValueError if there are none.  `tell` shows the progress."""
     with tell("Valid pixels"):
         n_valid = int(cube.n_valid)
     if n_valid == 0:
@@ -240,7 +240,7 @@ def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
     chosen = {name: getattr(options, name) for name in names}
     chosen["bad_bands"] = "auto" if options.bad_bands is None else options.bad_bands
     chosen["bands"] = None if model is None else bands_for(model, open_cube_of(options))
-    # Of a model, and where nothing is fitted, it is no option.
+    # With a model, and if nothing is fitted, scaling is not an option.
     chosen["scale"] = getattr(options, "scale", "none")
     if options.mask is not None:
         store, name = store_and_variable(options.mask)

@@ -172,7 +172,7 @@ def make_estimator(options: FitRequest) -> Any:
     for name, why in _NEEDED.items():
         alone = name == "delta" and "n_clusters_hint" in given
         alone |= name == "n_clusters" and given.get("distance_threshold") is not None
-        # Where the default is None, the number is optional; delta has no default.
+        # If the default is None, the number is optional.  delta has no default.
         needed = name in params and (name == "delta" or params[name] is not None)
         if needed and name not in given and not alone:
             raise UsageError(f"{kind.__name__} needs {why}")
@@ -209,7 +209,7 @@ def takes_labels(model: Any) -> bool:
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
 _ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
 _DEFAULT = re.compile(r",? ?default ?= ?.*$")
-#: A description that stands elsewhere.
+#: The description is in the docstring of another class.
 _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
 
 

@@ -84,7 +84,7 @@ class HoldOut:
     alone: list[str]
 
     def judged(self, model: Any, job: Any, legend: Any) -> dict[str, Any]:
-        """Say how well the fit, and others, tell what was kept apart, as JSON values."""
+        """Return scores of the fit and of other methods on the held-out labels, as JSON values."""
         from daskclust.metrics import accuracy_report, clustering_accuracy
 
         found: dict[str, Any] = {
@@ -237,7 +237,7 @@ class Job:
 
     @property
     def places(self) -> dict[str, str]:
-        """Outputs, as results tell them; the model of a prediction is none."""
+        """Paths of the outputs for the results, without the model of a prediction."""
         found = places_of(self.options).items()
         return {k: v for k, v in found if self.fits or k != "model"}
 
@@ -246,7 +246,7 @@ class Job:
         return model.fit(self.data, **arguments)
 
     def title_of(self, model: Any) -> str:
-        """Return the title of the report: the one that was asked for, or one with the file."""
+        """Return the requested title of the report, or a title with the name of the file."""
         name = name_of_cube(self.options.cube)
         return self.options.title or f"{type(model).__name__} of {name}"
 
@@ -256,7 +256,7 @@ class Job:
     def save(
         self, model: Any, found: Mapping[str, Any], progress: Progress, **more: Any
     ) -> dict[str, Any]:
-        """Save the model if it was asked for; return the attributes that all outputs have."""
+        """Save the model if it is requested; return the attributes of all outputs."""
         from daskclust.core.persistence.models import save
 
         names = ("command", "version", "estimator", "configuration", "columns")
@@ -271,7 +271,7 @@ class Job:
 
 #: Only one of these may be given: flags take the place of all that the file says.
 _EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
-#: Not part of a job: how it is run and told about.
+#: Options of running and reporting, which are not part of the identity of a job.
 _NOT_CONFIGURATION = {
     *("config", "dry_run", "overwrite"),
     *("set", "n_clusters"),  # parameters of the estimator
@@ -357,7 +357,7 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
                 parser.error(f"{str(path)!r}: {key} is {value!r}; expected true or false")
             flags += [name] if value else []
         else:
-            # Behind "=", so that values that begin with a dash are no flags.
+            # After "=", so that values that begin with a dash are not parsed as flags.
             flags.append(f"{name}={_as_text(value)}")
     return flags, positional
 
@@ -389,7 +389,7 @@ def effective(options: Any, params: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in sorted(vars(options).items())
         if name not in _NOT_CONFIGURATION and value is not None
     }
-    # A checkpoint, if one was asked for, is an option.
+    # A requested checkpoint is an option.
     found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
     plain: dict[str, Any] = redact_all(json.loads(json_text(found, default=str)))
     return plain
@@ -431,7 +431,7 @@ def _whole(place: str) -> str:
 
 
 def checkpoint_path(options: Any, mark: str) -> Path | None:
-    """Return the file that was asked for, or one beside the first local output."""
+    """Return the requested file, or a file next to the first local output."""
     if options.checkpoint is not None:
         path = Path(options.checkpoint).absolute()
         return path / "daskclust-checkpoint.npz" if path.is_dir() else path
@@ -493,7 +493,7 @@ def _has_bokeh() -> bool:
 
 @contextmanager
 def _observed(client: Any, job: Any) -> Iterator[None]:
-    """Write Dask's report on what is done, if it was asked for; of a job that fails there is none.
+    """Write Dask's performance report if it is requested and the job succeeds.
 
     The scheduler draws it.
     """
@@ -538,7 +538,7 @@ def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any
 
 
 def _warn_about_cluster(client: Any, progress: Progress) -> None:
-    """Print problems of a cluster as warnings, also those of workers that answer late."""
+    """Print problems of a cluster as warnings, including late answers of workers."""
 
     def check() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Writing what a fit or a prediction was asked for: maps, model, report."""
+"""Outputs of a fit or a prediction: maps, model, report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from daskclust.core.storage.stores import check_protocol, local_path
 from daskclust.scenes.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.semisupervised import predict
 
-#: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
+#: Attributes of options with output paths.  The checkpoint is next to the first of them.
 OUTPUTS = ("output", "model", "report", "uncertainty", "score", "performance")
 
 #: Pages, the libraries that draw them, and the extras that bring these.
@@ -151,7 +151,7 @@ _KINDS = {
 
 
 def margin_kind(model: Any) -> str | None:
-    """Return how the margin of a model is defined; None where it has none."""
+    """Return the definition of the margin of a model, or None if it has no margin."""
     return _KINDS.get(_source(type(model)))
 
 
@@ -168,7 +168,7 @@ def _source(kind: type) -> str:
         return "margin"
     if hasattr(kind, "predict_proba"):
         return "predict_proba"
-    # An embedding is no distance to centers.
+    # The transform of an estimator with a kernel returns an embedding, not distances.
     return "transform" if hasattr(kind, "transform") and not hasattr(kind, "kernel") else ""
 
 
@@ -205,7 +205,7 @@ def _lead(shares: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
 
 
 def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
-    """Return 1 - nearest / nearest of another group; 1 where there is no other group.
+    """Return 1 - nearest distance / nearest distance of another group, 1 with a single group.
 
     >>> _gap(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), groups=np.array([0, 0, 1])).tolist()
     [0.75, 1.0]
@@ -296,7 +296,7 @@ def pairs_of_lines(
 ) -> dict[str, str]:
     """Return the lines of a CSV file of two columns, without a line of their `heads`.
 
-    A first line that begins with a `known` name is none.
+    The first line is not a header if it begins with a `known` name.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(csv.reader(text.splitlines()), start=1):
@@ -415,10 +415,10 @@ def numbers_of(model: Any) -> dict[str, Any]:
 
 
 def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[Any, Any]]:
-    """Leave out of the truth what the fit was told: it is no test of it.
+    """Remove the training labels from the truth, because they are not a test of the fit.
 
     `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
-    what tells their names.
+    the opened labels with their names.
     """
     if not (maps.keys() >= {"labels", "truth"} and takes_labels(model)):
         return dict(maps)
@@ -439,14 +439,14 @@ def add_agreements(
     With a `grid`, all are images of it.
     """
     for name in ("labels", "truth"):
-        # Of labels kept apart it is told in its place.
+        # Scores of held-out labels are reported elsewhere.
         if name not in maps or (name == "labels" and "held_out" in found):
             continue
         known, opened = maps[name]
         learned = "labels" in maps and takes_labels(model)
         used = name == "labels" and learned
         try:
-            # Polygons that were learned from are no sample of others.
+            # Polygons of the training labels are not a sample of other polygons.
             compared = agreement_of(image, known, grid, None if used else opened)
         except NothingInCommonError:
             unit = "row" if grid is None else "pixel"
@@ -467,7 +467,7 @@ def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[key] for name, key in keys.items() if key in found}
 
 
-#: Clusters whose sizes are told one by one at most.
+#: Maximum number of clusters whose sizes are listed.
 _SIZES = 100
 
 
@@ -533,7 +533,7 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
 
 
 def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
-    """Write how well the fit tells labels that it has not seen, and how well others do."""
+    """Return lines with the accuracy on held-out labels, of the fit and of other methods."""
     scores = found.get("held_out")
     if scores is None:
         return []
@@ -610,7 +610,7 @@ def fit_as_text(found: Mapping[str, Any]) -> list[str]:
 def add_classes(
     found: dict[str, Any], legend: Legend, sizes: Iterable[int], unit: str, **more: Any
 ) -> None:
-    """Tell the size of each class in a unit, and what is known `more`; and how much is noise."""
+    """Add sizes of classes in a unit, further values (`more`), and the size of the noise."""
     found["sizes"] = [int(size) for size in sizes]
     found["classes"] = [
         {"code": code, "name": name, unit: size}

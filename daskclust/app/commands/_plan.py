@@ -26,7 +26,7 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
     levels = 0
     if "n_probe" in params:
         levels = passes_of_levels(params)
-        # Its first level is that of KMeans with its defaults.
+        # The first level is a fit of KMeans with default parameters.
         first = totals_of(params["n_clusters"])[0]
         params = {**params, "n_clusters": first, "init": "k-means||", "algorithm": "auto"}
     start, iterations = passes_of_start(params), inner * int(params.get("max_outer_iter", 1))
@@ -113,7 +113,7 @@ def make_plan(
         writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
     told = [getattr(options, name, None) is not None for name in ("report", "truth", "labels")]
     if hasattr(options, "uncertainty"):  # a fit or a prediction
-        # Where the map is not written, its pixels and areas are counted from the labels again.
+        # If the map is not written, its pixels and areas take another pass over the labels.
         writes["summary"] = 2 * int(options.output is None and any(told))
         writes["profiles"] = 2 * int(told[0])
     of_fit = {} if params is None else passes_of(params, constrained=constrained)
@@ -156,7 +156,7 @@ def check_memory(plan: Mapping[str, Any]) -> None:
 
 
 def only_plan(request: RunOptions, command: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the plan if no more is asked for; else check that it fits."""
+    """Return the plan of a dry run; otherwise check that it fits into memory."""
     if request.dry_run:
         return {"command": command, "dry_run": True, **plan}
     check_memory(plan)

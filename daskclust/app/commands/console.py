@@ -43,7 +43,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a reader of one of some words, for ``argparse``.
+    """Return a function for ``argparse`` that accepts one of some words.
 
     >>> one_of("mask", "nan")("nan")
     'nan'
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         for action in self.actions:
             value = getattr(found, action.dest, None)
             words = value if isinstance(value, list) else [value]
-            # What a variable of a script that is not set leaves: it would be the current folder.
+            # An unset variable of a script is empty text, which would mean the current folder.
             is_empty = any(isinstance(word, str) and not word.strip() for word in words)
             if action.metavar != "TEXT" and value != action.default and is_empty:
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
@@ -148,7 +148,7 @@ class Parser(argparse.ArgumentParser):
         super().error(redact(message))
 
 
-#: How connections by TLS are made.
+#: Advice on connections by TLS.
 _TLS = (
     "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
     "client)."
@@ -234,7 +234,7 @@ def _size(text: str) -> str:
 
 
 def local_workers(options: ClusterOptions, useful: int) -> int:
-    """Return the workers of a local cluster: as many as are asked for, or one a core, if useful."""
+    """Return the number of workers of a local cluster: as requested, or up to one per core."""
     from dask.system import CPU_COUNT
 
     return int(options.local or max(1, min(CPU_COUNT, useful)))
@@ -242,7 +242,7 @@ def local_workers(options: ClusterOptions, useful: int) -> int:
 
 @contextmanager
 def open_client(options: ClusterOptions, useful_workers: int, progress: Progress) -> Iterator[Any]:
-    """Yield a client of the cluster that was asked for.
+    """Yield a client of the requested cluster.
 
     A local cluster has processes of one thread each, at most `useful_workers` unless ``--local``
     says so, and ends with the context, whatever happens inside; a given cluster is left running. No

@@ -1,4 +1,4 @@
-"""Options that do not go together, as far as their names alone tell: checked before any import."""
+"""Contradictions between options that their names reveal, checked before any import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from daskclust.app.commands.requests import CubeOptions, UsageError
 
-#: Options that need one of others: the command's name, the option, the others, what to say.
+#: Options that require one of several other options: command, option, other options, message.
 _NEEDS = (
     *(
         ("fit", flag, ("--hold-out",), "is about the labels kept apart; give --hold-out 0.3")
@@ -41,7 +41,7 @@ OF_PIXELS = (
     "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
     "incomplete min_observed unlabeled resample_labels"
 ).split()
-#: What to do instead.
+#: Remedies for options that are about pixels.
 _INSTEAD = {
     "class_column": "name the column of the known classes with --truth",
     "labels": "name the column of the labels with --label-column",
@@ -111,7 +111,7 @@ def not_of_tables(path: str, name: str) -> str:
 
 
 def unknown_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that are no flags of the command, and the flags that it has.
+    """Return the unknown flags of a command line, and the flags of the command.
 
     >>> unknown_flags(["rename", "model.zarr", "--colours", "c.csv"])[0]
     ['--colours']

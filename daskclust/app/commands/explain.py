@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def explain(options: ExplainRequest) -> tuple[Any, Any]:
-    """Write the output of the request, if any; return profiles, and rules or why there are none."""
+    """Write the requested output; return profiles, and rules or the reason for their absence."""
     import daskclust
     from daskclust.explain import explained
 
@@ -95,7 +95,7 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
             if columns is None:
                 found, told = explained(model, cube)
             else:
-                # Of a page only nearest rows tell what vectors are; tables may hold all numbers.
+                # On a page, only nearest rows describe vectors.  Tables may contain all numbers.
                 whole = not str(options.output).lower().endswith(".html")
                 found, told = explained_table(model, table, options, of_vectors=whole)
         if options.output is not None:

@@ -35,7 +35,7 @@ from daskclust.scenes.formats.raster import envi_data_file
 _SAMPLE = 16
 _SMALL, _LARGE = 2**20, 256 * 2**20
 _MANY_FILES = 100_000
-#: Items of a list that are told as text.
+#: Maximum number of items of a list in text output.
 _LISTED = 20
 
 
@@ -208,7 +208,7 @@ def _cube(options: InspectRequest) -> dict[str, Any]:
         "bytes_stored": stored,
         "bands": cube.shape[2],
         "bands_left_out": source.shape[2] - cube.shape[2],
-        # Where all pixels are masked, none of the bands is at fault.
+        # If all pixels are masked, single bands are not the cause.
         "bands_without_data": empty.tolist() if valid else [],
         "wavelengths": None if named is None else [float(named.min()), float(named.max())],
         "nodata": [float(value) for value in cube.nodata],
@@ -285,7 +285,7 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
         lines = [found["kind"].capitalize()]
         for key, value in found.items():
             if key == "job" and value is not None:
-                # The whole job is in --json: text tells what people ask for.
+                # The complete job is in the output of --json; the text is a summary.
                 value = _job_as_text(value)
             if isinstance(value, list) and len(value) > _LISTED:
                 value = f"{value[0]} ... {value[-1]} ({len(value)} in all)"
@@ -336,7 +336,7 @@ def _job_as_text(job: Mapping[str, Any]) -> str:
 
 
 def described_features(options: InspectRequest) -> dict[str, Any]:
-    """Describe a vector file, and how it lies in the scene that is named."""
+    """Describe a vector file, and its overlap with the scene."""
     from daskclust.scenes.formats.features import describe_features
 
     scene = None if options.scene is None else open_cube(local_name(options.scene)).pixel_grid
@@ -445,7 +445,7 @@ def _look(part: Any) -> list[dict[str, Any]]:
         kind = number_type(column.dtype)
         here = column[column.notna()]
         if is_string_dtype(here.dtype):
-            # As of labels, empty text is missing; a CSV file has nothing else.
+            # Empty text is a missing value, as in labels: CSV files have no other missing values.
             here = here[here.astype(object).str.strip() != ""]
         told: dict[str, Any] = {"missing": int(len(column) - len(here)), "moments": None}
         if kind is not None and kind.kind in "iuf":

@@ -41,7 +41,7 @@ def rename(options: RenameRequest) -> dict[str, Any]:
     import daskclust
 
     place = local_path(options.model)
-    # What another command writes between reading and writing would be lost.
+    # Changes by another command between reading and writing would be lost.
     with reserved([] if place is None or not place.exists() else [place]):
         found = _renamed(options, daskclust.load(options.model))
     return {"command": "rename", "classes": found}

@@ -167,7 +167,7 @@ def _suggest(
 
 
 def _known(options: SuggestRequest, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
-    """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
+    """Labeled rows, rows without an answer (label -1), and the number of the latter."""
     from daskclust.app.labeling.files import skipped_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)

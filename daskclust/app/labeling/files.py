@@ -88,7 +88,7 @@ def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
 def _geojson(
     system: str | None, x: Any, y: Any, items: Iterable[Mapping[str, Any]], mark: str, about: Any
 ) -> str:
-    """Write points and what is said of each, with a mark of ours."""
+    """Write points with their answers, and mark the file as written by daskclust."""
     crs, (x, y) = position(system, x, y)
     features = [
         {
@@ -145,7 +145,7 @@ def _pixels_of(path: str) -> list[dict[str, Any]] | None:
             for item in _properties(place)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError):
-        # RuntimeError: another layer than that of answers.
+        # RuntimeError: the layer is not the layer of answers.
         return None
 
 
@@ -157,7 +157,7 @@ def skipped_pixels(path: str) -> tuple[Ints, Ints]:
 
 
 def has_only_class(path: str, column: str) -> bool:
-    """Whether a file says the class of pixels in a column ``class``, and has not this column."""
+    """Return True if the file contains classes of pixels but no column ``class``."""
     items = _pixels_of(path)
     return items is not None and not any(column in item for item in items)
 
@@ -169,7 +169,7 @@ _LAYER = "labels"
 
 @dataclass(frozen=True)
 class Label:
-    """What was said of a pixel; `name` is None where its class could not be told.
+    """Answer for a pixel; `name` is None if the person did not know its class.
 
     `step` is the number of the answer: a polygon labels many pixels by one. `foretold` is what a
     model that did not know the answer took the pixel for.
@@ -196,7 +196,7 @@ class AnswersFile(_Points):
     def __init__(self, place: str) -> None:
         super().__init__(place, "file of labels", overwrite=True)
         self.is_package = place.lower().endswith(".gpkg")
-        #: What was read or written here last.
+        #: Contents of the file when it was last read or written here.
         self.known: Written | None = None
 
     def written(self) -> Written | None:
@@ -222,7 +222,7 @@ class AnswersFile(_Points):
             yield partial
             ours = _version(partial)
         known = self.written()
-        # Who was as quick is not known here: the next answer is refused.
+        # Another process may have written at the same time: the next answer is then refused.
         self.known = known if self.exists() and _version(Path(self.place)) == ours else None
 
 
@@ -267,7 +267,7 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
     file.check()
     about, items, system = _read(file)
     file.known = Written(file.kind, {"about": about, "items": items})
-    # What others have added lacks some of it.
+    # Features that other programs added lack some of the columns.
     pixels: list[Any] = [(item.get("row"), item.get("column")) for item in items]
     if grid.crs is not None and items:
         pixels = _pixels_at([item["place"] for item in items], system, grid)

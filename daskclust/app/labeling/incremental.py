@@ -139,6 +139,6 @@ class KeptGraph:
 
 
 def _plan(count: int) -> LabelPlan:
-    """Return the plan of so many labeled rows, all of which are nodes."""
+    """Return the plan for labeled rows that are all nodes."""
     numbers = np.arange(count)
     return LabelPlan(numbers, numbers.astype(np.int32), np.ones(count, bool), None)

@@ -1,4 +1,4 @@
-"""What is learned of a scene: prototypes once, and after each answer the graph alone."""
+"""Learning during labeling: prototypes once, and only the graph after each answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENOUGH = 0.01
 
 @dataclass(frozen=True)
 class Learned:
-    """What is known after an answer.
+    """State after an answer.
 
     `question` is the pixel to ask for, which the model takes for `foretold`; `shares` (cells,
     names) are probabilities, None before there is any label; `change` is the share of the map that
@@ -174,7 +174,7 @@ class Learner:
         else:
             doubts = Doubt(posterior)(self._medoids) * table.counts[:, None]
             if len(vain):
-                # What is like the pixels that nobody could tell is not worth a question either.
+                # Pixels similar to pixels without an answer are not asked for, either.
                 both, told = np.concatenate([x, vain]), np.repeat([0, 1], [len(x), len(vain)])
                 doubts[:, 0] *= self._spread(both, told, 2)(self._medoids)[:, 0]
 

@@ -25,7 +25,7 @@ from daskclust.semisupervised.predict import margins
 LAYERS = ("scene", "map", "doubt")
 #: Pixels of a side: of a tile, of the coarsest level and of what is read once, at most.
 TILE, OVERVIEW, READ = 256, 1024, 3072
-#: Pixels that are asked for at once, about.
+#: Approximate number of pixels that are read at once.
 _PLACES = 2**20
 #: Cells of which a pixel takes its classes.
 _NEAR = 3

@@ -77,7 +77,7 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
 
 
 class Page:
-    """What all tabs show, and what they ask for; work is done by :meth:`run`.
+    """State that all tabs show, and their requests; :meth:`run` does the work.
 
     `save` fits, writes, and returns what was written; `tell` is told what is under way; `scene` is
     the name of the scene.
@@ -105,10 +105,10 @@ class Page:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._news: Callable[[], object] = lambda: None
 
-    # What runs in the main thread
+    # Work of the main thread
 
     def run(self, prepare: Callable[[Page], Learner]) -> None:
-        """Prepare, then do what is asked for, one piece after another, until a signal ends it."""
+        """Prepare, then process the requests one by one until a signal ends the server."""
         self.learner = prepare(self)
         self.learner.read([one.pixel for one in self.session.everything])
         self._learn()
@@ -121,7 +121,7 @@ class Page:
     def _one(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Exception as error:  # the page says it, and goes on: labels are in their file
+        except Exception as error:  # the page shows the error; labels are saved
             self._message = f"{type(error).__name__}: {redact(error)}"[:500]
         with self._lock:
             self._doing = self._doing[1:]
@@ -160,7 +160,7 @@ class Page:
             self._look_version += 1
         self._changed()
 
-    # What tabs ask for
+    # Requests of browser tabs
 
     def act(self, wish: dict[str, Any]) -> dict[str, Any]:
         """Do what a tab asks for, and return the state; what cannot be done is Refused."""
@@ -185,7 +185,7 @@ class Page:
             raise Refused(f"Nothing is called {name[:40]!r}.")
         if self.learner is None and wish["do"] not in ("add", "change", "remove"):
             raise Refused("The scene is still being read; wait until the page is ready.")
-        # Outside the lock: tabs go on while pixels are read.
+        # This is outside the lock, so that tabs can continue while pixels are read.
         wish = {**wish, "pixels": self._pixels_of(wish)}
         with self._lock, self.session.whole_or_not():
             self._message = ""
@@ -311,7 +311,7 @@ class Page:
             }
 
     def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
-        """Return a tile as PNG; None where there is none."""
+        """Return a tile as PNG, or None if there is no such tile."""
         if not self.pictures.has(level, down, across) or not self._look_version:
             return None
         if layer == "scene":
@@ -323,7 +323,7 @@ class Page:
             return None
         if layer == "doubt":
             return self.pictures.doubt(level, down, across, learned.shares)
-        # A class that was removed or renamed meanwhile is gone with the refit under way.
+        # The running refit may contain a class that was removed or renamed since.
         shown = [colors.get(name, "#000000") for name in learned.names]
         return self.pictures.map(level, down, across, learned.shares, shown)
 
@@ -360,7 +360,7 @@ def _name(wish: dict[str, Any]) -> str:
 
 
 class _Handler(RequestHandler):
-    """Refuses whatever does not come from the page itself."""
+    """Refuse requests that do not come from the page."""
 
     def initialize(self, page: Page, token: str, news: _News, pool: ThreadPoolExecutor) -> None:
         self.page, self.token, self.news, self.pool = page, token, news, pool
@@ -431,7 +431,7 @@ class _Handler(RequestHandler):
             raise HTTPError(400)
         try:
             self.finish(await self._run(self.page.act, wish))
-        except Exception as error:  # what a cluster or a disk may raise is said on the page
+        except Exception as error:  # errors of a cluster or a disk are shown on the page
             kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
             self.set_status(409)
             self.finish({"refused": f"{kind}{redact(error)}"[:500], "state": self.page.state()})

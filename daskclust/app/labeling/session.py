@@ -1,4 +1,4 @@
-"""What a person has said so far: classes, labels, and what is undone; nothing is computed."""
+"""Classes, labels and undone answers of a person.  Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from daskclust.colors import label_colors
 
 #: Characters of a name, and answers that can be undone, at most.
 _LONG, _UNDONE = 60, 200
-#: Answers by which the accuracy is told: older ones are of a model that knew less.
+#: Number of recent answers from which accuracy is estimated: older models had fewer labels.
 _RECENT = 20
 
 
 class Refused(ValueError):
-    """What was asked for cannot be done; the message says why."""
+    """The request cannot be processed; the message gives the reason."""
 
 
 class Class(NamedTuple):
@@ -100,7 +100,7 @@ class Session:
 
     @property
     def skipped(self) -> list[Label]:
-        """Pixels whose class nobody can tell."""
+        """Pixels whose class is unknown to the person."""
         return [label for label in self._said.labels if label.name is None]
 
     @property
@@ -113,7 +113,7 @@ class Session:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is kept beside the labels."""
+        """Metadata that are saved with the labels."""
         return {"shape": list(self.shape), "classes": [one._asdict() for one in self.classes]}
 
     def say(
@@ -124,7 +124,7 @@ class Session:
         asked: bool = False,
         foretold: str | None = None,
     ) -> None:
-        """Give pixels a class, or say that it cannot be told; the last word counts."""
+        """Assign a class to pixels, or mark it as unknown; the last answer counts."""
         if name is not None and name not in self.names:
             raise Refused(f"There is no class {str(name)[:_LONG]!r}; add it first.")
         height, width = self.shape
@@ -196,9 +196,9 @@ class Session:
 
     @property
     def accuracy(self) -> Share | None:
-        """Share of the last answers that the model had foretold; None before there are any.
+        """Fraction of the last answers that the model had predicted, None before the first.
 
-        Only answers that were asked for: each was compared before it was learned.
+        Only answers to questions count: each was compared before the model learned from it.
         """
         tried = [one for one in self.labels if one.asked and one.foretold is not None][-_RECENT:]
         if not tried:

@@ -1,4 +1,4 @@
-"""Reports of a fit: one HTML file that needs nothing else, to look at and to pass on."""
+"""Reports of a fit: one HTML file without external resources."""
 
 from daskclust.app.report._report import write_report, write_table_report
 

@@ -90,7 +90,7 @@ class KnownClasses:
 def known_classes_of(
     summary: MapSummary, agreement: Mapping[str, Mapping[str, Any]] | None, legend: Legend
 ) -> KnownClasses | None:
-    """Return the known classes; None where there are none, or none that the map could have."""
+    """Return the known classes, or None without known classes that can occur in the map."""
     found = (agreement or {}).get("truth")
     if summary.known is None or found is None or found["compared_by"] is None:
         return None
@@ -486,7 +486,7 @@ def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _count_in_words(legend: Legend) -> str:
-    """Say how many classes, or clusters, there are; noise is none.
+    """Return a phrase with the number of classes or clusters, without noise.
 
     >>> _count_in_words(Legend.of([0, 1]))
     '2 clusters'

@@ -25,7 +25,7 @@ from daskclust.core.storage.files import is_folder_at_url, read_start, write_who
 from daskclust.core.storage.outputs import JOB, Output, Written
 from daskclust.core.storage.redact import redact
 
-#: How every report begins; no configuration file can.
+#: First bytes of each report, with which a configuration file cannot begin.
 START = (
     '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     '<meta name="generator" content="daskclust">\n'
@@ -106,7 +106,7 @@ def svg(
         figure.savefig(out, format="svg", transparent=True, metadata=nothing)
     text = out.getvalue()
     text = text[text.index("<svg") :]
-    # Black is whatever the page writes in.
+    # Black becomes the text color of the page.
     text = text.replace("#000000", "currentColor")
     # No wider than its text is readable, and where it scrolls no smaller: 8 px at least.
     width = f"max-width:{110 * size[0]:.0f}px;--least:{72 * size[0]:.0f}px"
@@ -176,7 +176,7 @@ _TEMPLATES.filters["breakable"] = lambda text: escape(text).replace("_", Markup(
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return a template of this package, filled in; values that are no Markup are escaped."""
+    """Render a template of this package; values other than Markup are escaped."""
     return Markup(_TEMPLATES.get_template(f"{template}.html").render(values))
 
 

@@ -96,7 +96,7 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
 
 
 def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
-    """Add the accuracy on labels that the fit has not seen, beside that of other methods."""
+    """Add the accuracy on held-out labels, and the accuracy of other methods."""
     if "accuracy" in found:
         low, high = found["accuracy_interval"]
         rows = [("This fit", f"{found['accuracy']:.3f} ({low:.3f} to {high:.3f})")]
@@ -231,7 +231,7 @@ def add_contradicting_pairs(page: Page, model: Any) -> None:
     )
 
 
-#: Features that are told of each cluster, and clusters that are shown in full: the largest.
+#: Numbers of features per cluster, and of clusters (the largest) that are shown in full.
 _FEATURES, _CLUSTERS = 8, 60
 #: Clusters up to which they are in the order of their numbers, as in the legend; else by size.
 _FEW = 20
@@ -258,7 +258,7 @@ def add_profiles(
 ) -> None:
     """Add what sets each cluster apart: in a line, as a picture, as rules, and in numbers.
 
-    `rules` may be the reason why there are none.
+    `rules` may be the reason for the absence of rules.
     """
     order = np.arange(len(profiles.sizes))
     if len(order) > _FEW:

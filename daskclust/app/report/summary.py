@@ -1,4 +1,4 @@
-"""What a report tells of a map: legend, sizes, agreement with known classes, a small picture."""
+"""Summary of a map for a report: legend, sizes, agreement with known classes, picture."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def area_unit(square_meters: Any) -> tuple[float, str]:
 
 
 def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
-    """Return the values of an opened map of classes, -1 where there is none."""
+    """Return the values of an opened map of classes, with -1 for pixels without a class."""
     none = () if opened.by_name else tuple(unlabeled)
     return signed_codes(da.asarray(opened.values), (*none, *opened.nodata))
 
@@ -310,7 +310,7 @@ def compare_classes(
     for key in ("accuracy", "best_matching_accuracy"):
         found.pop(key, None)
     if not legend.classes:
-        # Noise is no cluster: of no class, it counts as wrong.
+        # Noise has no class, so it counts as wrong.
         own = np.flatnonzero([code != legend.noise for code in clusters])
         rows, columns = linear_sum_assignment(counts[:, own], maximize=True)
         columns = own[columns]
