@@ -82,7 +82,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Parameters
     ----------
     n_prototypes : int, default=400
-        Maximum number of prototypes in each set.
+        Maximum number of prototypes in each set; at most a tenth of the rows are used (for 100 to
+        500 rows 50, and at most a fourth of the rows).
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Scaled copies of the rows, each with its own prototypes and equal weight.
@@ -95,7 +96,9 @@ tuple of str, default="auto"
         - ``"angle"``: rows scaled to length 1.
         - ``"whitened"``: as ``"angle"``, with the noise of the bands almost whitened; only for a
           :class:`daskclust.Cube`.
-        - ``"mean"``, ``"mixture"``, ``"pckid"``: for missing values, see Notes.
+        - ``"mean"``, ``"mixture"``, ``"pckid"``: means of the columns in place of missing values,
+          conditional means under a Gaussian mixture, and coordinates of the kernel of
+          :class:`PCKID`.
     alpha : float in [0, 1), default=0.9
         Weight of the neighbors when labels are spread; 0 does not spread labels.
     n_neighbors : int, default=3
@@ -169,19 +172,7 @@ tuple of str, default="auto"
     views, and the pairs of nodes that it connects.  *On the client*: the sample; for each set
     O(m^3) time and some matrices of ``8 m^2`` bytes, with m nodes.
 
-    *Nodes*: a set has at most a tenth of the rows as prototypes; for 100 to 500 rows the limit is
-    50, and at most a fourth of the rows.  All sets of a view have at most 2400 prototypes, and
-    there is at least one set.  Up to ``2 n_prototypes`` different labeled rows are nodes, evenly
-    from the classes; other labels count for their nearest prototype.  Up to 10 000 labeled rows
-    train the classifier.  ``sample_weight`` weighs the rows in the graph and the labels.
-
-    *Views* are turned to at most 30 principal components.  ``"mean"`` replaces missing values by
-    the means of the columns, ``"mixture"`` by conditional means under a mixture of 8 diagonal
-    components, and ``"pckid"`` has 15 coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15).
-    The sample trains them.
-
-    *Classifier*: the logistic regression replaces missing values by the means of the labeled rows,
-    and clips features to half their range beyond the labeled rows.
+    The user guide describes views, nodes and the classifier in detail ("Prototype graphs").
 
     *Rows that no label reaches* get equal probabilities from the graph.  The classifier alone
     decides about them; without one their class is arbitrary, and their margin is 0.
