@@ -17,6 +17,7 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust.core.engine import seen_alike
+from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stored_array import as_dask, values_of
 from daskclust.core.storage.stores import (
     array_of,
@@ -120,7 +121,7 @@ def find_cube(
         found = _joined({"array": Described(lazy, "The array")}, dims, files)
     else:
         # xarray's objects have `dims`.
-        if not isinstance(source, Described) and not hasattr(source, "dims"):
+        if not isinstance(source, Described | dict) and not hasattr(source, "dims"):
             source = open_store(source)
         found = _joined(_chosen(source, variable), dims, files)
     array = found.array
@@ -228,12 +229,11 @@ def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Desc
         where, what = "Dataset", "variable"
         items = {str(name): source[name] for name in source.data_vars}
     elif variable is not None:
-        where = (
-            "the store is a single array"
-            if isinstance(source, zarr.Array)
-            else "there is one image"
-        )
+        is_array = isinstance(source, zarr.Array)
+        where = "the store is a single array" if is_array else "there is one image"
         raise ValueError(f"variable={variable!r}, but {where}; leave variable out.")
+    elif isinstance(source, dict):  # band files
+        return source
     else:
         one = source if isinstance(source, Described) else describe(source, lazy=True)
         return {one.title: one}
@@ -294,8 +294,15 @@ def _joined(
     if len(parts) > 1:
         _check_alike(parts)
         images = [as_lazy(part.values) for part in parts.values()]
-        array = da.stack(images, axis=2).rechunk({2: -1})
-        names = None if names is None else (*names[:2], "band")
+        if first.values.ndim == 2:
+            array = da.stack(images, axis=2).rechunk({2: -1})
+            names = None if names is None else (*names[:2], "band")
+        else:
+            array = da.concatenate(images).rechunk({0: -1})
+            centers = [part.find("wavelength") for part in parts.values()]
+            known = [one.values for one in centers if one is not None]
+            is_known = len(known) == len(parts)
+            wavelengths = [(np.concatenate(known), "nm")] if is_known else []
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
         array, names, wavelengths = _stacked(as_lazy(array), names, first.title, wavelengths)
@@ -348,8 +355,16 @@ def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeferenc
         repr((georeference(first.attributes), first.mapping)),
     )
     for part in parts[1:]:
-        if repr((georeference(part.attributes), part.mapping)) != said:
-            wrong = place.differences(Georeference.of(part, names), "the first band's")
+        # Variables of one store share its coordinates; each band file has its own.
+        is_file = part.values.ndim == 3
+        if is_file or repr((georeference(part.attributes), part.mapping)) != said:
+            own = Georeference.of(part, names)
+            wrong = place.differences(own, "the first band's")
+            if is_file and [own.crs_text() is None, own.placed.transform is None] != [
+                place.crs_text() is None,
+                place.placed.transform is None,
+            ]:
+                wrong.append("only one of them states its coordinate system or position")
             if wrong:
                 raise ValueError(
                     f"{part.title} lies elsewhere than the first band: {'; '.join(wrong)}. Bring "
@@ -365,20 +380,21 @@ def as_lazy(array: Any) -> da.Array:
 
 
 def _check_alike(parts: Mapping[str, Described]) -> None:
+    """Check that images, or band files (band, y, x), can be the bands of one cube."""
     first_name, first = next(iter(parts.items()))
     for name, part in parts.items():
         for what, mine, theirs in (
             ("dimensions", first.names, part.names),
-            ("shape", first.values.shape, part.values.shape),
+            ("shape", first.values.shape[-2:], part.values.shape[-2:]),
             ("dtype", first.values.dtype, part.values.dtype),
         ):
             if mine != theirs:
                 raise ValueError(
-                    f"The bands differ in {what}: {first_name!r} has {mine}, {name!r} has "
-                    f"{theirs}. Bring them to one, or pass variable= with the names of those "
-                    "that belong together."
+                    f"The bands differ in {what}: {redact(first_name)!r} has {mine}, "
+                    f"{redact(name)!r} has {theirs}. Bring them to one grid and type, for example "
+                    "with gdalwarp, or pass variable= with the names of those that belong together."
                 )
-    if first.values.ndim != 2:
+    if first.values.ndim != 2 and first.names != ("band", "y", "x"):
         raise ValueError(
             f"variable= names {len(parts)} variables of shape {first.values.shape}; expected one "
             "cube, or several images (y, x)."
@@ -386,35 +402,55 @@ def _check_alike(parts: Mapping[str, Described]) -> None:
 
 
 def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
-    """Attributes of a cube whose bands are variables: one value where all agree, or one a band."""
-    said = [part.attributes for part in parts.values()]
+    """Return attributes of a cube made of several parts: one value if all agree, or one a band."""
+    attributes = [part.attributes for part in parts.values()]
+    sizes = [1 if part.values.ndim == 2 else len(part.values) for part in parts.values()]
+
+    def by_band(key: str, neutral: Any) -> list[Any]:
+        own = [each.get(key, neutral) for each in attributes]
+        pairs = zip(own, sizes, strict=True)
+        return [one for v, n in pairs for one in (v if isinstance(v, list) else [v] * n)]
+
     found: dict[str, Any] = {
         key: value
-        for key, value in said[0].items()
-        if len({repr(np.asarray(one.get(key)).tolist()) for one in said}) == 1
+        for key, value in attributes[0].items()
+        if key not in (BAD_BANDS, BAND_NAMES, NODATA_OF_BANDS)
+        and len({repr(np.asarray(each.get(key)).tolist()) for each in attributes}) == 1
+        and not (key in _SCALES and isinstance(value, list))
     }
     for key, neutral in _SCALES.items():
-        values = [attributes.get(key, neutral) for attributes in said]
-        if any(key in attributes for attributes in said) and key not in found:
-            found[key] = [float(value) for value in values]
+        if any(key in each for each in attributes) and key not in found:
+            found[key] = [float(value) for value in by_band(key, neutral)]
+    if any(BAD_BANDS in each for each in attributes):
+        found[BAD_BANDS] = by_band(BAD_BANDS, False)
     nodata = [
-        {name: attributes[name] for name in NODATA_ATTRIBUTES if name in attributes}
-        for attributes in said
+        {name: each[name] for name in (*NODATA_ATTRIBUTES, NODATA_OF_BANDS) if name in each}
+        for each in attributes
     ]
-    if any(map(repr(nodata[0]).__ne__, map(repr, nodata[1:]))):
+    if len({*map(repr, nodata)}) > 1 or NODATA_OF_BANDS in nodata[0]:
         found = {key: value for key, value in found.items() if key not in NODATA_ATTRIBUTES}
         found[NODATA_OF_BANDS] = [
-            [one for value in own.values() for one in (value if np.ndim(value) else [value])]
-            for own in nodata
+            values
+            for own, n in zip(nodata, sizes, strict=True)
+            for values in own.get(NODATA_OF_BANDS)
+            or [[one for v in own.values() for one in (v if np.ndim(v) else [v])]] * n
         ]
     for key in ("_Unsigned", *_RANGES):
-        if key not in found and any(key in attributes for attributes in said):
+        if key not in found and any(key in each for each in attributes):
             stated = {name: part.attributes.get(key) for name, part in parts.items()}
             raise ValueError(
                 f"The bands state different {key} ({stated}); expected one for all. Mask them "
                 "with xarray first, and pass the Dataset."
             )
-    found[BAND_NAMES] = list(parts)
+    found[BAND_NAMES] = [
+        name
+        for (key, part), n in zip(parts.items(), sizes, strict=True)
+        for name in (
+            [key]
+            if part.values.ndim == 2
+            else part.attributes.get(BAND_NAMES, [Path(key).stem] * n)
+        )
+    ]
     return found
 
 

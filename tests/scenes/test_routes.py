@@ -509,7 +509,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is the file whole"):
         daskclust.open_cube(cut)
     other = write_raster(tmp_path / "other.tif", scene()[:1, :40], "GTiff")
-    with pytest.raises(ValueError, match="differ in size"):
+    with pytest.raises(ValueError, match="differ in shape"):
         daskclust.open_cube([*bands(tmp_path), other])
     np.save(tmp_path / "a.npy", scene())
     with pytest.raises(ValueError, match="order cannot be guessed"):

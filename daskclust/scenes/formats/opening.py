@@ -18,7 +18,7 @@ from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.storage.stores import url_options
 from daskclust.scenes._georeference import Described
 from daskclust.scenes.formats.format_detection import OF_BANDS, needs_extra
-from daskclust.scenes.formats.raster import open_raster, open_rasters, zipped_image
+from daskclust.scenes.formats.raster import open_raster, zipped_image
 
 
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
@@ -174,21 +174,20 @@ def open_file(path: str | os.PathLike[str]) -> Any:
     return open_raster(name)
 
 
-def open_files(paths: Sequence[str | os.PathLike[str]]) -> Described:
-    """Open band files of one grid as one image, in the order given."""
+def open_files(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Described]:
+    """Open band files as images by their paths, in the order given."""
     if not paths:
-        raise ValueError("The list of band files is empty; give one path a band.")
-    names: list[str] = []
+        raise ValueError("The list of band files must name at least one file, got an empty list.")
+    found: dict[str, Described] = {}
     for path in paths:
         if kind_of(path) != "raster":
             raise ValueError(
-                f"{redact(path)!r} is no raster file; expected a list of GeoTIFF, JPEG 2000 or "
-                "ENVI files, one or more bands each."
+                f"Band files must be GeoTIFF, JPEG 2000 or ENVI files, got {redact(path)!r}."
             )
         name = _existing(os.fspath(path))
-        if name in names:
+        if name in found:
             raise ValueError(
-                f"The list of band files names {redact(name)!r} twice; expected each file once."
+                f"The list of band files must name each file once, got {name!r} twice."
             )
-        names.append(name)
-    return open_rasters(names)
+        found[name] = open_raster(name)
+    return found

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import html
-import math
 import os
 import re
 import zipfile
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import dask.array as da
 import numpy as np
@@ -25,7 +22,7 @@ from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.storage.stores import opening_errors
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._georeference import Coordinate, Described, Georeference, pixel_grid
+from daskclust.scenes._georeference import Coordinate, Described
 from daskclust.scenes.bands import in_descriptions, in_nm, truth_values
 from daskclust.scenes.formats.format_detection import (
     BAD_BANDS,
@@ -38,8 +35,6 @@ from daskclust.scenes.formats.format_detection import (
 
 #: Blocks of a file whose place is looked at.
 _BLOCKS_LOOKED_AT = 2000
-#: Files of a mosaic that are opened; all of them must exist.
-_SOURCES_OPENED = 64
 #: Without these an ENVI header does not say how the pixels lie; GDAL would guess.
 _ENVI_NEEDS = ("samples", "lines", "bands", "data type", "interleave")
 
@@ -50,9 +45,6 @@ def check_whole(file: Any, name: str) -> None:
     At most some thousand entries of the file's table of blocks are looked at, and no pixel.
     """
     if not Path(name).is_file():
-        return
-    if file.driver == "VRT":
-        _check_sources(Path(name))
         return
     size = Path(name).stat().st_size
     if file.driver in ("GTiff", "COG"):
@@ -104,35 +96,6 @@ def _check_envi_header(files: list[Path]) -> None:
             raise OSError(
                 f"The ENVI header {str(header)!r} is not whole: {what}. Copy or download it again."
             )
-
-
-def _check_sources(mosaic: Path) -> None:
-    """Refuse a VRT whose files are not there, or not whole."""
-    import rasterio
-
-    sources: dict[Path, None] = {}
-    try:
-        tree = ElementTree.parse(mosaic)
-    except (ElementTree.ParseError, LookupError, ValueError) as error:  # an encoding, too
-        # GDAL reads on where a parser stops.
-        raise OSError(
-            f"{str(mosaic)!r} is no whole XML file: {error}. Make the VRT again."
-        ) from error
-    for node in tree.iter("SourceFilename"):
-        name = (node.text or "").strip()
-        if not name or "://" in name or name.startswith("/vsi") or ":" in name[2:]:
-            continue  # in an archive, on a server, or a part of a file
-        here = node.get("relativeToVRT") == "1"
-        sources[mosaic.parent / name if here else Path(name)] = None
-    for source in sources:
-        if not source.exists():
-            raise FileNotFoundError(
-                f"{str(mosaic)!r} is made of files of which {str(source)!r} is not there; expected "
-                "all of them. Put it there, or make the VRT again."
-            )
-    for source in list(sources)[:_SOURCES_OPENED]:
-        with rasterio.open(source) as file:
-            check_whole(file, str(source))
 
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
@@ -216,7 +179,11 @@ def _attributes(file: Any) -> dict[str, Any]:
 
     n = file.count
     found: dict[str, Any] = {}
-    found |= _nodata_of(file.nodatavals)
+    if len(set(map(repr, file.nodatavals))) > 1:
+        nodata = file.nodatavals
+        found[NODATA_OF_BANDS] = [[] if value is None else [value] for value in nodata]
+    elif file.nodatavals[0] is not None:
+        found["_FillValue"] = file.nodatavals[0]
     if any(scale != 1.0 for scale in file.scales):
         found["scale_factor"] = _one_or_all(file.scales)
     if any(offset != 0.0 for offset in file.offsets):
@@ -247,13 +214,6 @@ def _attributes(file: Any) -> dict[str, Any]:
     if all(names):
         found["flag_meanings"], found["flag_values"] = names
     return found
-
-
-def _nodata_of(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return the attributes of the nodata values of all bands, None where a band has none."""
-    if len({repr(value) for value in values}) > 1:
-        return {NODATA_OF_BANDS: [[] if value is None else [value] for value in values]}
-    return {} if values[0] is None else {"_FillValue": values[0]}
 
 
 def _categories(file: Any) -> dict[str, str] | None:
@@ -329,11 +289,13 @@ def _open(name: str, shown: str) -> Described:
             is_placed = file.crs is not None or not still
             # Turned images, and those placed by control points, have no positions along y and x.
             is_straight = file.transform.b == file.transform.d == 0 and not file.gcps[0]
+            transform = file.transform
         # Where a mask hides pixels, numbers become floats, which are NaN there.
         image: Any = rioxarray.open_rasterio(
             name,
             masked=hidden,
-            parse_coordinates=is_placed and is_straight,
+            # rioxarray computes coordinates by deprecated calls of affine.
+            parse_coordinates=False,
             lock=False,
             cache=False,
         )
@@ -357,6 +319,10 @@ def _open(name: str, shown: str) -> Described:
         if is_placed and key in ("spatial_ref", "y", "x")
     }
     mapping = "spatial_ref" if places else None
+    if is_placed and is_straight:
+        for key, step, edge in (("y", transform.e, transform.f), ("x", transform.a, transform.c)):
+            centers_of_pixels = step * np.arange(image.sizes[key]) + (0.5 * step + edge)
+            places[key] = Coordinate((key,), centers_of_pixels)
     if centers is not None:
         places["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
     return Described(
@@ -409,79 +375,3 @@ class _Bands:
             if not os.access(local, os.R_OK):
                 return PermissionError(errno.EACCES, os.strerror(errno.EACCES), local)
         return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
-
-
-def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Described:
-    """Open several files as the bands of one image.
-
-    Size, position and type must be those of the first.
-    """
-    parts = [open_raster(path) for path in paths]
-    first = parts[0]
-    for path, part in zip(paths, parts, strict=True):
-        _check_same_grid(str(paths[0]), first, str(path), part)
-    names: list[str] = []
-    for path, part in zip(paths, parts, strict=True):
-        names += part.attributes.get(BAND_NAMES, [Path(str(path)).stem] * len(part.values))
-    centers = [part.find("wavelength") for part in parts]
-    known = [np.asarray(one.values) for one in centers if one is not None]
-    joined = None
-    if len(known) == len(parts):
-        joined = Coordinate(("band",), np.concatenate(known), {"units": "nm"})
-    return replace(
-        first,
-        values=da.concatenate([part.values for part in parts]).rechunk({0: -1}),
-        attributes={**_joined_attributes(parts), BAND_NAMES: names},
-        find=lambda name: joined if name == "wavelength" else first.find(name),
-    )
-
-
-def _joined_attributes(parts: Sequence[Described]) -> dict[str, Any]:
-    """Attributes of all bands: one value where all files agree, else one a band."""
-    found: dict[str, Any] = {}
-    for key, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), (BAD_BANDS, False)):
-        if not any(key in part.attributes for part in parts):
-            continue
-        values: list[Any] = []
-        for part in parts:
-            value = part.attributes.get(key, neutral)
-            n = len(part.values)
-            values += value if isinstance(value, list) else [value] * n
-        found[key] = values if key == BAD_BANDS else _one_or_all(values)
-    nodata: list[float | None] = []
-    for part in parts:
-        own = part.attributes.get(NODATA_OF_BANDS)
-        if own is None:
-            nodata += [part.attributes.get("_FillValue")] * len(part.values)
-        else:
-            nodata += [next(iter(values), None) for values in own]
-    found |= _nodata_of(nodata)
-    units = {part.attributes.get("units") for part in parts}
-    return found if len(units) > 1 or None in units else {**found, "units": units.pop()}
-
-
-def _check_same_grid(first_path: str, first: Described, path: str, part: Described) -> None:
-    from rasterio.crs import CRS
-
-    def refuse(what: str, mine: Any, theirs: Any) -> None:
-        raise ValueError(
-            f"The band files differ in {what}: {redact(first_path)!r} has {mine}, "
-            f"{redact(path)!r} has {theirs}. Bring them to one grid first, for example with "
-            "gdalwarp or rioxarray's reproject_match."
-        )
-
-    sizes = [item.values.shape[1:] for item in (first, part)]
-    if sizes[0] != sizes[1]:
-        refuse("size", *(f"{rows} x {cols} pixels" for rows, cols in sizes))
-    if first.values.dtype != part.values.dtype:
-        refuse("type", first.values.dtype, part.values.dtype)
-    names = ("y", "x")
-    grids = [pixel_grid(Georeference.of(item, names), sizes[0]) for item in (first, part)]
-    systems = [None if grid.crs is None else CRS.from_user_input(grid.crs) for grid in grids]
-    if systems[0] != systems[1]:
-        refuse("coordinate system", *systems)
-    here, there = (grid.transform for grid in grids)
-    if not all(
-        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(here, there, strict=True)
-    ):
-        refuse("position", here, there)
