@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Self
 
 from daskclust.cluster.constrained.assignment import HardConstraints, check_feasible
 from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
-from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
-from daskclust.cluster.constrained.updates import PlainMeans
+from daskclust.cluster.constrained.iteration import Assignment, ConstrainedRows
 from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.estimator.fit_loop import OpenData, fit
 from daskclust.core.estimator.validation import InitWithPairs
@@ -182,7 +181,6 @@ class COPKMeans(ConstrainedClusterer):
         if not weighted:
             check_feasible(constraints, self.n_clusters)
 
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
+    def _assignment(self, data: OpenData, rows: ConstrainedRows) -> Assignment:
         check_feasible(rows.constraints, self.n_clusters)
-        rule = PlainMeans(self.tol * data.survey.variance)
-        return HardConstraints(rows, self.n_clusters), rule
+        return HardConstraints(rows, self.n_clusters)

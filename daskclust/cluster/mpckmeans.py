@@ -8,19 +8,15 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.assignment import SoftConstraints
-from daskclust.cluster.constrained.base import (
-    CONSTRAINED_ATTRIBUTES,
-    ConstrainedClusterer,
-    PairwiseFit,
-)
-from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
+from daskclust.cluster.constrained.base import PairwiseClusterer
+from daskclust.cluster.constrained.iteration import Assignment, ConstrainedRows, Update
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.core.estimator.fit_loop import OpenData
 from daskclust.core.estimator.validation import InitWithPairs, PairPenalty
 from daskclust.core.persistence.schema import Array, Entry
 
 
-class MPCKMeans(PairwiseFit, ConstrainedClusterer):
+class MPCKMeans(PairwiseClusterer):
     """K-means with soft constraints and a learned metric (MPCKM), for data of any size.
 
     Use it when you know some pairs of rows that belong together (must-links) or apart
@@ -137,7 +133,6 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        **CONSTRAINED_ATTRIBUTES,
         "metric_weights_": Array("p", low=0),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
@@ -172,18 +167,19 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     def _depends_on_units(self) -> bool:
         return False  # because the metric is learned
 
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(
+    def _assignment(self, data: OpenData, rows: ConstrainedRows) -> Assignment:
+        return SoftConstraints.of(
             rows, data.survey, self._penalty, 2 * len(data.seeds), from_origin=self._box_from_origin
         )
-        rule = DiagonalMetric(
+
+    def _update(self, data: OpenData, assignment: Assignment) -> Update:
+        return DiagonalMetric(
             self.tol * data.survey.variance,
             survey=data.survey,
             assignment=assignment,
             scale=self._metric_scale,
             least_gain=float(self.tol) if self._tol_of_objective else None,
         )
-        return assignment, rule
 
     @property
     def _prediction_weights(self) -> NDArray[Any] | None:  # type: ignore[override]

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskclust.cluster.constrained.assignment import SoftConstraints
-from daskclust.cluster.constrained.base import (
-    CONSTRAINED_ATTRIBUTES,
-    ConstrainedClusterer,
-    PairwiseFit,
-)
-from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
-from daskclust.cluster.constrained.updates import PlainMeans
-from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.cluster.constrained.base import PairwiseClusterer
 from daskclust.core.estimator.validation import InitWithPairs, Missing, PairPenalty
-from daskclust.core.persistence.schema import Entry
 
 
-class PCKMeans(PairwiseFit, ConstrainedClusterer):
+class PCKMeans(PairwiseClusterer):
     """K-means with soft must-links and cannot-links (PCKM), for data of any size.
 
     Use it when all features matter, and you know some pairs of rows that belong together
@@ -163,7 +153,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     [0, 0, 0, 1, 1]
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
@@ -188,7 +177,3 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds))
-        return assignment, PlainMeans(self.tol * data.survey.variance)

@@ -8,13 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskclust.cluster.constrained.assignment import SoftConstraints
-from daskclust.cluster.constrained.base import (
-    CONSTRAINED_ATTRIBUTES,
-    ConstrainedClusterer,
-    PairwiseFit,
-)
-from daskclust.cluster.constrained.iteration import ConstrainedRows, Rules
+from daskclust.cluster.constrained.base import PairwiseClusterer
+from daskclust.cluster.constrained.iteration import Assignment, Update
 from daskclust.cluster.constrained.updates import (
     SPARSE_ATTRIBUTES,
     SPARSE_RESTARTS,
@@ -35,7 +30,7 @@ from daskclust.core.persistence.schema import Entry
 _SHARE = 0.5
 
 
-class PCSKMeans(PairwiseFit, ConstrainedClusterer):
+class PCSKMeans(PairwiseClusterer):
     """Sparse k-means with must-links and cannot-links (PCSKM), for data of any size.
 
     Use it when most features carry no information about the clusters, and you know a few pairs of
@@ -225,7 +220,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     (0, 0)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {**CONSTRAINED_ATTRIBUTES, **SPARSE_ATTRIBUTES}
+    _saved_state: ClassVar[Mapping[str, Entry]] = SPARSE_ATTRIBUTES
     _n_auto: ClassVar[Mapping[str, int]] = {**SPARSE_RESTARTS, "auto": 8}
     _n_survivors: ClassVar[int] = 2
 
@@ -273,17 +268,15 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        assignment = SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds))
+    def _update(self, data: OpenData, assignment: Assignment) -> Update:
         share = math.inf if self.penalized_scores else 0.0
         if isinstance(self.penalized_scores, str):
             share = _SHARE
-        rule = SparseWeights(
-            data.survey,
-            assignment,
-            sparsity_bound(self.sparsity, data.rows.n_features),
+        return SparseWeights(
             float(self.tol),
-            int(self.max_outer_iter),
-            share,
+            max_rounds=int(self.max_outer_iter),
+            survey=data.survey,
+            assignment=assignment,
+            sparsity=sparsity_bound(self.sparsity, data.rows.n_features),
+            penalty_share=share,
         )
-        return assignment, rule

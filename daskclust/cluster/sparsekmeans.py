@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
-from daskclust.cluster.constrained.iteration import ConstrainedRows, NoConstraints, Rules
+from daskclust.cluster.constrained.iteration import Assignment, Update
 from daskclust.cluster.constrained.updates import (
     SPARSE_ATTRIBUTES,
     SPARSE_RESTARTS,
@@ -165,13 +165,11 @@ array of shape (k, p) or callable, default="k-means||"
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        free = NoConstraints()
-        rule = SparseWeights(
-            data.survey,
-            free,
-            sparsity_bound(self.sparsity, data.rows.n_features),
+    def _update(self, data: OpenData, assignment: Assignment) -> Update:
+        return SparseWeights(
             float(self.tol),
-            int(self.max_outer_iter),
+            max_rounds=int(self.max_outer_iter),
+            survey=data.survey,
+            assignment=assignment,
+            sparsity=sparsity_bound(self.sparsity, data.rows.n_features),
         )
-        return free, rule

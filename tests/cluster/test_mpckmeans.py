@@ -111,7 +111,9 @@ def test_weka_cases_that_it_started_itself(
         for started, same in (({}, not differs), (given, True)):
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    RestartState, "begin", lambda *of, more=started: replace(begin(*of), **more)
+                    RestartState,
+                    "begin",
+                    lambda *of, more=started, **kw: replace(begin(*of, **kw), **more),
                 )
                 model = fit(want)
             assert np.array_equal(model.labels_, want["labels"]) is same, case

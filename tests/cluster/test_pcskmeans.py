@@ -362,7 +362,7 @@ def test_one_cluster() -> None:
     """Nothing is between clusters, exactly: the weights stay uniform."""
     X = np.random.default_rng(0).normal(size=(50, 4)) + 1e6
     for links in ({}, {"must_link": [[0, 1]]}):
-        with pytest.warns(ConvergenceWarning, match="is there more than one"):
+        with pytest.warns(ConvergenceWarning, match="No feature separates the clusters"):
             model = PCSKMeans(1, sparsity=1.5, random_state=0).fit(X, **links)
         assert model.feature_scores_.tolist() == [0] * 4
         assert model.feature_weights_.tolist() == [0.5] * 4

@@ -23,7 +23,7 @@ from oracles.problems import (
 )
 
 from daskclust import PCSKMeans, pairs_from_labels
-from daskclust.cluster.constrained.iteration import RestartState, Start
+from daskclust.cluster.constrained.iteration import RestartState
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.testing.strategies import row_chunks
 
@@ -251,7 +251,7 @@ def test_rows_of_weight_zero_lose_their_constraints(penalty: str) -> None:
     n_pairs = sum(int(d.sum()) for d in dead.values())
     n_labels = int(((y >= 0) & (sample_weight == 0)).sum())
     assert f"the first is row {absent.min()}" in str(told[0].message)
-    assert f"{n_pairs} pair(s) and {n_labels} label(s) are left out" in str(told[0].message)
+    assert f"their {n_pairs} pair(s) and {n_labels} label(s)" in str(told[0].message)
     rest = np.flatnonzero(sample_weight)
     number = np.cumsum(sample_weight).astype(int) - 1
     without = quiet_fit(
@@ -287,9 +287,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     seen: list[np.ndarray] = []
     begin = RestartState.begin
 
-    def record(start: Start, *arguments: Any, **options: Any) -> RestartState:
-        seen.append(start.centers)
-        return begin(start, *arguments, **options)
+    def record(centers: np.ndarray, *arguments: Any, **options: Any) -> RestartState:
+        seen.append(centers)
+        return begin(centers, *arguments, **options)
 
     monkeypatch.setattr(RestartState, "begin", record)
     return seen

@@ -1,15 +1,15 @@
-"""How constrained rows are assigned: at a price for violated constraints, or such that all hold.
+"""Assignment of constrained rows, with soft and with hard constraints.
 
-Soft: one ordered pass, in row order, gives exactly the labels of the serial algorithm whatever the
-chunks are.  Hard: rows that must-links join are one group, which is assigned as one; groups that
-a cannot-link joins never share a cluster.
+Soft: one ordered pass, in row order, gives the labels of the serial algorithm for any chunks.
+Hard: rows connected by must-links are one group, which is assigned as a whole.  Groups that a
+cannot-link connects are in different clusters.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -24,8 +24,8 @@ from daskclust.cluster.constrained.groups import (
     smallest_last,
     solve_small,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedRows
-from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.cluster.constrained.iteration import Assignment, ConstrainedRows
+from daskclust.core.array_types import Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints, pairs_by_row
 from daskclust.core.kernels.nearest.assign import observed_pair_boxes
 from daskclust.core.kernels.pairs import (
@@ -44,26 +44,27 @@ from daskclust.core.reduction.survey import HEAVIEST, LOG_LARGEST
 from daskclust.exceptions import ConstraintError
 
 
-@dataclass(frozen=True, eq=False)
-class SoftConstraints:
-    """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
+@dataclass(eq=False)
+class SoftConstraints(Assignment):
+    """Rows are assigned in order, with the lowest cost of distance and violations (Eq. 16).
 
-    `pairs`: those that are priced one by one. `implied`: weights of the must-links and of the
-    cannot-links that labels imply. `box2` (p,): squared sides of the bounding box of all data,
-    ``Delta_j^2``. `n_kept`: sets of feature weights whose prices are kept, one a restart.
+    `pairs`: pairs with individual costs. `implied`: weights of the must-links and of the
+    cannot-links that labels imply. `box2` (p,): squared sides of the bounding box of the data,
+    ``Delta_j^2``. `n_kept`: number of sets of feature weights whose costs are cached, one per
+    restart.
 
-    Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
-    non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
-    restarts that differ in their weights.
+    A pass takes O(m k + pairs) time on the client, and O(pairs q) if the weights changed, for q
+    features of non-zero weight.  The memory is O(m k + r (m p + pairs)) for r restarts that differ
+    in their weights.
     """
 
     rows: ConstrainedRows
-    pairs: PairwiseConstraints | ListedPairs
+    pairs: PairwiseConstraints
     implied: tuple[float, float]
     box2: Floats
     penalty: Penalty
     n_kept: int = 1
-    _prices: dict[bytes, tuple[Floats, ImpliedPairs | None]] = field(
+    _costs: dict[bytes, tuple[Floats, ImpliedPairs | None]] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -77,9 +78,10 @@ class SoftConstraints:
         *,
         from_origin: bool = False,
     ) -> Self:
-        """Return the rule for some data, whose box may be stretched to the origin.
+        """Return the assignment for the rows of a fit.
 
-        ConstraintError where weights of pairs times squared distances leave float64.
+        Raises ConstraintError if weights of pairs times squared distances overflow.  With
+        `from_origin`, the bounding box contains the origin.
         """
         c = rows.constraints
         heaviest = float(np.max(c.pair_weight, initial=0.0))
@@ -87,14 +89,14 @@ class SoftConstraints:
             heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
         low, high = survey.low, survey.high
         largest = float(np.maximum(np.maximum(np.abs(low), np.abs(high)), survey.idle).max())
-        # By logarithms, since the product itself would overflow.
+        # Logarithms, because the product would overflow.
         if max(heaviest, 1.0) > HEAVIEST or (
             heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
         ):
             raise ConstraintError(
-                f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in "
-                "size: costs of violations overflow. Use smaller weights (1 is the default; "
-                "constraints that must hold are for COPKMeans), or rescale X."
+                f"The costs of violations overflow: constraint weights are up to {heaviest:.3g}, "
+                f"and absolute values of X up to {largest:.3g}. Use smaller weights (the default "
+                "is 1), COPKMeans for constraints that must hold, or rescale X."
             )
         low = np.minimum(low, 0.0) if from_origin else low
         implied = c.implied_must_link_weight, c.implied_cannot_link_weight
@@ -107,10 +109,10 @@ class SoftConstraints:
     def assign(
         self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
-        """Assign the rows, one after another; each sees the newest labels of its partners."""
+        """Assign the rows in order, given the newest labels of the other rows of their pairs."""
         if not len(self.rows.x):
             return labels, {}
-        (costs, implied), c = self._price(weights, unit), self.pairs
+        (costs, implied), c = self._pair_costs(weights, unit), self.pairs
         after, _ = ordered_pass(
             distances, labels, c.indptr, c.neighbors, costs, c.is_must_link, implied
         )
@@ -134,15 +136,17 @@ class SoftConstraints:
             )
         return total
 
-    def _price(self, weights: Floats, unit: Floats | None) -> tuple[Floats, ImpliedPairs | None]:
-        """Costs of violations of pairs, computed once for each set of feature weights."""
+    def _pair_costs(
+        self, weights: Floats, unit: Floats | None
+    ) -> tuple[Floats, ImpliedPairs | None]:
+        """Return the costs of violated pairs, computed once for each set of feature weights."""
         key = weights.tobytes()
-        if key in self._prices:
-            # The last one is the one used last.
-            self._prices[key] = self._prices.pop(key)
-            return self._prices[key]
-        if len(self._prices) == self.n_kept:
-            del self._prices[next(iter(self._prices))]
+        if key in self._costs:
+            # Move the entry to the end: the first entry is removed next.
+            self._costs[key] = self._costs.pop(key)
+            return self._costs[key]
+        if len(self._costs) == self.n_kept:
+            del self._costs[next(iter(self._costs))]
         rows, c, given = self.rows, self.pairs, self.rows.constraints
         ends, sides = (c.pair_left, c.pair_right), weights * self.box2
         each = 1.0 if unit is None else float(np.sum(weights * unit))
@@ -150,7 +154,7 @@ class SoftConstraints:
             pair_lengths(rows.x, *ends, weights),
             c.pair_is_must_link,
             c.pair_weight,
-            # Where rows miss values, the box of what both observe.
+            # If values are missing, the box of the features that both rows observe.
             float(sides.sum()) if rows.are_complete else observed_pair_boxes(rows.x, *ends, sides),
             penalty=self.penalty,
         )
@@ -165,49 +169,32 @@ class SoftConstraints:
                 cannot_link_weight=each * self.implied[1],
                 penalty=self.penalty,
             )
-        self._prices[key] = costs[c.pair_index], implied
-        return self._prices[key]
+        self._costs[key] = costs[c.pair_index], implied
+        return self._costs[key]
 
 
-#: Number of labels per class from which their pairs weigh less.
+#: Number of labels per class from which the weight of their pairs decreases.
 _FULL_LABELS = 4
 
 
 def label_share(constraints: PairwiseConstraints) -> float:
     """Return the weight of a pair that labels imply, with ``penalty="scaled"``.
 
-    Each label is one piece of evidence, however many pairs follow from it.  So the pairs of a row
-    with its own class, and with another class, weigh as much as some pairs at most.
+    A label is a single piece of evidence.  So the pairs of a row with its own class, and with
+    another class, have a bounded total weight.
     """
     n_labels = int((constraints.classes >= 0).sum())
     return min(1.0, _FULL_LABELS * constraints.n_classes / n_labels) if n_labels else 1.0
 
 
-#: Labeled rows whose pairs may be listed: some two million of them.
+#: Maximum number of labeled rows whose pairs are listed, which gives two million pairs.
 _LISTED_ROWS = 2000
 
 
-@dataclass(frozen=True, eq=False)
-class ListedPairs:
-    """Explicit pairs, as :class:`PairwiseConstraints` has them; see there."""
+def listed_pairs(rows: ConstrainedRows, implied: tuple[float, float]) -> PairwiseConstraints:
+    """Return the constraints; implied pairs become explicit if labeled rows have missing values.
 
-    pair_left: Ints
-    pair_right: Ints
-    pair_is_must_link: Bools
-    pair_weight: Floats
-    indptr: Ints
-    neighbors: Ints
-    pair_index: Ints
-    is_must_link: Bools
-    n_classes: int
-
-
-def listed_pairs(
-    rows: ConstrainedRows, implied: tuple[float, float]
-) -> PairwiseConstraints | ListedPairs:
-    """Return the constraints, with the pairs that labels imply listed where rows miss values.
-
-    The sums by class and cluster that stand for implied pairs want complete rows.
+    Implied pairs are otherwise represented by sums over classes, which need complete rows.
     """
     c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
@@ -215,24 +202,29 @@ def listed_pairs(
         return c
     if len(labeled) > _LISTED_ROWS:
         raise ConstraintError(
-            f"y has {len(labeled)} labels, and some of their rows miss values: their pairs are "
-            f"listed, for at most {_LISTED_ROWS} labels. Use fewer labels, SemiSupervisedKMeans, "
-            "or complete labeled rows."
+            f"At most {_LISTED_ROWS} rows can have labels if labeled rows have missing values, got "
+            f"{len(labeled)}. Use fewer labels, SemiSupervisedKMeans, or complete labeled rows."
         )
     a, b = np.triu_indices(len(labeled), 1)
     same = c.classes[labeled[a]] == c.classes[labeled[b]]
-    weight = np.where(same, *implied)
     left = np.concatenate([c.pair_left, labeled[a]])
     right = np.concatenate([c.pair_right, labeled[b]])
     must = np.concatenate([c.pair_is_must_link, same])
-    weight = np.concatenate([c.pair_weight, weight])
-    by_row = pairs_by_row(left, right, must, len(rows.x))
-    return ListedPairs(left, right, must, weight, **by_row, n_classes=0)
+    return replace(
+        c,
+        pair_left=left,
+        pair_right=right,
+        pair_is_must_link=must,
+        pair_weight=np.concatenate([c.pair_weight, np.where(same, *implied)]),
+        **pairs_by_row(left, right, must, len(rows.x)),
+        classes=np.full_like(c.classes, -1),
+        class_values=c.class_values[:0],
+    )
 
 
-#: Nodes of the search for any assignment.
+#: Maximum number of nodes of the search for a valid assignment.
 _FEASIBLE = 200_000
-#: Groups up to which the smallest impossible set of them is looked for.
+#: Maximum number of groups among which a smallest impossible set is searched.
 _EXPLAINED = 200
 
 
@@ -240,7 +232,7 @@ _EXPLAINED = 200
 class Groups:
     """Groups of must-linked rows, and the graph of cannot-links between them.
 
-    There are no contradictions among the constraints.
+    The constraints do not contradict each other.
     """
 
     constraints: PairwiseConstraints
@@ -253,7 +245,7 @@ class Groups:
 
     @cached_property
     def first_row(self) -> Ints:
-        """Least constrained row of each group."""
+        """First constrained row of each group."""
         return np.unique(self.of_row, return_index=True)[1].astype(np.int64)
 
     def __len__(self) -> int:
@@ -261,12 +253,12 @@ class Groups:
 
     @cached_property
     def graph(self) -> tuple[Ints, Ints]:
-        """Cannot-links between groups as compressed rows, each once."""
+        """Cannot-links between groups as compressed rows, without repetitions."""
         c = self.constraints
         cannot = ~c.pair_is_must_link
         left, right = self.of_row[c.pair_left[cannot]], self.of_row[c.pair_right[cannot]]
         if c.n_classes > 1:
-            # Labels: any two classes.  There are no more of them than clusters.
+            # Any two classes are cannot-linked.
             labeled = np.flatnonzero(c.classes >= 0)
             _, first = np.unique(c.classes[labeled], return_index=True)
             groups = self.of_row[labeled[first]]
@@ -281,7 +273,7 @@ class Groups:
 
     @cached_property
     def order(self) -> tuple[Ints, int]:
-        """Groups in smallest-last order, and how many of them may find no cluster free."""
+        """Groups in smallest-last order, and the number of groups that may find no cluster."""
         return smallest_last(*self.graph, self.k)
 
     @cached_property
@@ -297,25 +289,25 @@ class Groups:
 
     @cached_property
     def feasible_labels(self) -> Ints:
-        """Some assignment of the groups that satisfies all constraints.
+        """An assignment of the groups that satisfies all constraints.
 
-        ConstraintError if there is none, naming rows, or if none is found.
+        Raises ConstraintError if it does not exist (the message names rows) or is not found.
         """
         c = self.constraints
         if c.n_classes > self.k:
             raise ConstraintError(
-                f"y has {c.n_classes} classes, which must be in different clusters; n_clusters="
-                f"{self.k}. Ask for at least {c.n_classes} clusters, or use PCKMeans, which may "
-                "violate constraints."
+                f"n_clusters must be at least {c.n_classes}, the number of classes of y, because "
+                f"classes must be in different clusters, got {self.k}. Use more clusters, or "
+                "PCKMeans, which may violate constraints."
             )
         order, n_core = self.order
         labels, state = color(*self.graph, order, n_core, self.k, _FEASIBLE)
         if state == 0:
             raise ConstraintError(
-                f"No assignment of the constrained rows to {self.k} clusters was found in "
-                f"{_FEASIBLE} steps, nor a proof that there is none: {n_core} groups of rows have "
-                f"{self.k} or more cannot-linked groups each. Ask for more clusters, give fewer "
-                "cannot-links, or use PCKMeans, which may violate constraints."
+                f"The search for an assignment of the constrained rows to {self.k} clusters gave "
+                f"up after {_FEASIBLE} steps: {n_core} groups of rows have {self.k} or more "
+                "cannot-linked groups each. Use more clusters, fewer cannot-links, or PCKMeans, "
+                "which may violate constraints."
             )
         if state < 0:
             raise ConstraintError(self._why_impossible(np.sort(order[:n_core])))
@@ -328,7 +320,7 @@ class Groups:
         return bool(search(costs, *self.graph, members, local, labels, _FEASIBLE // 10, True) == -1)
 
     def _why_impossible(self, members: Ints) -> str:
-        """Name rows that cannot be shared out, as few as are found by leaving groups out."""
+        """Name a small set of rows that cannot be assigned, found by leaving groups out."""
         if len(members) <= _EXPLAINED:
             for v in members:
                 fewer = members[members != v]
@@ -339,7 +331,7 @@ class Groups:
         inside = [np.isin(neighbors[indptr[v] : indptr[v + 1]], members).sum() for v in members]
         named = ", ".join(map(str, rows[:12])) + (", ..." if len(rows) > 12 else "")
         joined = (
-            "Must-links join rows to the ones named. "
+            "Must-links connect further rows to these rows. "
             if len(self.first_row) < len(self.of_row)
             else ""
         )
@@ -348,8 +340,8 @@ class Groups:
         else:
             why = f"The cannot-links among rows {named} need more than {self.k} clusters"
         return (
-            f"{why}; n_clusters={self.k}. {joined}Ask for more clusters, remove a cannot-link, or "
-            "use PCKMeans, which may violate constraints."
+            f"{why}; n_clusters={self.k}. {joined}Use more clusters, fewer cannot-links, or "
+            "PCKMeans, which may violate constraints."
         )
 
 
@@ -359,17 +351,15 @@ def check_feasible(constraints: PairwiseConstraints, k: int) -> None:
     _ = Groups(constraints, k).feasible_labels
 
 
-#: Nodes of the search for the cheapest assignment of a small component.
+#: Maximum number of nodes of the search for the cheapest assignment of a small component.
 _CHEAPEST = 2_000
-#: Sweeps of moving single groups.
+#: Maximum number of sweeps in which clusters of groups are exchanged.
 _SWEEPS = 100
 
 
-@dataclass(frozen=True, eq=False)
-class HardConstraints:
-    """Assign groups of rows such that every constraint holds; all can."""
-
-    penalty: ClassVar[Penalty] = "constant"
+@dataclass(eq=False)
+class HardConstraints(Assignment):
+    """Groups of rows are assigned such that every constraint holds."""
 
     rows: ConstrainedRows
     k: int
@@ -381,7 +371,7 @@ class HardConstraints:
     def assign(
         self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
-        """Assign groups of rows; the record says whether as cheaply as can be (``exact``)."""
+        """Assign groups of rows; ``exact`` in the record is True if the cost is minimal."""
         if not len(self.rows.x):
             return labels, {"exact": True}
         order, starts = self._rows_by_group
@@ -389,20 +379,17 @@ class HardConstraints:
         chosen, exact = self.assign_groups(costs, labels[self.groups.first_row])
         return chosen[self.groups.of_row], {"exact": exact}
 
-    def violations(self, labels: Ints) -> None:
-        """There are none."""
-
     @cached_property
     def _rows_by_group(self) -> tuple[Ints, Ints]:
-        """Rows in the order of their groups, and where each group starts."""
+        """Rows in the order of their groups, and the position of the first row of each group."""
         of_row = self.groups.of_row
         order = np.argsort(of_row, kind="stable")
         return order, np.searchsorted(of_row[order], np.arange(len(self.groups)))
 
     def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
-        """Give each group a cluster, no dearer than ``before`` (-1 for all: there was none).
+        """Return the cluster of each group, and True if the total cost is known to be minimal.
 
-        Also return whether these clusters are known to be the cheapest.
+        The cost is at most that of ``before``, the previous clusters (all -1 in the first pass).
         """
         groups = self.groups
         graph, (starts, members) = groups.graph, groups.components
@@ -424,14 +411,14 @@ class HardConstraints:
             part = members[starts[i] : starts[i + 1]]
             labels[part] = _renamed(costs, labels, part)
             edges = (graph[0][part + 1] - graph[0][part]).sum()
-            # All in different clusters: who goes where is all there is to choose.
+            # All groups are in different clusters, so a renaming is optimal.
             exact[i] = edges == len(part) * (len(part) - 1)
         if not exact.all():
             improve(costs, *graph, labels, _SWEEPS)
         return labels, bool(exact.all())
 
     def _totals(self, costs: Floats, labels: Ints) -> Floats:
-        """Cost of each component."""
+        """Return the cost of each component."""
         starts, members = self.groups.components
         each = costs[members, labels[members]]
         total: Floats = np.add.reduceat(each, starts[:-1])
@@ -439,7 +426,7 @@ class HardConstraints:
 
 
 def _renamed(costs: Floats, labels: Ints, part: Ints) -> Ints:
-    """Labels of some groups, with clusters exchanged for each other at the least cost."""
+    """Return labels of some groups after the cheapest permutation of the clusters."""
     k = costs.shape[1]
     price = np.zeros((k, k))
     np.add.at(price, labels[part], costs[part])

@@ -1,24 +1,22 @@
-"""Common to the estimators of the constrained family: hooks of the fit, starts, and results."""
+"""Base classes of the constrained estimators: sequence of the fit, initial centers, results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.groups import agreeing_components
 from daskclust.cluster.constrained.iteration import (
+    Assignment,
     ConstrainedLloyd,
     ConstrainedRows,
-    NoConstraints,
     RestartState,
-    Rules,
-    Start,
-    Starts,
+    Update,
 )
 from daskclust.cluster.constrained.updates import within_scatter
 from daskclust.core.array_types import Floats, Ints
@@ -27,7 +25,6 @@ from daskclust.core.engine import Rows
 from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.core.estimator.fit_loop import (
     FirstPass,
-    Fittable,
     OpenData,
     draw_seeds,
     fit,
@@ -62,20 +59,19 @@ from daskclust.core.reduction import RowLabels, Survey
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 
-E = TypeVar("E", bound=Fittable)
-#: Of the k-means|| start: enough for a start that is refined anyway.
+#: Oversampling factor and rounds of k-means||.
 _OVERSAMPLING, _ROUNDS = 2.0, 5
-#: Starts from the must-link neighborhoods, and how centers are sampled that these do not provide.
+#: Initializations from must-link neighborhoods, and the initialization of the other centers.
 _COVERING = {
     "neighborhoods": "k-means++",
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
-#: Ratio of within-cluster sums of squares, with and without constraints, from which a fit warns.
+#: Minimum ratio of within-cluster sums of squares, with and without constraints, for a warning.
 _COSTLY = 2.0
-#: Fraction of violated pairs from which a fit warns, and number of pairs that it names.
+#: Minimum fraction of violated pairs for a warning, and number of pairs that it names.
 _MANY_VIOLATED, _NAMED_PAIRS = 0.2, 10
-#: Random numbers apart from those of other uses of a seed.
+#: Word that separates the random numbers of neighborhoods from those of other draws.
 _OF_NEIGHBORHOODS = 2**33 + 3
 #: Maximum number of iterations without constraints, unless features are weighted in rounds.
 FREE_ITERATIONS = 10
@@ -87,9 +83,9 @@ CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
 
 
 class ConstrainedClusterer(BaseClusterer):
-    """Base of the clusterers that iterate :class:`ConstrainedLloyd`.
+    """Base class of the clusterers that iterate :class:`ConstrainedLloyd`.
 
-    A subclass has a ``fit``, and the rules of its iterations.
+    A subclass chooses the assignment of the constrained rows and the update after each iteration.
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -107,7 +103,6 @@ class ConstrainedClusterer(BaseClusterer):
     n_clusters: int
     init: Any
     n_init: Any
-    penalty: Any
     max_iter: int
     tol: float
     random_state: Any
@@ -128,23 +123,10 @@ class ConstrainedClusterer(BaseClusterer):
             check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", self._inits)
-        if not isinstance(penalty := getattr(self, "penalty", "constant"), str):
-            check_real(penalty, "penalty", 0)
-        else:
-            check_choice(penalty, "penalty", ("scaled", "distance", "constant"))
         check_missing(self)
 
-    @property
-    def _factor(self) -> float | None:
-        """Factor of the scaled penalty; None for other penalties."""
-        penalty = getattr(self, "penalty", "constant")
-        if isinstance(penalty, str):
-            return 1.0 if penalty == "scaled" else None
-        return float(penalty)
-
-    @property
-    def _penalty(self) -> Penalty:
-        return self.penalty if self._factor is None else "scaled"
+    #: Factor of the scaled penalty; None for other penalties.
+    _factor: float | None = None
 
     @property
     def _compares_kinds(self) -> bool:
@@ -162,21 +144,21 @@ class ConstrainedClusterer(BaseClusterer):
         n_groups = constraints.n_groups
         if n_groups < self.n_clusters:
             warn(
-                f"The must-links and labels leave {n_groups} group(s) of rows that are to stay "
-                f"together, fewer than n_clusters={self.n_clusters}. Use n_clusters={n_groups} or "
-                "less, or remove must-links.",
+                f"The must-links and labels leave {n_groups} group(s) of rows that stay together, "
+                f"fewer than n_clusters={self.n_clusters}. Use n_clusters={n_groups} or less, or "
+                "remove must-links.",
                 ConstraintWarning,
             )
         return constraints
 
     def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
-        """Warn of soft constraints that cannot all hold; rows of weight 0 may lose theirs later."""
+        """Warn if soft constraints contradict each other."""
         constraints.warn_of_contradictions()
         if constraints.n_classes > self.n_clusters:
             warn(
-                f"y has {constraints.n_classes} classes, which are to be in different clusters; "
-                f"n_clusters={self.n_clusters}: some of the cannot-links between them will be "
-                f"violated. Use n_clusters={constraints.n_classes} or more, or fewer classes.",
+                f"y has {constraints.n_classes} classes for n_clusters={self.n_clusters}, so some "
+                "of the cannot-links between classes will be violated. Use n_clusters="
+                f"{constraints.n_classes} or more, or fewer classes.",
                 ConstraintWarning,
             )
 
@@ -184,75 +166,87 @@ class ConstrainedClusterer(BaseClusterer):
         n_restarts = self._n_restarts()
         has_neighborhoods = read.pair_is_must_link.any() or read.n_classes
         if self._compares_kinds and (has_neighborhoods or self.n_init == "auto"):
-            # Every other restart begins at the must-link neighborhoods, if there are any.
+            # If there are must-link neighborhoods, every second restart begins with them.
             n_restarts = -(-n_restarts // 2)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
-        # Which start is taken may depend on the labels; one row more costs nothing.
+        # The labels may decide which initialization is used, so at least one row is drawn.
         return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
 
-    def _rules(self, data: OpenData, rows: ConstrainedRows) -> Rules:
-        """Return how the constrained rows are assigned, and what follows an iteration."""
-        raise NotImplementedError
+    def _assignment(self, data: OpenData, rows: ConstrainedRows) -> Assignment:
+        return Assignment()
+
+    def _update(self, data: OpenData, assignment: Assignment) -> Update:
+        return Update(self.tol * data.survey.variance)
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
-        constrained = ConstrainedRows.fetch(data.rows, read)
-        return self._iterated(data, constrained, partial(self._start, data, constrained))
+        rows = ConstrainedRows.fetch(data.rows, read)
+        assignment = self._assignment(data, rows)
+        start = partial(self._start, data, rows)
+        return self._lloyd(data, rows, assignment, start)
 
-    def _iterated(
-        self, data: OpenData, constrained: ConstrainedRows, start: Callable[[], Starts]
+    def _lloyd(
+        self,
+        data: OpenData,
+        rows: ConstrainedRows,
+        assignment: Assignment,
+        start: Callable[[], Sequence[RestartState]],
+        limit: int | None = None,
     ) -> ConstrainedLloyd:
-        assignment, rule = self._rules(data, constrained)
+        """Return the iterations; `limit` is their maximum number without rounds."""
+        update, max_passes = self._update(data, assignment), int(self.max_iter)
+        single_round = limit is not None and update.max_rounds == 1
         return ConstrainedLloyd(
             data.rows,
-            data.rows.excluding(constrained.constraints.rows),
-            constrained,
+            data.rows.excluding(rows.constraints.rows),
+            rows,
             assignment,
-            rule,
+            update,
             start,
-            data.survey.mean,
-            int(self.max_iter) * rule.max_rounds,
-            int(self.max_iter),
-            data.survey.n_incomplete > 0,
-            self._n_survivors if self.n_init == "auto" else None,
+            data.survey,
+            max_iter=limit if limit and single_round else max_passes * update.max_rounds,
+            max_passes=max_passes,
+            n_survivors=self._n_survivors if self.n_init == "auto" else None,
         )
 
-    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Starts:
-        """Find the starts of all restarts, and the unit of their penalties."""
+    def _start(self, data: OpenData, rows: ConstrainedRows) -> list[RestartState]:
+        """Return the initial states of all restarts, and the unit of their penalties."""
         auto = self._compares_kinds
-        centers = (
-            self._sampled(data, "k-means||") if auto else self._found_centers(data, constrained)
-        )
-        found = [Start(each) for each in centers]
-        if not len(constrained.x) or not (auto or self._factor is not None):
-            return Starts(found)
-        free, best = self._unconstrained(data, found)
+        sets = self._sampled(data, "k-means||") if auto else self._found_centers(data, rows)
+        m, missing = len(rows.x), bool(data.survey.n_incomplete > 0)
+        states = [RestartState.begin(centers, None, m, missing=missing) for centers in sets]
+        if not m or not (auto or self._factor is not None):
+            return states
+        free, best = self._without_constraints(data, sets)
         spread = within_scatter(free[best], data.survey) / data.survey.weight
         if auto:
-            found = self._alternated(data, constrained, free)
-        return Starts(found, None if self._factor is None else self._factor * spread, spread)
+            states = [
+                RestartState.begin(centers, weights, m, missing=missing)
+                for centers, weights in self._alternated(data, rows, free)
+            ]
+        unit = None if self._factor is None else self._factor * spread
+        return [replace(state, unit=unit, spread=spread) for state in states]
 
-    def _unconstrained(
-        self, data: OpenData, starts: Sequence[Start]
-    ) -> tuple[Sequence[RestartState], int]:
-        """Iterate some starts as if there were no constraints; also return which is best."""
+    def _without_constraints(
+        self, data: OpenData, sets: Floats
+    ) -> tuple[tuple[RestartState, ...], int]:
+        """Iterate without constraints; return the restarts and the number of the best one."""
         none = PairwiseConstraints.from_fit_arguments(data.rows.n_rows)
-        free = ConstrainedRows.fetch(data.rows, none)
-        problem = self._iterated(data, free, lambda: Starts(starts))
-        if problem.rule.max_rounds == 1:
-            problem = replace(problem, max_iter=FREE_ITERATIONS)
-        state: RestartState = iterate(problem, f"{type(self).__name__} (no constraints)").state
-        return state.restarts, problem.best(state.restarts)
+        rows, missing = ConstrainedRows.fetch(data.rows, none), bool(data.survey.n_incomplete > 0)
+        states = [RestartState.begin(centers, None, 0, missing=missing) for centers in sets]
+        problem = self._lloyd(data, rows, Assignment(), lambda: states, FREE_ITERATIONS)
+        restarts = iterate(problem, f"{type(self).__name__} (no constraints)").state
+        return restarts, problem.best(restarts)
 
     def _alternated(
-        self, data: OpenData, constrained: ConstrainedRows, free: Sequence[RestartState]
-    ) -> list[Start]:
-        """Let starts at must-link neighborhoods follow those of the unconstrained clusters."""
-        k, found = self.n_clusters, []
+        self, data: OpenData, rows: ConstrainedRows, free: Sequence[RestartState]
+    ) -> list[tuple[Floats, Floats | None]]:
+        """Return centers and weights: fits without constraints, and must-link neighborhoods."""
+        k, starts = self.n_clusters, list[tuple[Floats, Floats | None]]()
         n_near = self._n_restarts() - len(free)
         for i, (state, seed) in enumerate(zip(free, data.seeds, strict=False)):
             if not state.dropped:
-                found.append(Start(state.centers, state.weights))
-            near = choose_neighborhoods(constrained, k, agreeing=True, seed=seed if i else None)
+                starts.append((state.centers, state.weights))
+            near = choose_neighborhoods(rows, k, agreeing=True, seed=seed if i else None)
             if i >= n_near or not len(near.centroids):
                 continue
             known = np.where(np.isnan(near.centroids), data.survey.mean, near.centroids)
@@ -260,24 +254,24 @@ class ConstrainedClusterer(BaseClusterer):
             mass = np.concatenate([near.weights, state.counts])
             uniforms = np.random.default_rng([seed, _OF_NEIGHBORHOODS]).random(k)
             drawn = draw_apart(points, mass, k, uniforms, len(known))
-            # As many as there are distinct ones.
-            found.append(Start(points[np.resize(drawn, k)]))
-        return found
+            # With fewer than k distinct points, points are repeated.
+            starts.append((points[np.resize(drawn, k)], None))
+        return starts
 
     def _found_centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
-        """Find the centers of all restarts (r, k, p), by one initialization."""
+        """Return the centers of all restarts (r, k, p) from one initialization."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, rows.n_features, data.seeds)
         if self.init not in _COVERING:
             return self._sampled(data, self.init)
         found = choose_neighborhoods(constrained, k, agreeing=self.init != "neighborhoods")
-        # A feature that no row of a neighborhood has is at the mean of all.
+        # A feature that is missing in all rows of a neighborhood is set to the mean of all rows.
         known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
         n_missing = k - len(known)
         is_drawn = _COVERING[self.init] != "k-means||" and n_missing > 0
         if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
-            # Rows of the neighborhoods lie in clusters that have their center already.
+            # The clusters of these rows already have their centers.
             rows = rows.excluding(found.rows)
         return self._sampled(data, _COVERING[self.init], rows=rows, fixed=known)
 
@@ -306,56 +300,55 @@ class ConstrainedClusterer(BaseClusterer):
         self,
         data: OpenData,
         problem: ConstrainedLloyd,
-        state: RestartState,
+        state: tuple[RestartState, ...],
         history: list[dict[str, Any]],
     ) -> None:
         note_start(history, self.init, data.rows.n_rows, self.n_clusters)
-        restarts = state.restarts
-        best = problem.best(restarts)
-        kept, constraints = restarts[best], problem.constrained.constraints
+        number = problem.best(state)
+        best, constraints = state[number], problem.constrained.constraints
         if history and "restarts" in history[0]:
             passes = history[-1]["passes"]
-            # Of the one that is kept, as far as it went.
+            # The records of the selected restart.
             history = [
                 {key: value for key, value in record.items() if key != "restarts"}
-                | record["restarts"][best]
+                | record["restarts"][number]
                 for record in history
-                if record["restarts"][best] is not None
+                if record["restarts"][number] is not None
             ]
             # The fit also made the passes of the other restarts.
             history[-1]["passes"] = passes
         self.history_ = history
         self._metric = EUCLIDEAN
-        self._centers = self.cluster_centers_ = kept.centers
+        self._centers = self.cluster_centers_ = best.centers
         self.n_iter_ = len(self.history_)
         self.inertia_ = float(self.history_[-1]["inertia"])
-        if not isinstance(problem.assignment, NoConstraints):
-            self.contradicting_pairs_ = _contradicting_pairs(problem.constrained, kept)
-            self.classes_ = constraints.class_values
-        for name, value in problem.rule.attributes(kept).items():
+        for name, value in problem.update.attributes(best).items():
             setattr(self, name, value)
-        problem.rule.warn(kept, self.history_[-1])
-        _warn_of_costly_pairs(kept, data.survey)
-        if isinstance(problem.assignment, SoftConstraints):
-            _warn_of_violations(self.contradicting_pairs_, constraints.n_pairs)
-        warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
-        note_observed(self, None if kept.masses is None else kept.masses > 0)
+        problem.update.warn(best, self.history_[-1])
+        _warn_of_costly_pairs(best, data.survey)
+        if type(problem.assignment) is not Assignment:
+            self.contradicting_pairs_ = _contradicting_pairs(problem.constrained, best)
+            self.classes_ = constraints.class_values
+            if isinstance(problem.assignment, SoftConstraints):
+                _warn_of_violations(self.contradicting_pairs_, constraints.n_pairs)
+        warn_few_distinct(int((best.counts > 0).sum()), self.n_clusters)
+        note_observed(self, None if best.masses is None else best.masses > 0)
         function = self._row_function(data.rows.dtype)
-        if not kept.settled:
-            # Cut off: labels are those of the last pass, before the centers moved.
-            w = kept.assignment_weights
-            function = function.with_centers(kept.assignment_centers, None if (w == 1).all() else w)
-        known = RowLabels(constraints.rows, kept.labels.astype(np.int32), self.n_clusters)
+        if not best.settled:
+            # The last pass moved the centers, and labels are those of the pass.
+            w = best.assignment_weights
+            function = function.with_centers(best.assignment_centers, None if (w == 1).all() else w)
+        known = RowLabels(constraints.rows, best.labels.astype(np.int32), self.n_clusters)
         self.labels_ = row_labels(data, function, known)
 
 
-def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
+def _warn_of_costly_pairs(state: RestartState, survey: Survey) -> None:
     """Warn if the clusters are much wider than those without constraints."""
-    if kept.spread is None:
+    if state.spread is None:
         return
-    w = kept.assignment_weights
-    before = float(w @ kept.spread) * survey.weight
-    after = float(w @ within_scatter(kept, survey))
+    w = state.assignment_weights
+    before = float(w @ state.spread) * survey.weight
+    after = float(w @ within_scatter(state, survey))
     if after > _COSTLY * before > 0:
         warn(
             f"The constraints raise the within-cluster sum of squares to {after / before:.2g} "
@@ -366,13 +359,13 @@ def _warn_of_costly_pairs(kept: RestartState, survey: Survey) -> None:
         )
 
 
-def _contradicting_pairs(constrained: ConstrainedRows, kept: RestartState) -> Any:
+def _contradicting_pairs(constrained: ConstrainedRows, state: RestartState) -> Any:
     """Return the pairs that contradict the clusters."""
     distances = direct_distances(
-        constrained.x, kept.assignment_centers, kept.assignment_weights, missing=True
+        constrained.x, state.assignment_centers, state.assignment_weights, missing=True
     )
     distances *= constrained.weight[:, None]
-    return constrained.constraints.contradicting(kept.labels, distances)
+    return constrained.constraints.contradicting(state.labels, distances)
 
 
 def _warn_of_violations(contradicting: Any, n_pairs: int) -> None:
@@ -389,11 +382,35 @@ def _warn_of_violations(contradicting: Any, n_pairs: int) -> None:
     )
 
 
-class PairwiseFit:
-    """``fit`` of the estimators whose constraints may be violated at a price."""
+class PairwiseClusterer(ConstrainedClusterer):
+    """Base class of the estimators whose constraints may be violated at a cost."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
+
+    penalty: Any
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.penalty, str):
+            check_choice(self.penalty, "penalty", ("scaled", "distance", "constant"))
+        else:
+            check_real(self.penalty, "penalty", 0)
+
+    @property
+    def _factor(self) -> float | None:  # type: ignore[override]
+        if isinstance(self.penalty, str):
+            return 1.0 if self.penalty == "scaled" else None
+        return float(self.penalty)
+
+    @property
+    def _penalty(self) -> Penalty:
+        return self.penalty if self._factor is None else "scaled"
+
+    def _assignment(self, data: OpenData, rows: ConstrainedRows) -> Assignment:
+        return SoftConstraints.of(rows, data.survey, self._penalty, 2 * len(data.seeds))
 
     def fit(
-        self: E,
+        self,
         X: Any,
         y: Any = None,
         *,
@@ -402,7 +419,7 @@ class PairwiseFit:
         must_link_weight: Any = None,
         cannot_link_weight: Any = None,
         sample_weight: Any = None,
-    ) -> E:
+    ) -> Self:
         """Find the clusters.
 
         Parameters
@@ -410,18 +427,18 @@ class PairwiseFit:
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Two labeled rows are
-            must-linked when their labels agree, else cannot-linked; labels are not names of
+            Partial labels, as in :meth:`SemiSupervisedKMeans.fit`.  Two labeled rows are
+            must-linked if their labels agree, and cannot-linked otherwise.  Labels are not names of
             clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  If X is a pandas DataFrame, text and dates are looked up
             in its index; integers are row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
-            Weights of the pairs, 1 by default, 0 for none; a single number
-            holds for the pairs that labels imply, too.
+            Weights of the pairs, 1 by default.  A weight of 0 disables a pair.  A single number
+            also applies to the pairs that labels imply.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.  Pairs keep their
-            own weights, also those that labels imply.
+            Weights of the rows: an integer weight equals repetition, 0 absence.  They do not change
+            the weights of pairs.
 
         Returns
         -------
@@ -440,10 +457,10 @@ class PairwiseFit:
 
 
 class Neighborhoods(NamedTuple):
-    """Rows that belong together.
+    """Groups of rows that belong together.
 
-    `centroids` (h, p): NaN for a feature that no row has. `weights` (h,): rows of each. `rows`
-    (m,): global numbers of all their rows, ascending.
+    `centroids` (h, p): NaN for a feature that is missing in all rows. `weights` (h,): total weights
+    of the rows. `rows` (m,): global numbers of the rows of all groups, ascending.
     """
 
     centroids: Floats
@@ -452,12 +469,11 @@ class Neighborhoods(NamedTuple):
 
 
 def agreeing_groups(constrained: ConstrainedRows) -> Ints:
-    """Group must-linked rows, and rows of one label, but none that may not be together.
+    """Group must-linked rows and rows of one label, without violating cannot-links.
 
-    Where constraints contradict each other, must-links would join neighborhoods that cannot-links
-    tell apart, in the end all into one.  So they are joined one after another, heavy ones first,
-    then short ones, and each that would do so is passed over.  Groups are numbered in the order of
-    their smallest rows.
+    If constraints contradict each other, must-links would join groups that cannot-links separate.
+    So must-links are used in order, heavy ones first, then short ones, and a must-link that would
+    join such groups is skipped.  Groups are numbered in the order of their smallest rows.
     """
     c = constrained.constraints
     if not c.n_contradictions:
@@ -467,7 +483,7 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     lengths = pair_lengths(constrained.x, left, right, np.ones(constrained.x.shape[1]))
     low, high = np.minimum(left, right), np.maximum(left, right)
     order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
-    # Rows of one label come before all pairs: each with the next of its class.
+    # Each labeled row is joined to the next row of its class, before all pairs.
     labeled = np.flatnonzero(c.classes >= 0)
     labeled = labeled[np.argsort(c.classes[labeled], kind="stable")]
     same = c.classes[labeled[1:]] == c.classes[labeled[:-1]]
@@ -483,10 +499,11 @@ def choose_neighborhoods(
 ) -> Neighborhoods:
     """Choose at most k neighborhoods: the largest, then weighted farthest-first.
 
-    The "Seeding" of the PCSKM paper: the next maximizes the least ``|c - c'| sqrt(n n')`` to those
-    chosen.  Unless they are :func:`agreeing_groups`, neighborhoods are the components of the
-    must-links, as the paper has them.  Returned are also the rows of those that are not chosen.
-    With a `seed` they are drawn instead, in proportion to ``n |c - c'|^2``.
+    This is the "Seeding" of the PCSKM paper: the next neighborhood maximizes the smallest
+    ``|c - c'| sqrt(n n')`` to the chosen ones.  Neighborhoods are :func:`agreeing_groups`, or the
+    components of the must-links, as in the paper.  The result also contains the rows of
+    neighborhoods that are not chosen.  With a `seed`, neighborhoods are drawn in proportion to ``n
+    |c - c'|^2``.
     """
     c = constrained.constraints
     group = agreeing_groups(constrained) if agreeing else c.component
@@ -513,7 +530,7 @@ def choose_neighborhoods(
     chosen: list[int] = []
     least = np.full(len(centroids), np.inf)
     while len(chosen) < min(k, len(centroids)):
-        # They come largest first, so the first of all that are infinitely far is the largest.
+        # All distances are infinite at first, so the first choice is the largest neighborhood.
         new = int(np.argmax(least))
         apart = direct_distances(
             centroids, centroids[new : new + 1], missing=not constrained.are_complete

@@ -1,20 +1,19 @@
-"""Iterations of constrained k-means: assign all rows, repair empty clusters, move the centers.
+"""Iterations of constrained k-means: assign all rows, fill empty clusters, move the centers.
 
 Rows without a constraint do not interact, so they are assigned block by block.  The constrained
-rows are few: fetched once, kept on the client, and assigned there by a rule that sees all of them.
-The estimators of the family differ in how constrained rows are assigned (:class:`AssignmentRule`)
-and in what follows when the centers have moved (:class:`UpdateRule`).  The restarts of a fit share
-every pass over the data.
+rows are few: they are fetched once and assigned on the client.  An estimator of the family is one
+:class:`Assignment` of the constrained rows and one :class:`Update` that follows an iteration.
+:class:`ConstrainedLloyd` iterates with them.  All restarts of a fit share every pass over the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints
@@ -28,17 +27,20 @@ from daskclust.core.kernels.nearest.assign import (
     off_center,
 )
 from daskclust.core.kernels.pairs import Penalty, Violations
-from daskclust.core.reduction import ASSIGN, CenterSets, Clusters
+from daskclust.core.reduction import ASSIGN, CenterSets, Clusters, Survey
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
+
+#: Minimum number of iterations before restarts are compared.
+_COMPARED_PASSES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedRows:
-    """Constraints with the rows they concern.
+    """Constraints and the rows to which they apply.
 
     `x` (m, p): the constrained rows, in row order. `weight` (m,): their sample weights, all
-    positive. `are_complete`: whether none misses a value: then kernels for complete rows will do.
+    positive. `are_complete`: True if no value is missing, so that simpler kernels can be used.
     """
 
     constraints: PairwiseConstraints
@@ -48,9 +50,9 @@ class ConstrainedRows:
 
     @classmethod
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
-        """Fetch the constrained rows in one pass that reads only the chunks concerned.
+        """Fetch the constrained rows in one pass over the chunks that contain them.
 
-        Rows of weight 0, and those without any value, are absent, and so are their constraints.
+        Rows of weight 0 and rows without values are removed together with their constraints.
         """
         if not len(constraints.rows):
             return cls(constraints, np.empty((0, rows.n_features)), np.empty(0), True)
@@ -61,21 +63,20 @@ class ConstrainedRows:
             remaining = constraints.without(absent)
             n_labels = int(((constraints.classes >= 0) & absent).sum())
             warn(
-                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no value at all, "
-                f"the first is row {int(constraints.rows[absent][0])}: they count as absent, and "
-                f"their {constraints.n_pairs - remaining.n_pairs} pair(s) and {n_labels} label(s) "
-                "are left out.",
+                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no values (the "
+                f"first is row {int(constraints.rows[absent][0])}). They are ignored, and so are "
+                f"their {constraints.n_pairs - remaining.n_pairs} pair(s) and {n_labels} label(s).",
                 ConstraintWarning,
             )
-            kept = np.searchsorted(constraints.rows, remaining.rows)
-            constraints, x, weight = remaining, x[kept], weight[kept]
-            missing = missing[kept]
+            present = np.searchsorted(constraints.rows, remaining.rows)
+            constraints, x, weight = remaining, x[present], weight[present]
+            missing = missing[present]
         return cls(constraints, x, weight, not missing.any())
 
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints
     ) -> Iterator[tuple[Floats, float, int]]:
-        """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
+        """Yield (row, weight, cluster) of rows that differ from their centers, farthest first."""
         distances = direct_distances(self.x, centers, weights, missing=True)
         lengths = distances[np.arange(len(labels)), labels]
         off = off_center(self.x, lengths, weights)
@@ -84,99 +85,68 @@ class ConstrainedRows:
                 yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
 
 
-class AssignmentRule(Protocol):
-    """How the constrained rows are assigned, and what violated constraints cost."""
+class Assignment:
+    """Assignment of the constrained rows; the base class is for fits without constraints."""
 
-    @property
-    def penalty(self) -> Penalty:
-        """Price of a violation, where there can be any."""
+    #: Cost of a violated pair.
+    penalty: Penalty = "constant"
 
     def assign(
         self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
-        """Assign all rows; return their labels, and what ``history_`` tells of them.
+        """Return new labels of the constrained rows, and entries of ``history_``.
 
         `distances` (m, k): weighted squared distances to the centers. `weights` (p,): feature
-        weights of these distances. `labels` (m,), int64: labels before, -1 for none. `unit`
-        (p,): price of a violated pair by feature, with ``penalty="scaled"``.
+        weights of these distances. `labels` (m,): previous labels, or -1. `unit` (p,): cost of a
+        violated pair by feature, for ``penalty="scaled"``.
         """
-
-    def violations(self, labels: Ints) -> Violations | None:
-        """Sum over the violated pairs, each once; None where there can be none."""
-
-
-class NoConstraints:
-    """The rule of estimators without constraints."""
-
-    penalty: ClassVar[Penalty] = "constant"
-
-    def assign(
-        self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
-    ) -> tuple[Ints, dict[str, Any]]:
         return labels, {}
 
-    def violations(self, labels: Ints) -> None:
-        """There are none."""
-
-
-class Start(NamedTuple):
-    """Initial centers (k, p) and feature weights (p,) of a restart; None: ones."""
-
-    centers: Floats
-    weights: Floats | None = None
-
-
-class Starts(NamedTuple):
-    """Starts of all restarts; `unit` and `spread` (p,) as in :class:`RestartState`."""
-
-    starts: Sequence[Start]
-    unit: Floats | None = None
-    spread: Floats | None = None
+    def violations(self, labels: Ints) -> Violations | None:
+        """Return sums over the violated pairs; None if pairs cannot be violated."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestartState:
-    """Where a restart stands.
-
-    :meth:`stack` puts the restarts of a fit into one such state, along a new first
-    axis of every field: what a checkpoint holds.
+    """State of one restart after an iteration.
 
     `centers` (k, p): means of the clusters. `weights` (p,): newest feature weights of distances.
-    `assignment_centers`, `assignment_weights`: those by which rows were last assigned. `labels`
-    (m,): of the constrained rows, -1 for none. `sums` (k, p), `counts` (k,): statistics of the
-    clusters; NaN where the constrained rows have no labels. `masses` (k, p): weight of the values
-    of each feature, where some are missing. `round`: from 1, iterations under the same feature
-    weights; `passes`: those made in this round. `settled`: whether the last iteration changed
-    nothing. `n_refounded`: how often a constrained row has founded an empty cluster anew. `unit`
-    (p,): price of a violated pair of weight 1 by feature, the same for all restarts; None if the
-    penalty is not ``"scaled"``. `spread` (p,): mean squared difference of rows and centers in the
-    clusters without constraints, if these were found. `dropped`: whether the restart ended early,
-    being behind others.
+    `assignment_centers`, `assignment_weights`: centers and weights of the last assignment. `labels`
+    (m,): labels of the constrained rows, or -1. `sums` (k, p), `counts` (k,): statistics of the
+    clusters; NaN while the constrained rows have no labels. `masses` (k, p): weight of the observed
+    values, if some values are missing. `round`: number of the current feature weights, from 1.
+    `passes`: iterations with these weights. `settled`: True if the last iteration changed nothing.
+    `n_refounded`: number of iterations in which a constrained row filled an empty cluster. `unit`
+    (p,): cost of a violated pair of weight 1 by feature; None unless the penalty is ``"scaled"``.
+    `spread` (p,): mean squared difference of rows and centers in the clusters without constraints,
+    if they were computed. `dropped`: True if the restart ended early because others were better.
     """
 
-    centers: Annotated[Floats, "f r k p"]
-    weights: Annotated[Floats, "f r p"]
-    assignment_centers: Annotated[Floats, "f r k p"]
-    assignment_weights: Annotated[Floats, "f r p"]
-    labels: Annotated[Ints, "i r t"]
-    sums: Annotated[Floats, "f r k p"]
-    counts: Annotated[Floats, "f r k"]
-    masses: Annotated[Floats | None, "? f r k p"] = None
-    objective: Annotated[float, "f r"] = np.inf
-    round: Annotated[int, "i r"] = 1
-    passes: Annotated[int, "i r"] = 0
-    settled: Annotated[bool, "b r"] = False
-    finished: Annotated[bool, "b r"] = False
-    n_refounded: Annotated[int, "i r"] = 0
-    unit: Annotated[Floats | None, "? f r p"] = None
-    spread: Annotated[Floats | None, "? f r p"] = None
-    dropped: Annotated[bool, "b r"] = False
+    centers: Annotated[Floats, "f k p"]
+    weights: Annotated[Floats, "f p"]
+    assignment_centers: Annotated[Floats, "f k p"]
+    assignment_weights: Annotated[Floats, "f p"]
+    labels: Annotated[Ints, "i t"]
+    sums: Annotated[Floats, "f k p"]
+    counts: Annotated[Floats, "f k"]
+    masses: Annotated[Floats | None, "? f k p"] = None
+    objective: Annotated[float, "f"] = np.inf
+    round: Annotated[int, "i"] = 1
+    passes: Annotated[int, "i"] = 0
+    settled: Annotated[bool, "b"] = False
+    finished: Annotated[bool, "b"] = False
+    n_refounded: Annotated[int, "i"] = 0
+    unit: Annotated[Floats | None, "? f p"] = None
+    spread: Annotated[Floats | None, "? f p"] = None
+    dropped: Annotated[bool, "b"] = False
 
     @classmethod
-    def begin(cls, start: Start, n_constrained: int, common: Starts, missing: bool = False) -> Self:
-        centers, weights = start
-        if weights is None:
-            weights = np.ones(centers.shape[1])
+    def begin(
+        cls, centers: Floats, weights: Floats | None, n_constrained: int, *, missing: bool
+    ) -> Self:
+        """Return the state before the first iteration; `weights` are ones by default."""
+        weights = np.ones(centers.shape[1]) if weights is None else weights
         return cls(
             centers=centers,
             weights=weights,
@@ -186,9 +156,12 @@ class RestartState:
             sums=np.full_like(centers, np.nan),
             counts=np.full(len(centers), np.nan),
             masses=np.full_like(centers, np.nan) if missing else None,
-            unit=common.unit,
-            spread=common.spread,
         )
+
+    @property
+    def observed(self) -> Floats:
+        """Weights of the clusters (k,), or of their observed values (k, p)."""
+        return self.counts if self.masses is None else self.masses
 
     def forget_labels(self) -> Self:
         return replace(
@@ -199,57 +172,27 @@ class RestartState:
             settled=False,
         )
 
-    @classmethod
-    def stack(cls, restarts: Sequence[Self]) -> Self:
-        columns: dict[str, Any] = {}
-        for each in fields(cls):
-            values = [getattr(restart, each.name) for restart in restarts]
-            if values[0] is not None:
-                # One restart is not copied: there may be many labels.
-                columns[each.name] = (
-                    np.stack(values) if len(values) > 1 else np.asarray(values[0])[None]
-                )
-        made = cls(**columns)
-        # Taken apart by the next iteration, unless it is that of another process.
-        vars(made)["restarts"] = tuple(restarts)
-        return made
-
-    @cached_property
-    def restarts(self) -> tuple[Self, ...]:
-        """The restarts, each by itself."""
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        there = {name: column for name, column in columns.items() if column is not None}
-        return tuple(
-            type(self)(**{name: column[r] for name, column in there.items()})
-            for r in range(len(self.centers))
-        )
-
 
 class Iteration(NamedTuple):
-    """The result of one iteration of one restart.
+    """One iteration of one restart.
 
-    `inertia`: weighted squared distances to the centers by which rows were assigned.
-    `squared_shift`: of all centers, weighted. `moved`: rows that changed their cluster, where all
-    are constrained. `repaired`: whether an empty cluster was given a row; `refounded`: a
-    constrained one, so that labels are forgotten. `last`: whether no iteration of this round may
-    follow. `violations`: None where there can be none. `extra`: more for the record.
+    `squared_shift`: weighted squared shift of all centers. `repaired`: True if an empty cluster
+    received a row. `refounded`: True if this row is constrained; labels are then forgotten. `last`:
+    True if the round ends because of the maximum number of passes.
     """
 
     before: RestartState
     state: RestartState
-    inertia: float
     squared_shift: float
-    moved: int | None
     repaired: bool
     refounded: bool
     last: bool
     violations: Violations | None
-    extra: Mapping[str, Any]
 
-    def stands_still(self, tolerance: Floats) -> bool:
-        """Whether the weighted squared shift is at most the weighted mean of a tolerance (p,).
+    def has_converged(self, tolerance: Floats) -> bool:
+        """Return True if the weighted squared shift is at most the weighted mean of `tolerance`.
 
-        0: nothing may have changed at all.
+        `tolerance` has shape (p,).  If it is 0, the iteration must not have changed anything.
         """
         if self.state.settled or self.repaired or not tolerance.any():
             return bool(self.state.settled)
@@ -257,54 +200,69 @@ class Iteration(NamedTuple):
         return self.squared_shift <= allowed
 
 
-class UpdateRule(Protocol):
-    """Weights, rounds and the end, after the centers have moved."""
+@dataclass(frozen=True)
+class Update:
+    """Update after the centers have moved; the base class minimizes Eq. 8 with fixed weights.
 
-    @property
-    def max_rounds(self) -> int: ...
+    `tolerance` (p,): see :meth:`Iteration.has_converged`. `max_rounds`: maximum number of feature
+    weights with which the centers are iterated.
+    """
+
+    tolerance: Any
+    max_rounds: int = field(default=1, kw_only=True)
 
     def is_comparable(self, state: RestartState) -> bool:
-        """Return whether a restart is so far that its cost predicts its final cost."""
+        """Return True if the cost of a restart predicts its final cost."""
+        return state.passes >= _COMPARED_PASSES
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        """Return the state from which the next iteration goes on, and more for the record."""
+        """Return the state for the next iteration, and entries of the record."""
+        converged = done.has_converged(self.tolerance)
+        return replace(done.state, finished=converged), {"converged": converged}
 
     def cost(self, state: RestartState) -> float:
-        """Return what the restart that is kept has least of."""
+        """Return the cost by which restarts are compared."""
+        return state.objective
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
-        """Return the attributes of an estimator that depend on the rule."""
+        """Return the fitted attributes that depend on the update."""
+        return {"objective_": float(state.objective)}
 
     def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
-        """Warn where the fit did not end as it should; ``record`` is that of its end."""
-
-
-#: Of an estimator of the family.
-Rules = tuple[AssignmentRule, UpdateRule]
+        """Warn if the fit did not converge; `record` is the last one."""
+        if not record["converged"]:
+            warn(
+                f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
+                "max_iter, or tol.",
+                ConvergenceWarning,
+            )
 
 
 @dataclass(frozen=True)
 class ConstrainedLloyd:
-    """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
+    """Constrained k-means with an assignment of the constrained rows and an update.
 
-    `start`: finds the starts of all restarts, and the unit of their penalties. `mean` (p,): of the
-    data. `max_iter`, `max_passes`: iterations at most, and those of a round. `n_survivors`: number
-    of restarts that are iterated to the end, once all are comparable; None: all.
+    `start`: function that returns the initial states of all restarts. `max_iter`: maximum number of
+    iterations. `max_passes`: maximum number of iterations with the same feature weights.
+    `n_survivors`: number of restarts that continue after all restarts are comparable; None for all.
     """
 
-    kind: ClassVar[type[RestartState]] = RestartState
+    kind: ClassVar[Any] = tuple[RestartState, ...]
 
     rows: Rows
     unconstrained: Rows
     constrained: ConstrainedRows
-    assignment: AssignmentRule
-    rule: UpdateRule
-    start: Callable[[], Starts]
-    mean: Floats
+    assignment: Assignment
+    update: Update
+    start: Callable[[], Sequence[RestartState]]
+    survey: Survey
     max_iter: int
     max_passes: int
-    missing: bool = False
     n_survivors: int | None = None
+
+    @property
+    def missing(self) -> bool:
+        return bool(self.survey.n_incomplete > 0)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -313,87 +271,82 @@ class ConstrainedLloyd:
     def identity(self) -> Mapping[str, Any]:
         return {"constraints": self.constrained.constraints.digest()}
 
-    def begin(self) -> RestartState:
-        """Find the starts; those that are the same are iterated once."""
-        common = self.start()
-        starts: list[Start] = []
-        for start in common.starts:
-            if not any(np.array_equal(start.centers, other.centers) for other in starts):
-                starts.append(start)
-        m = len(self.constrained.x)
-        states = [RestartState.begin(start, m, common, self.missing) for start in starts]
-        return RestartState.stack(states)
+    def begin(self) -> tuple[RestartState, ...]:
+        """Return the initial states; restarts with equal centers are iterated once."""
+        states: list[RestartState] = []
+        for state in self.start():
+            if not any(np.array_equal(state.centers, other.centers) for other in states):
+                states.append(state)
+        return tuple(states)
 
-    def step(self, state: RestartState) -> Step[RestartState]:
-        """Make an iteration of all restarts that are not finished, in one pass."""
-        restarts = list(state.restarts)
-        active = np.flatnonzero(~np.asarray(state.finished))
+    def step(self, restarts: tuple[RestartState, ...]) -> Step[tuple[RestartState, ...]]:
+        """Iterate all restarts that are not finished, in one pass."""
+        active = [r for r, state in enumerate(restarts) if not state.finished]
         sets = CenterSets(
-            state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
+            np.stack([restarts[r].centers for r in active]),
+            np.stack([restarts[r].weights for r in active]),
+            shift=self.survey.mean,
+            missing=self.missing,
         )
         stats = self.unconstrained.reduce(ASSIGN, sets)
+        states = list(restarts)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         provisional = False
-        for at, r in enumerate(active.tolist()):
-            done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
-            restarts[r], more = self.rule.update(done)
-            # Before another iteration, a constrained row might have founded the empty cluster.
-            provisional |= done.last and bool((done.state.counts <= 0).any())
-            records[r] = {
-                "objective": float(restarts[r].objective),
-                "center_shift": float(np.sqrt(done.squared_shift)),
-                "moved": done.moved,
-                **done.extra,
-                **more,
-                "inertia": done.inertia,
-                "repaired": done.repaired,
-            }
-        restarts = self._without_losers(restarts)
-        # An iteration of one restart is on record as it is, of several side by side.
-        made = [record for record in records if record is not None]
-        alone = len(records) == 1
+        for i, r in enumerate(active):
+            states[r], records[r], may_change = self._iterate(
+                restarts[r], stats.of(i), float(stats.inertia[i].sum())
+            )
+            provisional |= may_change
+        states = self._without_losers(states)
+        # The record of a single restart is that of the iteration.
+        new_records = [record for record in records if record is not None]
+        single = len(records) == 1
         return Step(
-            RestartState.stack(restarts),
-            objective=min(record["objective"] for record in made),
-            center_shift=max(record["center_shift"] for record in made),
-            moved=made[0]["moved"] if alone else None,
-            finished=all(restart.finished for restart in restarts),
-            extra=made[0] if alone else {"restarts": records},
+            tuple(states),
+            objective=min(record["objective"] for record in new_records),
+            center_shift=max(record["center_shift"] for record in new_records),
+            moved=new_records[0]["moved"] if single else None,
+            finished=all(state.finished for state in states),
+            extra=new_records[0] if single else {"restarts": records},
             provisional=provisional,
         )
 
     def best(self, restarts: Sequence[RestartState]) -> int:
-        """Return the restart of the least cost among those that were not dropped."""
-        there = [r for r, each in enumerate(restarts) if not each.dropped]
-        if len(there) == 1:
-            return there[0]
-        return there[best_restart([self.rule.cost(restarts[r]) for r in there])]
+        """Return the restart with the lowest cost that was not dropped."""
+        remaining = [r for r, state in enumerate(restarts) if not state.dropped]
+        if len(remaining) == 1:
+            return remaining[0]
+        return remaining[best_restart([self.update.cost(restarts[r]) for r in remaining])]
 
     def _without_losers(self, restarts: list[RestartState]) -> list[RestartState]:
-        """End the restarts behind the `n_survivors` best, once all are comparable."""
-        if self.n_survivors is None or any(restart.dropped for restart in restarts):
+        """Drop all but the `n_survivors` best restarts as soon as all are comparable."""
+        if self.n_survivors is None or any(state.dropped for state in restarts):
             return restarts
-        for each in restarts:
+        for state in restarts:
             # Without labels there are no clusters to compare.
-            if not each.finished and (
-                np.isnan(each.counts).any() or not self.rule.is_comparable(each)
-            ):
+            has_clusters = not np.isnan(state.counts).any()
+            if not (state.finished or (has_clusters and self.update.is_comparable(state))):
                 return restarts
-        left = list(range(len(restarts)))
-        for _ in range(min(self.n_survivors, len(left))):
-            left.pop(best_restart([self.rule.cost(restarts[r]) for r in left]))
+        losers = list(range(len(restarts)))
+        for _ in range(min(self.n_survivors, len(losers))):
+            losers.pop(best_restart([self.update.cost(restarts[r]) for r in losers]))
         return [
-            replace(each, finished=True, dropped=True) if r in left else each
-            for r, each in enumerate(restarts)
+            replace(state, finished=True, dropped=True) if r in losers else state
+            for r, state in enumerate(restarts)
         ]
 
-    def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
-        """Assign the constrained rows of a restart, beside the others, and move its centers."""
+    def _iterate(
+        self, state: RestartState, others: Clusters, inertia: float
+    ) -> tuple[RestartState, dict[str, Any], bool]:
+        """Assign the constrained rows of a restart, and move its centers.
+
+        `others` and `inertia` are the statistics of the unconstrained rows.  Return the new state,
+        the record, and True if the result depends on the maximum number of passes.
+        """
         w, rows = state.weights, self.constrained
-        # Only where the first pass found missing values are they looked for in every iteration.
         distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
         distances *= rows.weight[:, None]
-        labels, extra = self.assignment.assign(distances, w, state.labels, state.unit)
+        labels, entries = self.assignment.assign(distances, w, state.labels, state.unit)
         if others.masses is None:
             sums, counts = label_sums(rows.x, rows.weight, labels, len(others.counts))
             assigned = Clusters(others.sums + sums, others.counts + counts)
@@ -408,16 +361,16 @@ class ConstrainedLloyd:
         if violations is not None:
             cost = violations.objective(w, penalty=self.assignment.penalty, unit=state.unit)
         last = state.passes + 1 == self.max_passes
-        clusters, refounded = self._repair(state, labels, assigned, last)
+        clusters, refounded = self._fill_empty(state, labels, assigned, last)
         sums, counts, masses = clusters
         repaired = clusters is not assigned and not np.array_equal(counts, assigned.counts)
         n_moved = int((labels != state.labels).sum())
-        # Statistics before the first iteration are NaN, and equal to none.
+        # Statistics before the first iteration are NaN, so they differ.
         settled = not (repaired or n_moved) and (
             np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
         centers = clusters.means(state.centers)
-        after = replace(
+        new_state = replace(
             state,
             centers=centers,
             assignment_centers=state.centers,
@@ -431,28 +384,32 @@ class ConstrainedLloyd:
             settled=settled,
         )
         if refounded:
-            after = replace(after, n_refounded=state.n_refounded + 1).forget_labels()
-        return Iteration(
-            before=state,
-            state=after,
-            inertia=inertia,
-            squared_shift=float((w * (centers - state.centers) ** 2).sum()),
-            moved=n_moved if len(labels) == self.rows.n_rows else None,
-            repaired=repaired,
-            refounded=refounded,
-            last=last,
-            violations=violations,
-            extra=extra,
+            new_state = replace(new_state, n_refounded=state.n_refounded + 1).forget_labels()
+        squared_shift = float((w * (centers - state.centers) ** 2).sum())
+        updated, more = self.update.update(
+            Iteration(state, new_state, squared_shift, repaired, refounded, last, violations)
         )
+        record = {
+            "objective": float(updated.objective),
+            "center_shift": float(np.sqrt(squared_shift)),
+            "moved": n_moved if len(labels) == self.rows.n_rows else None,
+            **entries,
+            **more,
+            "inertia": inertia,
+            "repaired": repaired,
+        }
+        # In an earlier iteration, a constrained row might fill the cluster that is still empty.
+        return updated, record, last and bool((new_state.counts <= 0).any())
 
-    def _repair(
+    def _fill_empty(
         self, state: RestartState, labels: Ints, clusters: Clusters, last: bool
     ) -> tuple[Clusters, bool]:
-        """Give each empty cluster the row farthest from its center; the published program gives up.
+        """Give each empty cluster the row farthest from its center.
 
-        Unconstrained rows come first.  The constraints of a row would move it back to its partners,
-        so labels are forgotten when a constrained row has founded one (returned, too).  That may
-        happen k times a restart: constraints may leave rows for fewer than k clusters.
+        Unconstrained rows come first.  A constrained row would return to the cluster of its pairs,
+        so labels are forgotten if a constrained row fills a cluster; the second value is then True.
+        This happens at most k times per restart, because constraints may leave rows for fewer than
+        k clusters.
         """
         if (clusters.counts > 0).all():
             return clusters, False
@@ -461,7 +418,7 @@ class ConstrainedLloyd:
             state.centers,
             clusters,
             feature_weights=state.weights,
-            shift=self.mean,
+            shift=self.survey.mean,
         )
         may_refound = state.n_refounded < len(clusters.counts) and not last
         if not (len(self.constrained.x) and may_refound and (clusters.counts <= 0).any()):

@@ -1,21 +1,20 @@
-"""What follows when the centers have moved: nothing, sparse feature weights, or a learned metric.
+"""Updates after the centers have moved: sparse feature weights, and a learned metric.
 
 Sparse weights: a round assigns rows and moves centers until no label changes.  Then the features
-are weighted anew, and the next round begins from the same centers, with labels forgotten (as the
-published program does).
+get new weights.  The next round begins from the same centers without labels, as in the published
+program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust.cluster.constrained.assignment import SoftConstraints
-from daskclust.cluster.constrained.iteration import AssignmentRule, Iteration, RestartState
+from daskclust.cluster.constrained.iteration import Assignment, Iteration, RestartState, Update
 from daskclust.cluster.constrained.sparsity import between_scores, feature_weights
 from daskclust.core.array_types import Floats
 from daskclust.core.estimator.validation import check_real
@@ -24,62 +23,24 @@ from daskclust.core.persistence.schema import Array, Entry
 from daskclust.core.reduction import Survey
 from daskclust.core.warn import warn
 
-#: Number of iterations, or of rounds with other feature weights, before restarts are compared.
-_COMPARED_PASSES, _COMPARED_ROUNDS = 5, 2
-
-
-@dataclass(frozen=True)
-class PlainMeans:
-    """Nothing but means: Eq. 8 under fixed weights.
-
-    `tolerance` (p,): see :meth:`Iteration.stands_still`.
-    """
-
-    max_rounds: ClassVar[int] = 1
-
-    tolerance: Floats
-
-    def is_comparable(self, state: RestartState) -> bool:
-        return state.passes >= _COMPARED_PASSES
-
-    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        converged = done.stands_still(self.tolerance)
-        state = replace(done.state, finished=converged)
-        return state, {"converged": converged}
-
-    def cost(self, state: RestartState) -> float:
-        """Eq. 8."""
-        return state.objective
-
-    def attributes(self, state: RestartState) -> dict[str, Any]:
-        return {"objective_": float(state.objective)}
-
-    def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
-        if not record["converged"]:
-            warn(
-                f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
-                "max_iter, or tol.",
-                ConvergenceWarning,
-            )
-
-
-#: Relative error of a difference of two means, amply.
+#: Minimum number of rounds before restarts are compared.
+_COMPARED_ROUNDS = 2
+#: Upper bound for the relative error of a difference of two means.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 #: Number of restarts with ``n_init="auto"``, by initialization.  The first weights decide which
-#: features count, and many starts end with the features of a few outlying rows.
+#: features count, and many restarts converge to the features of a few outliers.
 SPARSE_RESTARTS: Mapping[str, int] = dict.fromkeys(("k-means||", "k-means++", "random"), 4)
 
 
 def within_scatter(state: RestartState, survey: Survey) -> Floats:
     """Return the sum of squared differences to the cluster means, by feature (p,).
 
-    TSS - BSS needs no pass of its own.  It loses the digits by which the clusters are narrower than
-    the data; below what is left, a feature does not vary within them.
+    TSS - BSS needs no additional pass.  It loses digits if clusters are much narrower than the
+    data, so values below its rounding error are set to 0.
     """
-    observed = state.counts if state.masses is None else state.masses
     weight = survey.weight if state.masses is None else state.masses.sum(axis=0)
     everything = weight * survey.variance
-    scatter = everything - between_scores(state.sums, observed, survey.mean)
+    scatter = everything - between_scores(state.sums, state.observed, survey.mean)
     reach = np.maximum(np.abs(survey.low), np.abs(survey.high))
     noise = (_ROUNDING * reach) * np.sqrt(survey.weight)
     scatter[scatter <= _ROUNDING * everything + noise * (noise + np.sqrt(everything))] = 0.0
@@ -95,75 +56,72 @@ SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
 
 
 def sparsity_bound(sparsity: float | None, p: int) -> float:
-    """Return the bound s of the weights' L1 norm for p features."""
+    """Return the bound s of the L1 norm of the weights of p features."""
     if sparsity is None:
         return float(np.sqrt(p))
     check_real(sparsity, "sparsity", -np.inf)
-    # sqrt(p) written with a few digits is meant as sqrt(p).
+    # A value with a few digits may stand for sqrt(p).
     if not 1 <= sparsity <= np.sqrt(p) * (1 + 1e-3):
         raise ValueError(
-            f"sparsity={sparsity} is out of range; expected 1 <= sparsity <= "
-            f"sqrt(n_features) = {np.sqrt(p):.6g}, the L1 norms that weights of unit length "
-            "can have. Use sparsity=None for no bound."
+            f"sparsity must be between 1 and sqrt(n_features) = {np.sqrt(p):.6g}, got {sparsity}. "
+            "These are the L1 norms of weights of unit length. Use sparsity=None for no bound."
         )
     return min(float(sparsity), float(np.sqrt(p)))
 
 
-@dataclass(frozen=True)
-class SparseWeights:
-    """At the end of each round, weight the features by their scores under an L1 bound.
+@dataclass(frozen=True, kw_only=True)
+class SparseWeights(Update):
+    """Feature weights from scores under an L1 bound, at the end of each round.
 
-    `sparsity`: the bound s. `tol`: relative L1 change of the weights at which the rounds end.
-    `penalty_share`: how much of the sum of all gamma (Eq. 6) the violated constraints may take
-    from the scores, as a share; 0 leaves gamma, infinity is gamma' of Eq. 15.
+    `sparsity`: the bound s. `tolerance`: relative L1 change of the weights at which the fit has
+    converged. `penalty_share`: maximum fraction of the sum of all gamma (Eq. 6) that violated
+    constraints subtract from the scores. With 0 the scores are gamma; with infinity they are gamma'
+    of Eq. 15.
     """
 
     survey: Survey
-    assignment: AssignmentRule
+    assignment: Assignment
     sparsity: float
-    tol: float
-    max_rounds: int
     penalty_share: float = 0.0
 
     def is_comparable(self, state: RestartState) -> bool:
-        # Costs are those of clusters: labels are forgotten when a round ends.
+        # A state without passes in its round has no labels, so it has no cost.
         return bool(state.round > _COMPARED_ROUNDS and state.passes)
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        """Weight the features anew where the round ends; end it all where weights stay."""
+        """Update the weights at the end of a round; the fit ends if they do not change."""
         state, number = done.state, int(done.state.round)
         if not (state.settled or done.last):
             return state, {"round": number}
         w = state.assignment_weights
-        # Ones, with which a fit begins, stand for ``w_j = 1 / sqrt(p)``.
+        # The first weights, ones, stand for ``w_j = 1 / sqrt(p)``.
         old = np.full(len(w), 1 / np.sqrt(len(w))) if (w == 1).all() else w
-        found = feature_weights(self.scores(state), self.sparsity)
-        # Without a positive score the weights stay as they are, which ends the fit.
-        weights = old if found is None else found.weights
+        solution = feature_weights(self.scores(state), self.sparsity)
+        # Without a positive score the weights do not change, which ends the fit.
+        weights = old if solution is None else solution.weights
         change = float(np.abs(weights - old).sum() / np.abs(old).sum())
-        finished = change <= self.tol or number == self.max_rounds
+        finished = change <= self.tolerance or number == self.max_rounds
         state = replace(state, weights=weights, finished=finished)
         if not finished:
             state = replace(state, round=number + 1, passes=0).forget_labels()
         return state, {
             "round": number,
             "weight_change": change,
-            "converged": change <= self.tol,
-            "weights_kept": found is None,
-            "weights_tied": found is not None and found.tied,
+            "converged": change <= self.tolerance,
+            "weights_kept": solution is None,
+            "weights_tied": solution is not None and solution.tied,
         }
 
     def _between(self, state: RestartState) -> Floats:
-        """Gamma of the clusters (Eq. 6)."""
+        """Return gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
-        observed = state.counts if state.masses is None else state.masses
-        gamma = between_scores(state.sums, observed, self.survey.mean)
-        # Rounding of differences of equal means: a constant feature, or k = 1.
+        gamma = between_scores(state.sums, state.observed, self.survey.mean)
+        # Differences of equal means are rounding errors, for a constant feature or k = 1.
         gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma
 
     def scores(self, state: RestartState) -> Floats:
-        """Feature scores of the clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
+        """Return the feature scores of the clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
         gamma = self._between(state)
         violations = self.assignment.violations(state.labels) if self.penalty_share else None
         if violations is None:
@@ -175,14 +133,14 @@ class SparseWeights:
         return gamma - lost
 
     def cost(self, state: RestartState) -> float:
-        """Minus Eq. 13, which is maximized, under the newest weights."""
-        gained = float(state.weights @ self._between(state))
+        """Return minus Eq. 13, which is maximized, for the newest weights."""
+        gain = float(state.weights @ self._between(state))
         violations = self.assignment.violations(state.labels)
         if violations is not None:
-            gained -= violations.objective(
+            gain -= violations.objective(
                 state.weights, penalty=self.assignment.penalty, unit=state.unit
             )
-        return -gained
+        return -gain
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
         return {
@@ -199,7 +157,7 @@ class SparseWeights:
                 "The violated constraints outweigh all between-cluster sums; use "
                 'penalized_scores="scaled" or False.'
                 if self.scores(state).min() < 0
-                else "No feature separates the clusters: is there more than one?"
+                else "No feature separates the clusters; use at least two distinct clusters."
             )
             warn(
                 f"No feature score is positive in round {state.round}; the last weights are kept. "
@@ -216,80 +174,76 @@ class SparseWeights:
         if not record["converged"]:
             warn(
                 f"The feature weights had not converged after {state.round} rounds (change "
-                f"{record['weight_change']:.2g}, tol {self.tol:.2g}). Raise max_outer_iter.",
+                f"{record['weight_change']:.2g}, tol {self.tolerance:.2g}). Raise max_outer_iter.",
                 ConvergenceWarning,
             )
 
 
-@dataclass(frozen=True)
-class DiagonalMetric(PlainMeans):
-    """After each iteration, weight the features by the scatter of the clusters.
+@dataclass(frozen=True, kw_only=True)
+class DiagonalMetric(Update):
+    """Feature weights from the scatter of the clusters, after each iteration.
 
-    `scale`: c, the factor of the weights. `least_gain`: change of the objective up to which the fit
-    has converged; None: by the shift of the centers.
+    `scale`: factor c of the weights. `least_gain`: maximum change of the objective of a converged
+    fit; None: the shift of the centers decides.
 
     The printed Eq. 12 of the PCSKM paper is corrupt.  Given clusters, the objective of a feature
-    is ``a_j S_j - c n log a_j``, where S_j is its scatter: squared distances to the means and the
-    price of violated pairs, each once.  Its only minimizer is ``a_j = c n / S_j``, with c = 1 in
-    the paper and 0.01 in WekaUT.
+    is ``a_j S_j - c n log a_j``.  S_j is its scatter: squared distances to the means and the cost
+    of violated pairs, each once.  Its only minimizer is ``a_j = c n / S_j``, with c = 1 in the
+    paper and 0.01 in WekaUT.
     """
 
     survey: Survey
-    assignment: SoftConstraints
+    assignment: Assignment
     scale: float
     least_gain: float | None
 
     def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
         if done.refounded:
-            # Labels are forgotten: there are no clusters to learn from.
-            objective = done.state.objective - self._gauge(done.state.weights)
+            # Labels are forgotten, so there are no clusters to learn from.
+            objective = done.state.objective - self._log_term(done.state.weights)
             state, converged = replace(done.state, objective=objective), False
         else:
-            state = self._follow(done.state, done.violations)
+            state = self._weighted(done.state, done.violations)
             converged = (
-                done.stands_still(self.tolerance)
+                done.has_converged(self.tolerance)
                 if self.least_gain is None
                 else bool(abs(state.objective - done.before.objective) <= self.least_gain)
             )
-        state = replace(state, finished=converged)
-        return state, {"converged": converged}
+        return replace(state, finished=converged), {"converged": converged}
 
     def cost(self, state: RestartState) -> float:
-        """Eq. 10 to the first order, about the clusters without constraints if they are known.
+        """Return Eq. 10 to the first order about the clusters without constraints, if known.
 
-        By Eq. 10 itself a feature that hardly varies within some clusters outweighs all others.
+        In Eq. 10, a feature with a small variance within some clusters would outweigh all others.
         """
         if state.spread is None:
             return state.objective
-        scatter = within_scatter(state, self.survey)
-        violations = self.assignment.violations(state.labels)
-        price = 0.0
-        if violations is not None and self.assignment.penalty == "constant":
-            price = violations.mass
-        elif violations is not None:
-            scatter = scatter + violations.feature_sums(state.unit)
+        scatter, price = self._scatter(state, self.assignment.violations(state.labels))
         varies = state.spread > 0
         return float((scatter[varies] / state.spread[varies]).sum()) + price
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
         return {**super().attributes(state), "metric_weights_": state.weights}
 
-    def _gauge(self, weights: Floats) -> float:
-        """Return what keeps the weights from vanishing: log a, for each row."""
+    def _log_term(self, weights: Floats) -> float:
+        """Return the sum of log a over all rows, which prevents weights of 0."""
         return self.scale * self.survey.weight * float(np.log(weights).sum())
 
-    def _follow(self, state: RestartState, violations: Violations | None) -> RestartState:
-        """Weights and objective of the newest clusters."""
-        survey, scatter = self.survey, within_scatter(state, self.survey)
-        price = 0.0
-        if violations is not None:
-            if self.assignment.penalty == "constant":
-                price = violations.objective(state.weights, penalty="constant")
-            else:
-                scatter = scatter + violations.feature_sums(state.unit)
+    def _scatter(self, state: RestartState, violations: Violations | None) -> tuple[Floats, float]:
+        """Return S_j of each feature (p,), and the constant cost of violated pairs."""
+        scatter = within_scatter(state, self.survey)
+        if violations is None:
+            return scatter, 0.0
+        if self.assignment.penalty == "constant":
+            return scatter, violations.objective(state.weights, penalty="constant")
+        return scatter + violations.feature_sums(state.unit), 0.0
+
+    def _weighted(self, state: RestartState, violations: Violations | None) -> RestartState:
+        """Return the state with the weights and the objective of the newest clusters."""
+        scatter, price = self._scatter(state, violations)
         varies = scatter > 0
         weights = state.weights.copy()
-        # No weight minimizes log a alone: it stays what it was, as in WekaUT.
-        weights[varies] = self.scale * survey.weight / scatter[varies]
-        objective = float(weights @ scatter) + price - self._gauge(weights)
+        # If S_j is 0, the weight has no minimizer and does not change, as in WekaUT.
+        weights[varies] = self.scale * self.survey.weight / scatter[varies]
+        objective = float(weights @ scatter) + price - self._log_term(weights)
         return replace(state, weights=weights, objective=objective)

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -95,8 +95,12 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
 
     The annotation of a field describes what is stored, such as ``centers: Annotated[Floats, "f r k
     p"]``: a key of ``_DTYPES``, then the axes of :func:`named_axes`, without axes for a number.  A
-    leading ``?`` allows None.
+    leading ``?`` allows None.  The states of a tuple are numbered.
     """
+    if isinstance(state, tuple):
+        packed = [pack_state(each) for each in state]
+        names = [f"{i}.{name}" for i, (_, missing) in enumerate(packed) for name in missing]
+        return {f"{i}.{n}": a for i, (own, _) in enumerate(packed) for n, a in own.items()}, names
     arrays, missing = {}, []
     for each in fields(state):
         value = getattr(state, each.name)
@@ -110,7 +114,21 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
 def unpack_state(
     kind: type, arrays: Mapping[str, Array], missing: list[str], sizes: Mapping[str, int]
 ) -> Any:
-    """Create a state from the output of :func:`pack_state`; `sizes` are lengths of named axes."""
+    """Create a state from the output of :func:`pack_state`; `sizes` are lengths of named axes.
+
+    `kind` is the class of the state, or ``tuple[C, ...]`` for a tuple of states of class C.
+    """
+    if get_origin(kind) is tuple:
+        count = 1 + max(int(name.partition(".")[0]) for name in arrays)
+        return tuple(
+            unpack_state(
+                get_args(kind)[0],
+                _under(arrays, f"{i}."),
+                [name.removeprefix(f"{i}.") for name in missing if name.startswith(f"{i}.")],
+                sizes,
+            )
+            for i in range(count)
+        )
     known = dict(sizes)
     values: dict[str, Any] = {}
     hints = get_type_hints(kind, include_extras=True)
