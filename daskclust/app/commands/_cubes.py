@@ -96,8 +96,8 @@ def add_exclude_argument(group: Any) -> None:
     group.add_argument(
         "--exclude",
         metavar="STORE[::NAME]",
-        help="pixels that nobody can label: boolean image, true where no question is asked, or "
-        "polygons; they stay in the map",
+        help="pixels that must not be asked for: boolean image (true: not asked for), or polygons; "
+        "they stay in the map",
     )
 
 
@@ -121,7 +121,7 @@ def _nodata(text: str) -> float | str | None:
     try:
         return float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, auto or none") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, auto or none") from error
 
 
 def _wavelengths(text: str) -> tuple[float, ...]:
@@ -160,7 +160,7 @@ def integers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of integers") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers") from error
 
 
 def parse_bands(text: str) -> tuple[int, ...] | str:

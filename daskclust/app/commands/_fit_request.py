@@ -320,7 +320,7 @@ def with_file(options: argparse.Namespace) -> argparse.Namespace:
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise ValueError("there is no such file")
+        raise ValueError("the file does not exist")
     text = path.read_text(encoding="utf-8-sig")
     ending = path.suffix.lower()
     if ending not in (".toml", ".yaml", ".yml", ".json"):
@@ -470,8 +470,8 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
     except BaseException:
         if path.exists():
             progress.say(
-                f"The state of the last iteration is in {str(path)!r}; the same command goes on "
-                "from there."
+                f"The state of the last iteration is in {str(path)!r}; the same command resumes "
+                "from it."
             )
         raise
     remove_stale(path)

@@ -119,8 +119,8 @@ def check_outputs(
             raise kind(f"{flag} {error}") from error
         if path.startswith("memory:"):
             raise ValueError(
-                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
-                "it; give a path or the URL of a store."
+                f"{flag} {redact(path)!r} is in the memory of this process and would be lost "
+                "at its end; give a path or the URL of a store."
             )
         if output.path is not None:
             check_writable(flag, path, output.path)
@@ -137,7 +137,7 @@ def check_writable(flag: str, name: str, path: Path) -> None:
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        raise NotADirectoryError(f"{flag} {name!r}: {str(parent)!r} is no folder.")
+        raise NotADirectoryError(f"{flag} {name!r}: {str(parent)!r} is not a folder.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise PermissionError(f"{flag} {name!r}: the folder {str(parent)!r} cannot be written to.")
 

@@ -55,7 +55,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--resample",
         action="store_true",
-        help="bring SECOND of another grid to that of FIRST, by the nearest pixel",
+        help="resample SECOND to the grid of FIRST, by the nearest pixel",
     )
     parser.add_argument(
         "--output",
@@ -179,7 +179,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         f"Unchanged {found['unchanged']:.1%}, classes compared by {by}",
     ]
     if found["only_in_first"] or found["only_in_second"]:
-        lines.append(f"{'':<10}What follows is of the pixels in both maps.")
+        lines.append(f"{'':<10}The following numbers are about the pixels in both maps.")
     shown = [
         f"{item['name']} = {item['second_name']}"
         if item["second_name"] not in (None, item["name"], item["name"].removesuffix(" (new)"))

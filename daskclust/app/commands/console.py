@@ -227,7 +227,7 @@ def _size(text: str) -> str:
     try:
         size = parse_bytes(text)
     except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 1GB") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 1GB") from error
     if size < 2**27:
         raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
     return text
@@ -317,8 +317,8 @@ def _connect(options: ClusterOptions) -> Any:
         if not file.is_file():
             # The client itself would wait for it for ever.
             raise FileNotFoundError(
-                f"There is no scheduler file {shown!r}; start the scheduler with --scheduler-file "
-                "first."
+                f"The scheduler file {shown!r} does not exist; start the scheduler with "
+                "--scheduler-file first."
             )
         target = {"scheduler_file": shown}
     try:
@@ -332,7 +332,7 @@ def _connect(options: ClusterOptions) -> Any:
         certificates = Security().get_connection_args("client")["ssl_context"]
         if address.startswith("tls://") and certificates is None:
             raise ConnectionError(
-                f"{shown!r} takes connections by TLS only, and there are no certificates. {_TLS}"
+                f"{shown!r} accepts only connections by TLS, which need certificates. {_TLS}"
             )
         # A client that cannot connect stays the default one: whatever this process computes
         # later would wait for it, for ever.  So one that is no default knocks first.
@@ -342,7 +342,7 @@ def _connect(options: ClusterOptions) -> Any:
     except OSError:
         raise
     except ValueError as error:
-        raise ConnectionError(f"{shown!r} is no address of a scheduler: {error}") from error
+        raise ConnectionError(f"{shown!r} is not an address of a scheduler: {error}") from error
     except Exception as error:  # of TLS and scheduler files: types that say nothing
         raise ConnectionError(
             f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"

@@ -109,8 +109,8 @@ def _check_output(options: ExplainRequest) -> None:
     kind = Path(options.output).suffix.lower()
     if kind not in _KINDS:
         raise UsageError(
-            f"--output {redact(options.output)!r} ends in {kind or 'nothing'}; expected one of "
-            f"{', '.join(_KINDS)}"
+            f"--output {redact(options.output)!r} must end in {', '.join(_KINDS)}, got "
+            f"{kind or 'no ending'}"
         )
     if kind == ".html" and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
@@ -133,7 +133,7 @@ def _write(options: ExplainRequest, kind: str, found: Any, told: Any) -> None:
     if suffix == ".html":
         from daskclust.app.report.sections import explained_page
 
-        text = explained_page(f"What the clusters of {kind} are", found, told)
+        text = explained_page(f"Clusters of {kind}", found, told)
     elif suffix == ".csv":
         text = found.to_frame().to_csv()
     else:
@@ -207,7 +207,7 @@ def _features_of(found: Any) -> list[dict[str, Any]]:
 def _as_text(found: Any, told: Any) -> list[str]:
     width = max(7, *(len(name) for name in found.names))
     things = "rows" if found.pixels is None else "pixels"
-    what = "nearest row" if found.are_vectors else "what sets it apart"
+    what = "nearest row" if found.are_vectors else "distinguishing features"
     lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  {what}"]
     for at, name in enumerate(found.names):
         said = found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))

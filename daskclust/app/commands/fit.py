@@ -78,8 +78,8 @@ def add_command(commands: Any) -> None:
     add_job_arguments(parser).add_argument(
         "--checkpoint",
         metavar="FILE",
-        help="file or folder for the state of every iteration; the same command continues there "
-        "(default: a hidden file beside the first output, removed at the end)",
+        help="file or folder for the state of each iteration, from which the same command resumes "
+        "(default: a hidden file next to the first output, removed at the end)",
     )
 
 
@@ -176,9 +176,9 @@ class CubeJob(Job):
         rows, labels = self.cube.rows_of(given, unlabeled=self.options.unlabeled)
         if not len(rows):
             raise ValueError(
-                "--labels gives no class to any pixel with data: all its values mean none "
-                "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
-                "of a pixel."
+                "--labels must give a class to at least one pixel with data, got none: all its "
+                "values are --unlabeled or nodata or on masked pixels, or its polygons cover no "
+                "center of a pixel."
             )
         if self.options.output is not None and not given.by_name:
             check_codes(np.unique(labels).tolist())
@@ -382,7 +382,7 @@ def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
                 pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{flag}: there is no file {path!r}; give the path of an existing one."
+                f"{flag}: the file {path!r} does not exist; give the path of an existing file."
             ) from error
         except Exception as error:  # NumPy's header is Python, and so are the errors about it
             raise ValueError(

@@ -82,8 +82,8 @@ def inspect(options: InspectRequest) -> dict[str, Any]:
     for flag in ("class_column", "scene"):
         if getattr(options, flag) is not None:
             raise ValueError(
-                f"--{flag.replace('_', '-')} is about vector files, and {redact(options.cube)!r} "
-                "is none: leave it out."
+                f"--{flag.replace('_', '-')} requires a vector file, got {redact(options.cube)!r}. "
+                "Omit the option."
             )
     attributes: dict[str, Any] = {}
     node: Any = None
@@ -258,10 +258,10 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
         out.append(f"{found['files']} files: use shards, or larger chunks.")
     if found["wavelengths"] is None:
         out.append(
-            "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names the "
-            "bands in reports."
+            "No wavelengths: add an array 'wavelength' (band) with units nm next to the cube, so "
+            "that reports name the bands by it."
             if found["format"] == "zarr"
-            else "No wavelengths: reports name the bands as the file does, or number them."
+            else "No wavelengths: reports use the band names of the file, or numbers."
         )
     if not found["nodata"] and not found["nan_is_nodata"]:
         out.append(
@@ -346,7 +346,7 @@ def described_features(options: InspectRequest) -> dict[str, Any]:
     found["advice"] = []
     if found["class_column"] is None:
         found["advice"].append(
-            "Several columns may hold the classes: name one of them with --class-column."
+            "Several columns may contain the classes: choose one of them with --class-column."
         )
     else:
         similar = text_of_similar(item["name"] for item in found["classes"])
@@ -360,7 +360,7 @@ def described_features(options: InspectRequest) -> dict[str, Any]:
             "features can be placed in a scene."
         )
     if found["scene"] is not None and not (found["scene"]["inside"] + found["scene"]["partly"]):
-        found["advice"].append("No feature lies in the scene: check both coordinate systems.")
+        found["advice"].append("All features are outside the scene: check both coordinate systems.")
     return found
 
 
@@ -495,8 +495,8 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     numbered = [item["name"] for item in features if item.get("is_row_number")]
     if numbered:
         out.append(
-            f"{', '.join(numbered)}: rises from row to row, as numbers of rows do. It says nothing "
-            "of them: name the features with --columns."
+            f"{', '.join(numbered)}: increases from row to row and is probably a row number. Choose "
+            "the features with --columns."
         )
     constant = [item["name"] for item in features if item.get("std") == 0]
     if constant:
@@ -521,8 +521,8 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     ]
     if coded:
         out.append(
-            f"{', '.join(coded)}: few whole numbers. If these are codes of classes, they are no "
-            "features: leave them out with --columns, or use --label-column or --truth."
+            f"{', '.join(coded)}: few whole numbers. If these are codes of classes, omit "
+            "them with --columns, or use --label-column or --truth."
         )
     if found["parts"] > _MANY_PARTS:
         out.append(f"{found['parts']} parts: each costs a task. Join files to some 50 MB each.")

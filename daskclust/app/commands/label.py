@@ -49,10 +49,10 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "label",
         usage="%(prog)s [options] [CUBE ...]",
-        description="Show the scene in a browser, ask for the class of the pixels worth a\n"
-        "question, and show the map and its doubt after each answer. Labels are written\n"
-        "after each answer; the same command goes on with them. `Save map` on the page\n"
-        "fits LabelSpreading, and writes map, margin, model and report as `fit` does.",
+        description="Show the scene in a browser, ask for the classes of informative pixels, and\n"
+        "show the map and its margin after each answer. Labels are saved after each answer,\n"
+        "and the same command continues with them. `Save map` on the page fits\n"
+        "LabelSpreading, and writes map, margin, model and report as `fit` does.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -61,8 +61,8 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--labels",
         metavar="FILE",
-        help=".geojson or .gpkg, written after each answer, and gone on with if it is there "
-        "(default: CUBE_labels.geojson in this folder)",
+        help="file of labels (.geojson or .gpkg), saved after each answer; an existing file is "
+        "continued (default: CUBE_labels.geojson in this folder)",
     )
     group.add_argument(
         "--classes",
@@ -79,11 +79,11 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--output",
         metavar="MAP",
-        help="label map: GeoTIFF (.tif) or Zarr; its margin and report lie beside it (default: "
-        "CUBE_map.tif in this folder)",
+        help="label map: GeoTIFF (.tif) or Zarr; margin and report are written next to it "
+        "(default: CUBE_map.tif in this folder)",
     )
     group.add_argument(
-        "--model", metavar="STORE", help="the fitted model (default: beside the map)"
+        "--model", metavar="STORE", help="the fitted model (default: next to the map)"
     )
     group.add_argument(
         "--overwrite", action="store_true", help="replace earlier outputs of this program"
@@ -99,7 +99,7 @@ def add_command(commands: Any) -> None:
 def _port(text: str) -> int:
     number = int(text) if text.isdecimal() else -1
     if not 0 <= number <= _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; expected 0 to {_PORTS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to {_PORTS}")
     return number
 
 
@@ -194,7 +194,7 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
     if outside:
         raise ValueError(
             f"--labels {options.labels!r} has {len(outside)} of {len(labels)} points outside the "
-            "scene, as of another one; give another file, or remove them."
+            "scene, perhaps from another scene; give another file, or remove them."
         )
     colors = {one["name"]: one["color"] for one in about.get("classes", ())}
     session = Session(shape, [*colors, *options.classes], labels, colors)

@@ -22,8 +22,8 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "rename",
         usage="%(prog)s [options] MODEL FILE",
-        description="Give classes or clusters of a saved model other names. Those of one name "
-        "become one class. The model remembers it: predict and explain obey from then on.",
+        description="Rename classes or clusters of a saved model. Classes with the same new name "
+        "are merged. The model is changed, and predict and explain use the new names.",
     )
     parser.add_argument("model", metavar="MODEL", help="a saved model, which is changed")
     parser.add_argument(
@@ -94,7 +94,7 @@ def _by_code(
     new = {codes[name]: text for name, text in pairs.items()}
     noise = legend.by_code.get(-1 if legend.noise is None else legend.noise)
     if legend.noise in new or noise in new.values():
-        raise ValueError(f"{path!r} names {noise!r}, which is no class; expected classes alone.")
+        raise ValueError(f"{path!r} names {noise!r}, which is not a class; expected only classes.")
     if len(new) < len(pairs):
         raise ValueError(f"{path!r} names one class twice, by name and code; expected one line.")
     return new

@@ -50,7 +50,7 @@ def add_command(commands: Any) -> None:
     group = parser.add_argument_group("questions")
     _cubes.add_exclude_argument(group)
     group.add_argument(
-        "--n", type=natural, default=20, metavar="NUMBER", help="how many pixels (default: 20)"
+        "--n", type=natural, default=20, metavar="NUMBER", help="number of pixels (default: 20)"
     )
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="fixes the result (default: 0)"

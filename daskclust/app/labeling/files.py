@@ -212,8 +212,8 @@ class AnswersFile(_Points):
         if found is not None and found != self.known:
             # Such as by another page, or in QGIS.
             raise FileExistsError(
-                f"{self.place!r} was changed by others since it was read here. Their labels are "
-                "kept, this answer is not: end this command, and start it again to go on from both."
+                f"{self.place!r} was changed by another program since it was read. Its labels are "
+                "kept, but this answer is not. Start the command again to continue with all labels."
             )
 
     @contextmanager

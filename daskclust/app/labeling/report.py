@@ -56,7 +56,7 @@ def write_questions_report(
             lambda ax: gain.plot(ax), (7.0, 3.4), name="Change of the labels with further answers"
         )
         page.figure(
-            "What the answers may change",
+            "Expected change by further answers",
             picture,
             caption="Estimated from the model's probabilities; bands hold four fifths of the "
             "draws. A flat curve near 0: more labels would change little.",
@@ -89,7 +89,7 @@ def _map(cube: Any, questions: Any) -> Markup:
 
     scale = 9.0 / max(height, width)
     size = (max(4.0, scale * width), max(3.0, scale * height))
-    return svg(draw, size, name="Where the pixels lie in the scene")
+    return svg(draw, size, name="Position of the pixels in the scene")
 
 
 def _spectra(cube: Any, questions: Any) -> Markup:

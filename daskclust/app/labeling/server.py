@@ -60,7 +60,7 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
     if path.ndim != 2 or path.shape[1] != 2 or not 3 <= len(path) <= _CORNERS:
         raise Refused(f"A polygon needs 3 to {_CORNERS} corners.")
     if not np.isfinite(path).all():
-        raise Refused("A corner of the polygon is no number.")
+        raise Refused("A corner of the polygon is not a number.")
     path = np.clip(path, 0, shape)
     low, high = np.floor(path.min(axis=0)).astype(int), np.ceil(path.max(axis=0)).astype(int)
     step = max(1, int(np.sqrt(np.prod(np.maximum(high - low, 1), dtype=float) / 20_000)))
@@ -236,7 +236,7 @@ class Page:
         values = self.learner.read(there)
         found = [pixel for pixel, one in zip(there, values, strict=True) if one is not None]
         if not found:
-            raise Refused("There are no data here: the pixel is masked, or outside of the scene.")
+            raise Refused("No data here: the pixel is masked, or outside of the scene.")
         return found
 
     def _another(self, wish: dict[str, Any]) -> None:
@@ -255,7 +255,7 @@ class Page:
 
     def _wish_to_save(self, _: dict[str, Any]) -> None:
         if not self.session.labels:
-            raise Refused("There is no label yet, so there is no map to save.")
+            raise Refused("A map needs labels. Label a pixel first.")
 
         def save() -> None:
             self._saved = {}

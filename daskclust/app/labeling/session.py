@@ -53,7 +53,7 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
         return text
     if re.fullmatch(r"0|[1-9]\d{0,8}", text) is None:
         raise Refused(
-            f"{text!r} is no name of a class; expected text, or a whole number from 0 on."
+            f"{text!r} is not a name of a class; expected text, or a whole number of at least 0."
         )
     return text
 
@@ -61,7 +61,7 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
 def checked_color(color: Any) -> str:
     """Return a color as ``#rrggbb`` in small letters."""
     if not isinstance(color, str) or re.fullmatch(r"#[0-9a-fA-F]{6}", color) is None:
-        raise Refused(f"{str(color)[:20]!r} is no color; expected #rrggbb.")
+        raise Refused(f"{str(color)[:20]!r} is not a color; expected #rrggbb.")
     return color.lower()
 
 
@@ -126,7 +126,7 @@ class Session:
     ) -> None:
         """Assign a class to pixels, or mark it as unknown; the last answer counts."""
         if name is not None and name not in self.names:
-            raise Refused(f"There is no class {str(name)[:_LONG]!r}; add it first.")
+            raise Refused(f"The class {str(name)[:_LONG]!r} does not exist; add it first.")
         height, width = self.shape
         for row, column in pixels:
             if not (0 <= row < height and 0 <= column < width):
@@ -192,7 +192,7 @@ class Session:
 
     def _check_known(self, name: Any) -> None:
         if name not in self.names:
-            raise Refused(f"There is no class {str(name)[:_LONG]!r}.")
+            raise Refused(f"The class {str(name)[:_LONG]!r} does not exist.")
 
     @property
     def accuracy(self) -> Share | None:

@@ -255,10 +255,9 @@ def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
 
 #: Why the objective of estimators with feature weights jumps.
 _ROUNDS = (
-    "A dotted line begins a round with new feature weights. Weights decide how distances are "
-    "measured, so the objective is in another unit in each round: compare values within a round "
-    "only. A jump at a dotted line, up or down, is no gain and no loss. Rounds end when the "
-    "weights change no more."
+    "A dotted line is the start of a round with new feature weights. The unit of the objective "
+    "depends on the weights, so compare values only within a round. A jump at a dotted line has "
+    "no meaning. Rounds end when the weights no longer change."
 )
 #: Wavelengths from which micrometers read better than nanometers.
 _LONG = 3000.0

@@ -38,7 +38,7 @@ def add_agreement(
         if not found.get("used_by_fit"):
             n_units = found["independent_units"]
             of = f"{n_units} polygons" if n_units else f"independent {things}"
-            scores[f"95 % interval as of {of}, from"], scores["to"] = found["accuracy_interval"]
+            scores[f"95 % interval for {of}, from"], scores["to"] = found["accuracy_interval"]
         if found["kappa"] is not None:
             scores["Cohen's kappa"] = found["kappa"]
     page.section(
@@ -265,7 +265,7 @@ def add_profiles(
         order = np.argsort(-profiles.sizes, kind="stable")
     largest, small = profiles.of(order[:_CLUSTERS]), profiles.of(order[_CLUSTERS:])
     page.section(
-        "Clusters" if profiles.are_vectors else "What sets the clusters apart",
+        "Clusters" if profiles.are_vectors else "Differences between the clusters",
         "clusters",
         advice=singles_advice(profiles.sizes),
         largest=Markup(largest._repr_html_()),
@@ -287,7 +287,7 @@ def add_profiles(
     of = f"the {k} largest clusters" if left_out else f"{k} clusters"
     picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {of}")
     left = len(profiles.features) - shown
-    caption = f"The {shown} features that tell most; {left:,} more are not drawn."
+    caption = f"The {shown} most distinguishing features; {left:,} more are not drawn."
     whose = "largest clusters" if left_out else "clusters"
     page.figure(
         f"{what} of the {whose}",
@@ -398,7 +398,7 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     pictures = {
         "First map": (small[0], legend.colors, legend.codes),
         "Second map, in the colors of the first": (small[1], legend.colors, legend.codes),
-        "What changed, in the color of the new class": (
+        "Changes, in the color of the new class": (
             small[2],
             [changed.colors[code] for code in codes],
             codes,

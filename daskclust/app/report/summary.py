@@ -332,9 +332,9 @@ def compare_classes(
         found["compared_by"] = ("name" if by_name else "code") if told else None
         if not told:
             warn(
-                f"The known classes are {names[:10]}, those of the map "
-                f"{sorted(mine.values())[:10]}: none in common, so no accuracy is told. Use the "
-                "same names, or codes, in both.",
+                f"The known classes are {names[:10]}, the classes of the map "
+                f"{sorted(mine.values())[:10]}: without a common name, accuracy cannot be "
+                "computed. Use the same names, or codes, in both.",
                 DaskclustWarning,
             )
             wanted = [None] * len(codes)

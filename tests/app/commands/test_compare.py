@@ -79,12 +79,12 @@ def test_two_maps(compare: Callable[..., Any], tmp_path: Path) -> None:
     code, out, err = compare("a.tif", "b.zarr", "--match", "code")
     assert code == 0, err
     assert "wheat -> <b>water" in out or "<b>water -> soil" in out
-    assert "What follows is of the pixels in both maps" not in out
+    assert "The following numbers are about the pixels in both maps" not in out
     part = np.where(np.arange(labels.shape[1]) < 5, -1, labels)
     cube.write_labels(cube.rows_of(part, unlabeled=-9)[1], "part.tif", class_names=names)
     code, out, err = compare("a.tif", "part.tif")
     assert code == 0, err
-    assert "What follows is of the pixels in both maps" in out
+    assert "The following numbers are about the pixels in both maps" in out
 
 
 def test_maps_of_one_model_are_compared_by_code(

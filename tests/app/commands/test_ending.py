@@ -140,7 +140,7 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     assert run.finish() == code, run.err
     assert run.left_behind() == []
     lines = run.err.splitlines()
-    assert "the same command goes on from there" in run.err
+    assert "the same command resumes from it" in run.err
     assert lines[-1] == f"daskclust: {word}"
     assert "Traceback" not in run.err
     assert not (tmp_path / "l.zarr").exists()

@@ -141,7 +141,7 @@ def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> 
 def test_wrong_usage(explain: Callable[..., Any], tmp_path: Path) -> None:
     code, _, err = explain("m.zarr", "t.parquet", "--output", "e.pdf")
     assert code == 2
-    assert "expected one of .html, .csv, .json" in err
+    assert "must end in .html, .csv, .json" in err
     code, _, err = explain("m.zarr")
     assert code == 2
     assert "no CUBE given" in err

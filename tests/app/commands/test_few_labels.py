@@ -166,6 +166,6 @@ def test_labels_without_a_label_end_before_the_fit(
     ]
     assert cli.main(words) == 1
     said = capsys.readouterr().err
-    assert "error: --labels gives no class to any pixel with data" in said
+    assert "error: --labels must give a class to at least one pixel with data" in said
     assert "SemiSupervisedKMeans" not in said
     assert not (tmp_path / "map.zarr").exists()

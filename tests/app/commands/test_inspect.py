@@ -166,8 +166,8 @@ def test_what_a_vector_file_lacks_is_told(
     path = vector(tmp_path / "f.gpkg", ("a", (0.0, 0.0, 100.0, 100.0)))
     scene(tmp_path / "s.tif", "GTiff")
     assert cli.main(["inspect", str(path), "--scene", str(tmp_path / "s.tif")]) == 0
-    assert "No feature lies in the scene" in capsys.readouterr().out
+    assert "All features are outside the scene" in capsys.readouterr().out
     assert cli.main(["inspect", str(path), "--class-column", "crop"]) == 1
     assert "has no column 'crop'; it has ['Klasse', 'id']" in capsys.readouterr().err
     assert cli.main(["inspect", str(tmp_path / "s.tif"), "--scene", str(path)]) == 1
-    assert "--scene is about vector files" in capsys.readouterr().err
+    assert "--scene requires a vector file" in capsys.readouterr().err

@@ -187,7 +187,7 @@ def test_truth_scores_and_a_report(
     np.testing.assert_allclose(written.margin, model.margin(values), rtol=1e-6)
     page = (tmp_path / "r.html").read_text()
     assert f"{agreed['accuracy']:.4f}" in page
-    assert "What sets the clusters apart" in page
+    assert "Differences between the clusters" in page
     assert ">rows</th>" in page
     assert "pixels" not in page
     code, out, err = said("predict", "t.csv", "--model", "m.zarr", *words)
@@ -228,7 +228,7 @@ def test_a_table_is_described(said: Said, frame: pandas.DataFrame, parts: Path) 
     assert columns["species"]["values"] == sorted(KINDS)
     assert columns["species"]["share_missing"] == frame.species.isna().mean()
     assert not columns["species"]["is_feature"]
-    assert found["advice"][0].startswith("id: rises from row to row")
+    assert found["advice"][0].startswith("id: increases from row to row")
     code, out, err = said("inspect", parts)
     assert "maize, water, wheat  (no feature)" in out
 

@@ -40,7 +40,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("predict a.zarr --modle m", "Did you mean --model?"),
         ("inspect a.zarr --jsn", "Did you mean --json?"),
         ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "Give all files side by side"),
-        ("inspect a.zarr --nodata x", "argument --nodata: 'x' is no number, auto or none"),
+        ("inspect a.zarr --nodata x", "argument --nodata: 'x' is not a number, auto or none"),
         ("fit a.zarr --seed x", "argument --seed: 'x' is no whole number"),
         ("inspect a.zarr --sample 0", "argument --sample: 0 is less than 1"),
         ("fit a.zarr --n-clusters 3 --output=", "--output is empty"),
@@ -142,7 +142,7 @@ def test_wrong_usage_shows_no_credentials(
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("--memory-limit", "1e400", "is no size"),
+        ("--memory-limit", "1e400", "is not a size"),
         ("--local", "99999999999999999999", "1024 at most"),
         ("--set", "init=nan", "init must be the name"),
         ("--set", "init=0", "init must be the name"),

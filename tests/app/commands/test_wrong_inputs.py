@@ -28,7 +28,7 @@ def _started(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (PAIRS + "none.txt", "--must-link: there is no file 'none.txt'"),
+        (PAIRS + "none.txt", "--must-link: the file 'none.txt' does not exist"),
         (PAIRS + "folder", "'folder' cannot be read as pairs"),
         (PAIRS + "word.txt", "could not convert string 'x'"),
         (PAIRS + "three.txt", "of shape (1, 3); expected integers of shape (m, 2)"),
@@ -39,7 +39,7 @@ def _started(*_: object, **__: object) -> None:
         (PAIRS + "far.txt", "names the row 99; expected numbers from 0 to 11"),
         (PAIRS + "below.txt", "names the row -1"),
         ("fit c.npy --dims y,x,band --n-clusters 3 --report folder", "'folder' is a folder"),
-        ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is no folder"),
+        ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is not a folder"),
         ("suggest c.npy --dims y,x,band --n 2 --output c.npy", "in the same place as the cube"),
         ("inspect cut.zip", "'cut.zip' is not a complete zip file"),
         ("inspect torn.zarr", "torn.zarr' cannot be opened: its metadata are damaged"),
@@ -58,8 +58,8 @@ def _started(*_: object, **__: object) -> None:
             FIT + "o --checkpoint s3://u:hunter2@b/c",
             "checkpoint must be a path on this machine, got 's3://***@b/c'",
         ),
-        (FIT + "o --checkpoint void.txt/c", "is no folder"),
-        (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
+        (FIT + "o --checkpoint void.txt/c", "is not a folder"),
+        (FIT + "memory://o", "--output 'memory://o' is in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
         (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
         *(

@@ -164,7 +164,7 @@ def test_an_answer_of_another_that_is_written_meanwhile_is_kept(tmp_path, monkey
         monkeypatch.undo()
     else:
         monkeypatch.setattr(atomic_write.os, "fsync", lambda _: other.replace(place))
-    with pytest.raises(FileExistsError, match="changed by others"):
+    with pytest.raises(FileExistsError, match="changed by another program"):
         write_answers(file, LABELS, UTM, ABOUT)
     assert read_answers(AnswersFile(str(place)), UTM)[1] == LABELS[1:2]
 

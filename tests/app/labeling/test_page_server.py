@@ -333,7 +333,7 @@ def test_labels_that_others_changed_are_kept(served):
     place.write_text(theirs)
     status, found = served.post({"do": "label", "row": 1, "column": 30, "class": "1"})
     assert status == 409
-    assert "was changed by others" in found["refused"]
+    assert "was changed by another program" in found["refused"]
     assert place.read_text() == theirs
     place.write_text(mine)
     assert served.act("label", row=1, column=30, **{"class": "1"})["n_labels"] == 2

@@ -80,7 +80,8 @@ def agreement(known, labels, names):
 
 def check_profiles(found, X, labels, features, spot, nearest=None):
     """Check the two sections of profiles, of few rows: each value has a bin of its own."""
-    numbers, told = found.pop("Each cluster in numbers"), found.pop("What sets the clusters apart")
+    numbers = found.pop("Each cluster in numbers")
+    told = found.pop("Differences between the clusters")
     heads = ["5", "95"]
     for code in np.unique(labels):
         own = labels == code

@@ -317,7 +317,7 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
         replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True),
         replace(blank, meanings={0: "oak", 1: "elm"}),
     ):
-        with pytest.warns(DaskclustWarning, match="none in common"):
+        with pytest.warns(DaskclustWarning, match="without a common name"):
             found = _compared(coded, other, [0, 1], counts)
         assert found["compared_by"] is None
         assert "accuracy" not in found
@@ -328,7 +328,7 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
             plain, replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True), [0, 1], counts
         )
     # Codes that were made for texts are no codes of the truth's.
-    with pytest.warns(DaskclustWarning, match="none in common"):
+    with pytest.warns(DaskclustWarning, match="without a common name"):
         _compared(replace(coded, codes_are_given=False), blank, [0, 1], counts)
 
 
