@@ -41,6 +41,9 @@ from daskclust.core.reduction import ASSIGN, CenterSets, ClusterStatistics, Surv
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.core.warn import warn
 
+#: Relative tolerance of delta for a single cluster, larger than the rounding of distances.
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Founders:
@@ -269,6 +272,9 @@ class _Problem(DataAlone):
         if self.delta is not None:
             return _State(mean[None], self.delta, np.inf, np.inf, False, False)
         delta = farthest_first_delta(self.rows, mean, self.n_clusters_hint)
+        if self.n_clusters_hint == 1:
+            # Rounding of the mean must not place the farthest row beyond delta.
+            return _State(mean[None], delta * (1 + _ROUNDING), np.inf, np.inf, False, False)
         most = self.n_clusters_hint if self.max_clusters is None else self.max_clusters
         centers = self._sampled_centers(min(most, self.n_clusters_hint))
         return _State(centers, delta, np.inf, np.inf, False, False)

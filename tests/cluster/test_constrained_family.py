@@ -263,7 +263,8 @@ def test_soft_constraints_that_cannot_all_hold_are_announced(
 
 @hard
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(CONTRADICTION, CHAIN), ({"y": CLASSES}, "n_clusters must be at least 4")]
+    ("arguments", "message"),
+    [(CONTRADICTION, CHAIN), ({"y": CLASSES}, "n_clusters must be at least 4")],
 )
 def test_hard_constraints_that_cannot_all_hold_are_refused(
     member: Member, arguments: dict[str, Any], message: str

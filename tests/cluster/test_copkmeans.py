@@ -166,7 +166,11 @@ X5 = np.random.default_rng(1).normal(size=(12, 2))
             {"must_link": [[2, 7]], "cannot_link": [[0, 1], [1, 2], [7, 0]]},
             r"Rows 0, 1, 2 are all.*Must-links connect further rows to these rows.*PCKMeans",
         ),
-        (2, {"y": ([3, 5, 8], [0, 1, 2])}, r"n_clusters must be at least 3, the number of classes of y.*got 2"),
+        (
+            2,
+            {"y": ([3, 5, 8], [0, 1, 2])},
+            r"n_clusters must be at least 3, the number of classes.*got 2",
+        ),
         (
             2,
             {"y": ([3, 5], [0, 1]), "cannot_link": [[3, 8], [8, 5]]},

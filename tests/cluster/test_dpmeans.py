@@ -377,3 +377,12 @@ def test_centers_do_not_show_the_number_of_groups(n_workers):
             found.append(DPMeans(60.0, max_iter=3).fit(data))
     np.testing.assert_array_equal(found[0].cluster_centers_, found[1].cluster_centers_)
     assert found[0].inertia_ == found[1].inertia_
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hint_of_one_gives_one_cluster(seed: int) -> None:
+    rows = np.random.default_rng(seed).normal(size=(500, 3)) + 1e3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMeans(n_clusters_hint=1, random_state=seed).fit(rows)
+    assert model.n_clusters_ == 1
