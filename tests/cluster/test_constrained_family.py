@@ -48,6 +48,7 @@ MEMBERS = {
     "PCKMeans, scaled": Member(PCKMeans, {"penalty": "scaled"}, ("y", *PAIRS, *WEIGHTS)),
     "PCKMeans, constant": Member(PCKMeans, {"penalty": "constant"}, ("y", *PAIRS, *WEIGHTS)),
     "MPCKMeans": Member(MPCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
+    "PCSKMeans": Member(PCSKMeans, {"sparsity": 1.7}, ("y", *PAIRS, *WEIGHTS)),
     "COPKMeans": Member(COPKMeans, {}, ("y", *PAIRS), hard=True),
 }
 PROBLEM = random_problem(21, n=60)
@@ -138,11 +139,7 @@ def test_containers(member: Member) -> None:
             assert not hasattr(pickle.loads(pickle.dumps(model)), "labels_")
 
 
-@pytest.mark.parametrize(
-    "member",
-    [*MEMBERS.values(), Member(PCSKMeans, {"sparsity": 1.7}, ("y", *PAIRS, *WEIGHTS))],
-    ids=[*MEMBERS, "PCSKMeans"],
-)
+@each
 def test_inertia_is_that_of_the_labels(member: Member) -> None:
     """In the metric of the fit, without the price of violations."""
     rng = np.random.default_rng(2)
@@ -543,7 +540,7 @@ def test_bad_constraints(
 
 @each
 def test_the_limit_is_announced_at_the_users_line(member: Member) -> None:
-    limit = "max_outer_iter" if member.kind is SparseKMeans else "max_iter"
+    limit = "max_outer_iter" if "sparsity" in member.kind().get_params() else "max_iter"
     with pytest.warns(ConvergenceWarning, match=f"Raise {limit}") as caught:
         model_of(member, **{limit: 1}).fit(X)
     assert [warning.filename for warning in caught] == [__file__]

@@ -28,7 +28,6 @@ from sklearn.metrics import adjusted_rand_score
 from daskclust import PCSKMeans
 from daskclust.datasets import make_sparse_blobs
 from daskclust.exceptions import ConstraintWarning
-from daskclust.testing.strategies import row_chunks
 
 # --- against plain loops -------------------------------------------------------------------
 
@@ -211,28 +210,6 @@ def test_history_of_a_fully_constrained_fit_counts_moves() -> None:
 
 
 # --- chunks and weights of rows ------------------------------------------------------------
-
-
-@given(seed=SEEDS, data=st.data())
-def test_chunks_do_not_matter(seed: int, data: st.DataObject) -> None:
-    """Neither for the fit nor for its random start; constrained, labeled, or not at all."""
-    problem = random_problem(seed)
-    what = data.draw(st.sampled_from(["pairs", "labels", "nothing"]))
-    y = np.where(np.arange(40) % 7 == 0, np.arange(40) % 2, -1) if what == "labels" else None
-    links = problem.links if what == "pairs" else {}
-    model = problem.model(init="auto", random_state=seed % 1000)
-    whole = quiet_fit(model, problem.X, y, **links)
-    chunks = data.draw(row_chunks(40))
-    with dask.config.set(scheduler="synchronous"):
-        cut = quiet_fit(
-            problem.model(init="auto", random_state=seed % 1000),
-            da.from_array(problem.X, chunks=(chunks, -1)),
-            None if y is None else da.from_array(y, chunks=9),
-            **links,
-        )
-        assert cut.labels_.chunks == (chunks,)
-        assert_same_model(cut, whole, 1e-12)
-    assert violations(cut) == violations(whole)
 
 
 @given(seed=SEEDS, penalty=st.sampled_from(["distance", "constant"]))

@@ -11,11 +11,8 @@ from typing import Any
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
-import xarray as xr
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
@@ -301,29 +298,6 @@ def test_limits_warn_at_the_users_line() -> None:
 # --- containers ----------------------------------------------------------------------------
 
 
-def test_containers() -> None:
-    """NumPy in, NumPy out; Dask in, lazy Dask out, chunked like X; state concrete."""
-    want = quiet_fit(PROBLEM.model(), X, **LINKS)
-    assert isinstance(want.labels_, np.ndarray)
-    assert want.labels_.dtype == np.int32
-    table = dd.from_pandas(pd.DataFrame(X, columns=list("abcde")), npartitions=3)
-    with dask.config.set(scheduler="synchronous"):
-        for data in (blocks(), table.to_dask_array(lengths=True), xr.DataArray(blocks())):
-            model = quiet_fit(PROBLEM.model(), data, **LINKS)
-            assert_same_model(model, want, 1e-12)
-            assert isinstance(model.labels_, da.Array)
-            assert model.labels_.chunks[0] == getattr(data, "data", data).chunks[0]
-            for name in ("cluster_centers_", "feature_weights_", "feature_scores_"):
-                assert isinstance(getattr(model, name), np.ndarray), name
-            assert model.predict(data).chunks[0] == model.labels_.chunks[0]
-            distances = model.transform(data)
-            assert distances.shape == (60, 3)
-            np.testing.assert_allclose(distances.compute(), want.transform(X))
-        frame = quiet_fit(PROBLEM.model(), pd.DataFrame(X, columns=list("abcde")), **LINKS)
-        assert frame.feature_names_in_.tolist() == list("abcde")
-        assert_same_model(frame, want, 0)
-
-
 def test_unknown_lengths() -> None:
     """Rows are counted first, with a warning; constraints are checked after that."""
     with dask.config.set(scheduler="synchronous"):
@@ -351,20 +325,6 @@ def test_feature_chunks_are_joined() -> None:
             model = PROBLEM.model().fit(blocks((20, 3)))
         assert [warning.filename for warning in caught] == [__file__]
         assert_same_model(model, PROBLEM.model().fit(X), 1e-12)
-
-
-def test_inputs_are_left_alone() -> None:
-    given = {"X": X.copy(), "sample_weight": np.ones(60), "must_link_weight": np.ones(12)}
-    given |= {name: pairs.copy() for name, pairs in LINKS.items()}
-    before = {name: array.copy() for name, array in given.items()}
-    for array in given.values():
-        array.flags.writeable = False
-    start = PROBLEM.start.copy()
-    model = quiet_fit(PROBLEM.model(init=start), **given)
-    model.cluster_centers_[:] = 0
-    np.testing.assert_array_equal(start, PROBLEM.start)
-    for name, array in given.items():
-        np.testing.assert_array_equal(array, before[name])
 
 
 # --- scikit-learn --------------------------------------------------------------------------
