@@ -27,7 +27,7 @@ from daskclust.scenes.left_out import Taken, counted, text_of
 
 @dataclass(frozen=True)
 class Scaling:
-    """How valid rows become samples.
+    """Conversion of valid rows to samples.
 
     ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm),
     ``"standard"`` (each band minus its `mean`, divided by its `std`) or ``"whitened"``
@@ -42,7 +42,7 @@ class Scaling:
 
     @property
     def is_by_value(self) -> bool:
-        """Whether a sample is made of one stored value alone."""
+        """True if each sample depends on one stored value."""
         return self.kind in ("none", "standard")
 
     def __call__(self, rows: Array, *, narrow: bool = True) -> Array:
@@ -74,7 +74,7 @@ _TILE = 2**18
 class CubeSource:
     """Stored pixels, and which of them count.
 
-    `array` is None where pixels come from a Dask array; `held` then are the pixels (pixels,
+    `array` is None if pixels come from a Dask array; `held` then are the pixels (pixels,
     n_stored) of the one block that is being handled. `order` are the axes of y, x and band in
     `array`; `dtype` is the stored one, with the sign that is meant. `bands` are those kept, None
     for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do;
@@ -104,7 +104,7 @@ class CubeSource:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no stored value can mean "no data"; then validity needs no reading."""
+        """True if no stored value can mean "no data", so that all pixels are valid."""
         return not (
             self.all_nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range
         )
@@ -178,7 +178,7 @@ class CubeSource:
             yield np.array([0 if value is None else value for value in values], dtype), has
 
     def _is_whole(self, values: Array) -> bool:
-        """Whether whole numbers tell by their extremes that none of them means "no data".
+        """Return True if the extremes of integers show that they have no "no data" values.
 
         Half the work of comparing each, and what most tiles are.  False where it is not certain.
         """
@@ -192,7 +192,7 @@ class CubeSource:
         return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
 
     def _too_few(self, missing: Bools) -> Bools:
-        """Whether pixels have less than the least share of their values, or none."""
+        """Return which pixels have too few values."""
         least = max(self.min_observed * missing.shape[1], 1.0)
         return np.asarray(np.count_nonzero(~missing, axis=1) < least)
 
@@ -293,7 +293,7 @@ class CubeSource:
     def _decoded(self, rows: Array, missing: Bools | None = None) -> Array:
         """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
         if missing is None and self.keep_incomplete:
-            # Otherwise what is missing lies in pixels that do not count.
+            # Otherwise missing values are only in pixels that are not valid.
             missing = self.missing(rows)
         rows = self.meaning.scaled(np.ma.getdata(rows), self.bands)
         if missing is not None and missing.any():
@@ -330,10 +330,10 @@ def _any_by_row(mask: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class StoredCube:
-    """How the values of a cube are stored; `array` is None where they come from a Dask array.
+    """Storage of the values of a cube; `array` is None if they come from a Dask array.
 
     `order` are the axes of y, x and band in the array, and `shape` counts the bands that are left
-    out. `values` are lazy: pixels as rows where there is no array in Zarr. `may_be_masked`: some
+    out. `values` are lazy: pixels as rows without an array in Zarr. `may_be_masked`: some
     value can mean "no data", so that valid pixels have to be counted.
     """
 
@@ -367,7 +367,7 @@ def on_block(
 ) -> Any:
     """Run ``function(source, number, excluded, *arrays, **more)`` on a block.
 
-    Where pixels come from a Dask array, those of the block are the first of `arrays`, as the only
+    If pixels come from a Dask array, those of the block are the first of `arrays`, as the only
     chunk of a list; with `excludes`, the last says which pixels are excluded.
     """
     given = list(arrays)
@@ -395,7 +395,7 @@ class CubeBlocks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pixels are valid, which needs no reading."""
+        """True if all pixels are valid without reading them."""
         return self.source.is_complete and self.excluded is None
 
     def excluding(self, mask: Any) -> CubeBlocks:
@@ -463,12 +463,12 @@ def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
 
 
 def block_row_values(source: CubeSource, number: int, excluded: _Excluded, values: Array) -> Array:
-    """Return the values of the valid pixels of a block, out of those of all its pixels."""
+    """Select the values of the valid pixels of a block."""
     return values[block_valid(source, number, excluded)]
 
 
 def as_mask(name: str, image: Any) -> Any:
-    """Return a boolean image as it is, and one of 0 and 1 as a lazy boolean one.
+    """Return an image of bool, or of 0 and 1, as a boolean image; the latter lazily.
 
     Other values, except nodata, are an error when they are read.
     """
@@ -489,7 +489,7 @@ def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Boo
     if wrong.any():
         raise ValueError(
             f"{argument} holds the value {values[wrong][0]}; expected a boolean image, or one of "
-            "0 and 1, which is True where a pixel must not be asked about."
+            "0 and 1, which is True where a pixel is excluded."
         )
     return np.asarray(found)
 
@@ -528,7 +528,7 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
     counted without that band does not count.  With `keep_incomplete` it does.
 
     Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
-    which loses nothing where the mean is large beside the spread.
+    which is accurate if the mean is large compared with the spread.
 
     >>> one = np.array([[2.0, 1.0, 1.0, 2.0, 1.0, 2.0]])
     >>> two = np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 0.0]])
@@ -615,7 +615,7 @@ def block_rows_of(
 
 
 def _holds(dtype: np.dtype[Any], value: int) -> bool:
-    """Whether an integer dtype holds a value: comparing beyond it would go by rounded floats."""
+    """Return True if an integer dtype holds a value; else NumPy would compare rounded floats."""
     if dtype.kind == "b":
         return value in (0, 1)
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)

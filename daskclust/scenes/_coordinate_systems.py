@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,6 +37,30 @@ def known_system(system: Any) -> Any:
         return CRS.from_user_input(system)
     except CRSError:
         return None
+
+
+def are_same(one: Any, other: Any) -> bool | None:
+    """Compare coordinate systems but for the order of their axes; None if one is not known.
+
+    >>> are_same("EPSG:4326", "OGC:CRS84"), are_same("EPSG:4326", "EPSG:32632")
+    (True, False)
+    """
+    left, right = known_system(one), known_system(other)
+    if left is None or right is None:
+        return None
+    return bool(left.equals(right, ignore_axis_order=True))
+
+
+@lru_cache(maxsize=16)
+def transformer(source: str, target: str) -> Any:
+    """Return pyproj's transformer of positions (x, y); None if both systems are the same."""
+    if source == target:
+        return None
+    from pyproj import Transformer
+
+    return (
+        None if are_same(source, target) else Transformer.from_crs(source, target, always_xy=True)
+    )
 
 
 def unit_factor(unit: str, text: str | None) -> float | None:

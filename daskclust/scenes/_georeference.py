@@ -1,4 +1,4 @@
-"""Where on Earth the pixels are: copied unchanged, compared, never invented."""
+"""Coordinate systems and positions of images, as stores and xarray objects state them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from daskclust.core.array_types import Floats
 from daskclust.core.storage.stored_array import values_of
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._coordinate_systems import known_system, system_name, unit_factor
+from daskclust.scenes._coordinate_systems import (
+    are_same,
+    known_system,
+    system_name,
+    unit_factor,
+)
 from daskclust.scenes._coordinates import (
     TOLERANCE,
     Line,
@@ -68,7 +73,7 @@ def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
 class Coordinate:
     """A coordinate of an image, or its grid mapping (no dimensions, a value without meaning).
 
-    ``values`` is anything that ``values_of`` reads: nothing is read until it is asked for.
+    ``values`` is anything that ``values_of`` reads, and stays unread until then.
     """
 
     dims: tuple[str, ...]
@@ -182,7 +187,7 @@ class Georeference:
 
     @property
     def counts(self) -> bool:
-        """Whether rows and columns are numbered, and nothing else says where the image lies."""
+        """True if the coordinates only number rows and columns, without a stated transform."""
         lines = [self._line(name) for name in self.names]
         return not self.stated and all(
             line is not None and np.array_equal(line.values, np.arange(len(line.values)))
@@ -205,7 +210,7 @@ class Georeference:
         )
 
     def _placed_by_planes(self, item: Described) -> Placed | None:
-        """Place a turned image by its two-dimensional coordinates; None if it has none."""
+        """Place a turned image by its two-dimensional coordinates; None without them."""
         if any(name in self.coordinates for name in self.names):
             return None
         planes = []
@@ -237,7 +242,7 @@ class Georeference:
                 f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
                 + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
                 + ". The first is used. Selecting pixels from an array leaves its attributes as "
-                "they were: write them anew, for example with write_transform() of rioxarray. "
+                "they were; update them, for example with write_transform() of rioxarray. "
                 "Coordinates are those of the centers of pixels.",
                 DaskclustWarning,
             )
@@ -264,7 +269,7 @@ class Georeference:
         )
 
     def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
-        """Say in which respects another map lies elsewhere; what only one states is no difference.
+        """List how the position of another map differs, in what both maps state.
 
         >>> here = Georeference({"proj:code": "EPSG:32632"})
         >>> len(here.differences(Georeference({"proj:code": "EPSG:4326"})))
@@ -278,10 +283,9 @@ class Georeference:
         key = next((k for k in _SYSTEMS if k in mine and k in theirs), "")
         one, two = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
         if None not in (one, two) and not _same_text(one, two):
-            left, right = known_system(one), known_system(two)
-            is_known = left is not None and right is not None
-            # Without pyproj, other ways of saying may say the same.
-            if not left.equals(right, ignore_axis_order=True) if is_known else key:
+            same = are_same(one, two)
+            # Without pyproj, different texts may state the same system.
+            if not same if same is not None else key:
                 names = [system_name(text) for text in (two, one)]
                 if names[0] == names[1]:  # the difference is in what the names leave out
                     names = [_short(two), _short(one)]
@@ -381,7 +385,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class MapAxes:
-    """Where columns and rows lie.
+    """Positions of columns and rows.
 
     ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
     are titles with units; `unit` is ``"pixel"`` where the place is not known.
@@ -406,7 +410,7 @@ class MapAxes:
 
 @dataclass(frozen=True)
 class PixelGrid:
-    """Where the pixels of an image lie.
+    """Shape, transform and coordinate system of an image.
 
     `shape` is (rows, columns). `transform` is ``x = a col + b row + c``, ``y = d col + e row + f``,
     of pixel corners. `crs` is anything that pyproj reads.
@@ -497,7 +501,7 @@ def _are_degrees(place: Georeference) -> bool:
 
 
 def _stated(name: str, value: Any) -> Transform | None:
-    """Read a stated transform; None if it is none, or gives pixels no area."""
+    """Read a stated transform; None if it is not a transform, or gives pixels no area."""
     try:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value
         numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]

@@ -39,7 +39,7 @@ from daskclust.scenes.formats.vector import check_codes
 
 _LEVEL = 4
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
-#: Labels are counted, not sorted, if their range is at most so many times their number.
+#: Maximum ratio of the range of labels to their number for counting instead of sorting.
 _FEW = 4
 
 

@@ -1,4 +1,4 @@
-"""How much land each class of a map covers: one pass, nothing of the size of the map in memory."""
+"""Areas of the classes of a map, in one pass over its blocks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from daskclust.scenes._coordinate_systems import known_system, system_name
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 
-#: Counting beats sorting while codes run no further than so many times the pixels.
+#: Maximum ratio of the range of codes to the number of pixels for counting instead of sorting.
 _FEW = 4
 #: Scales of a projection that differ by more from 1 are accounted for.
 _DISTORTION = 0.01
-#: A projection's scale is found at so many points a block and axis, and linear in between.
+#: Points per block and axis at which the scale of a projection is computed.
 _NODES = 33
 
 
@@ -37,8 +37,8 @@ _NODES = 33
 class ClassArea:
     """Pixels and area of one class of a map.
 
-    `share` is that of all pixels that have a class, NaN where none has one. `square_meters` is None
-    for a map without a coordinate system.
+    `share` is the fraction of the pixels with a class, NaN without such pixels. `square_meters` is
+    None for a map without a coordinate system.
     """
 
     code: int
@@ -188,10 +188,10 @@ def areas_of(
 
 @dataclass(frozen=True)
 class _Rule:
-    """How the area of a pixel follows from its place.
+    """Rule for the area of a pixel.
 
-    `constant` is the square meters of every pixel; `grid` is of pixels whose area depends on the
-    place; without both there are no areas.
+    `constant` is the area of every pixel in square meters. `grid` is set if the area depends on
+    the position of the pixel. Without both, areas are not known.
     """
 
     method: str

@@ -102,7 +102,7 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
 
 
 def merged_in_tree(parts: da.Array, merge: Any, most: int, **options: Any) -> da.Array:
-    """Merge lines in their order, so many by a task; one line is left."""
+    """Merge lines in order into one line; a task merges at most `most` lines."""
     while True:
         parts = parts.rechunk({0: most})
         parts = parts.map_blocks(

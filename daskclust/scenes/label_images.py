@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.scenes._coordinate_systems import transformer
 from daskclust.scenes._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
 from daskclust.scenes._open_array import Image
 from daskclust.scenes.formats.format_detection import needs_extra
@@ -156,11 +157,12 @@ def _pick(
 
 
 def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints, Ints]:
-    """Rows and columns of the map where places of the cube lie; -1 where there are none."""
+    """Return rows and columns of the map at positions in the cube; -1 outside the map."""
     east, north = grid.positions(x, y)
     assert own.crs is not None
     assert grid.crs is not None
-    to_own = _transformer(grid.crs, own.crs)
+    with needs_extra("Another coordinate system"):
+        to_own = transformer(grid.crs, own.crs)
     if to_own is not None:
         east, north = to_own.transform(east, north)
     columns, rows = own.places(east, north)
@@ -170,22 +172,10 @@ def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints
     return rows, columns
 
 
-@lru_cache(maxsize=16)
-def _transformer(source: str, target: str) -> Any:
-    """Return what transforms positions from one system to another; None where they are one."""
-    if source == target:
-        return None
-    with needs_extra("Another coordinate system"):
-        from pyproj import CRS, Transformer
-    if CRS.from_user_input(source).equals(CRS.from_user_input(target), ignore_axis_order=True):
-        return None
-    return Transformer.from_crs(source, target, always_xy=True)
-
-
 def _window(
     block: tuple[int, int, int, int], grid: PixelGrid, own: PixelGrid
 ) -> tuple[int, int, int, int] | None:
-    """Rows and columns of the map that a block needs, a little more; None where it has none."""
+    """Return rows and columns of the map that a block needs, with a margin; None outside."""
     top, bottom, left, right = block
     y, x = np.meshgrid(
         np.linspace(top, bottom, _LOOKED_AT), np.linspace(left, right, _LOOKED_AT), indexing="ij"

@@ -45,7 +45,7 @@ class LabelMap:
     Attributes
     ----------
     values : dask.array.Array of shape (y, x), signed integers
-        Lazy; -1 where there is no class.
+        Lazy; -1 means "no class".
     names, colors : dict of int
         Of the codes that have a name or a color.
     georeference : Georeference
@@ -178,7 +178,7 @@ class LabelMap:
         overwrite : bool, default=False
             Replace a label map that daskclust has written.
         attributes : mapping, optional
-            JSON values to keep beside the map.
+            JSON values to keep with the map.
 
         Returns
         -------
@@ -254,9 +254,9 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
     Raises
     ------
     FileNotFoundError
-        There is no such file or store.
+        The file or store does not exist.
     ValueError
-        There is no two-dimensional array of integers, or there are several.
+        The source has no two-dimensional array of integers, or several.
 
     Examples
     --------
@@ -366,7 +366,7 @@ def as_data_array(
         for key, found in place.coordinates.items()
     }
     attributes = {"long_name": "cluster", **place.group_attributes, **place.attributes}
-    # Where xarray wants it: in the attributes it would be refused when written.
+    # xarray refuses to write it as an attribute.
     encoding = {"_FillValue": fill_value}
     mapping = attributes.pop("grid_mapping", None)
     if mapping is not None:
@@ -393,7 +393,7 @@ _SAME_COLOR = "#d9d9d9"
 
 @dataclass(frozen=True)
 class Changes:
-    """What became of each class of a map.
+    """Pixels and areas that changed from each class to each other class.
 
     Attributes
     ----------
@@ -445,11 +445,11 @@ def compare_maps(
     Parameters
     ----------
     match : {"auto", "name", "code", "overlap"}, default="auto"
-        Which classes are the same: those of one name, those of one code, or those that share
-        most pixels, one to one.  "auto": by name where both maps name classes, by code where
+        How classes are matched: by name, by code, or one to one by the number of shared
+        pixels.  "auto": by name where both maps name classes, by code where
         neither names any, else by overlap.
     resample : bool, default=False
-        Whether a new map of another grid is brought to the old one's by the nearest pixel.
+        If True, a new map on another grid is resampled to the old map's grid (nearest pixel).
 
     Raises
     ------

@@ -48,7 +48,7 @@ def draw_bands(
         bar.set_label(names[0] + (f" ({units})" if units else ""))
         ax.set_facecolor(NODATA_COLOR)
     else:
-        # A pixel that misses one of the colors has none.
+        # A pixel without one of the colors is not drawn.
         picture[np.isnan(picture).any(axis=2)] = np.nan
         ax.imshow(stretch(picture), interpolation="nearest", extent=extent)
     _label_axes(ax, grid, title if title is not None else ", ".join(names))

@@ -1,7 +1,7 @@
 """Maps without salt and pepper: labels smoothed where spectra are alike, and small regions sieved.
 
-Each pixel depends on those within `REACH` of it, so blocks are swept with so much of their
-neighbors; the sieve merges what blocks know of their regions.  Neither sees how the image is cut.
+Each pixel depends on those within `REACH` of it, so blocks are swept with this many pixels of
+their neighbors; the sieve merges what blocks know of their regions.  Neither depends on the chunks.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def smooth(
     if sweeps:
         both = _swept(blocks, counted, given, proba, float(strength))
         left = of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
-        # Told what is left, too: so nobody needs the labels of a block after it was swept.
+        # `left` is an input so that the labels of a block are not needed after its sweeps.
         votes = of_each(_votes, both, given, left, k=proba.shape[1])
         table = _election(votes, given.dtype)
         codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
@@ -168,7 +168,8 @@ def _swept(
 
 
 # Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before
-# anything else: views, as of ``dask.array.overlap``, would keep whole blocks, unseen by Dask.
+# anything else: views, as of ``dask.array.overlap``, would keep complete blocks in memory, which
+# Dask does not count.
 
 
 def _affinities(blocks: CubeBlocks, scaling: Scaling, scale: float) -> da.Array:
@@ -258,7 +259,7 @@ def _swept_blocks(image: da.Array, strength: float) -> da.Array:
         ]
         before = (REACH if i else 0) + (REACH if j else 0)
         odd = (tops[i] + lefts[j] - before) % 2
-        # Told its own edges, too: so nobody needs the block after it was swept.
+        # Its own edges are inputs so that the block is not needed after its sweeps.
         own = [part(i, j, side) for side in range(4)] if down * across > 1 else []
         layer[name, i, j, 0] = task(_block_swept, around, own, strength, odd, dtype)
     return on_top_of(image, name, layer, (*image.chunks[:2], (2,)), dtype)
@@ -420,7 +421,7 @@ def _rows(codes: Ints, left: Array, table: Any) -> Array:
 
 
 def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
-    """Replace the small regions of a flat map; exact whatever the blocks.
+    """Replace the small regions of a flat map; exact for any blocks.
 
     Regions are found twice: they are larger than the map, which waits until all have been seen.
     """

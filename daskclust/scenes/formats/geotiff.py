@@ -23,7 +23,7 @@ from daskclust.scenes.formats.format_detection import maybe_unplaced, needs_extr
 _TILE = 512
 #: GDAL's color tables belong to bytes and 16-bit numbers without sign.
 _MOST_COLORS = 2**16 - 1
-#: Where GDAL keeps what a GeoTIFF has no place for.
+#: Suffix of the file in which GDAL keeps metadata that GeoTIFF does not support.
 _BESIDE = ".aux.xml"
 Block = tuple[slice, slice, Array]
 #: Endings of names that ask for a GeoTIFF.
@@ -35,7 +35,7 @@ LABEL_MAP, VALUE_MAP = "label map", "map of values"
 
 
 def is_geotiff(path: object) -> bool:
-    """Whether a target is a GeoTIFF by the ending of its name.
+    """Return True if the name of a target ends as that of a GeoTIFF.
 
     >>> is_geotiff("map.tif"), is_geotiff("map.zarr")
     (True, False)
@@ -101,8 +101,8 @@ def write_cog(
     are JSON values, kept as tags, without the credentials of URLs; texts as they are. Of one band
     of numbers, their ``long_name`` is its name.
 
-    Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is written beside the
-    target first, then copied by GDAL's COG driver, which adds overviews (nearest
+    Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is first written next to the
+    target, then copied by GDAL's COG driver, which adds overviews (nearest
     neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and
     compared with what was written by a checksum of each block.
     """
@@ -131,7 +131,7 @@ def write_cog(
     if grid.crs is not None:
         profile["crs"] = grid.crs
     if grid.crs is not None or grid.transform != IDENTITY:
-        # Where pixels lie is known without the system in which it is told.
+        # The transform may be known without a coordinate system.
         profile["transform"] = Affine(*grid.transform)
     said = redact_all(dict(attributes or {}))
     texts = {k: v if isinstance(v, str) else json_text(v) for k, v in said.items()}
@@ -206,7 +206,7 @@ def _checksum(bands: Array) -> int:
 
 @contextmanager
 def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of GDAL, some of which are no public classes, say what could not be written."""
+    """Name the file in errors of GDAL, whose classes are in part not public."""
     try:
         yield
     except Exception as error:
@@ -220,7 +220,7 @@ def _unwritten(path: str | os.PathLike[str], why: str) -> OSError:
 
 
 def _write_categories(path: Path, names: Mapping[int, str]) -> None:
-    """Name the values 0, 1, ... of a GeoTIFF, as GDAL keeps categories: beside the file.
+    """Name the values 0, 1, ... of a GeoTIFF, in a second file, as GDAL does.
 
     GDAL writes category names of a GeoTIFF to an ``.aux.xml``; the COG driver copies
     them along.

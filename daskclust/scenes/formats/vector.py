@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Bools, Floats, Ints
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import system_name
+from daskclust.scenes._coordinate_systems import are_same, system_name
 from daskclust.scenes._georeference import PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 
@@ -225,7 +225,7 @@ def read_points(
     rows, cols, used = _pixels(table, grid, name)
     rest = [column for column in table if column not in used]
     if not rest:
-        raise ValueError(f"{name!r} has no column with classes beside {used}.")
+        raise ValueError(f"{name!r} has the columns {used}, but no column with classes.")
     classes = read_classes(table[class_column_of(rest, class_column, f"{name!r}")], f"{name!r}")
     known = classes.codes != -1
     rows, cols, codes = rows[known], cols[known], classes.codes[known]
@@ -310,7 +310,7 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
         if grid.crs is None:
             raise ValueError(
                 f"{name!r} has degrees ({x}, {y}), and the image states no coordinate system, so "
-                "which pixels are meant cannot be told. Assign one to the image, or give row and "
+                "the pixels are not known. Assign one to the image, or give row and "
                 "column."
             )
         east, north = _of_degrees(east, north, grid)
@@ -445,9 +445,9 @@ def rasterize(
     """Burn features into a lazy image of int32 class codes, -1 for none; see `read_features`.
 
     A polygon takes the pixels whose center it covers. Features that give one pixel different
-    classes are an error when the image is computed. Earlier errors: there are no features, or none
-    inside the image; the features or the image state no coordinate system; the coordinate system
-    of the image cuts a feature.
+    classes are an error when the image is computed. Other errors are raised at once: features are
+    missing or outside the image, a coordinate system is not stated, or the coordinate system of
+    the image cuts a feature.
     """
     crs, shapes, columns = read_features(source, layer)
     shown = shown_source(source)
@@ -511,14 +511,13 @@ def _on_image(
             "is not known. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
         )
     _refuse_around(shapes, wanted, crs, shown)
-    own, target = pyproj.CRS.from_user_input(crs), pyproj.CRS.from_user_input(grid.crs)
-    if own != target:
+    if not are_same(crs, grid.crs):
         shapes = on_grid(shapes, crs, grid.crs, shown)
     numbers = usable = np.flatnonzero(
         wanted & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
     )
     shapes = shapes[usable]
-    if target.is_geographic:
+    if pyproj.CRS.from_user_input(grid.crs).is_geographic:
         turns = [shapely.transform(shapes, partial(np.add, (by, 0.0))) for by in (-_TURN, _TURN)]
         shapes, numbers = np.concatenate([shapes, *turns]), np.tile(usable, 3)
     inside = shapely.intersects(shapes, outline(grid))
@@ -625,7 +624,7 @@ def _around(shape: Any) -> Any:
 
     parts = shapely.get_parts(shape)
     west, _, east, _ = shapely.bounds(parts).T
-    # No feature spans half the globe, so the corners lie on both sides of the meridian.
+    # A feature spans less than half the globe, so its corners are on both sides of the meridian.
     crosses = east - west > _TURN / 2
     joined = shapely.transform(
         parts[crosses], lambda xy: np.stack([xy[:, 0] % _TURN, xy[:, 1]], axis=1)
@@ -658,7 +657,7 @@ def _burnt(
 ) -> da.Array:
     """Burn the numbers of shapes: lazy, int32, -1 for none.
 
-    With `codes`, shapes of different codes must not overlap; `names` are those of codes.
+    With `codes`, shapes of different codes must not overlap; `names` maps codes to names.
     """
     import shapely
 
