@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.class_names import warn_of_similar
-from daskclust.core.engine import compute, read_again, seen_alike
+from daskclust.core.engine import read_again, seen_alike
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.core.storage.stored_array import StoredArray, as_dask
@@ -31,16 +31,12 @@ from daskclust.scenes._metadata import Names
 from daskclust.scenes._open_array import Image, are_features, open_image, read_image
 from daskclust.scenes._writing import check_not_within, write_label_image, write_value_image
 from daskclust.scenes.bands import as_ranges
-from daskclust.scenes.block_grid import flatten, merged_in_tree, unflatten
+from daskclust.scenes.block_grid import flatten, unflatten
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.vector import covered, no_codes, points_image
 from daskclust.scenes.label_images import resampled, with_codes
 from daskclust.scenes.label_map import LabelMap, as_data_array
-
-#: Rows of statistics merged by one task.
-_FOLD = 256
-#: How samples are scaled: by name, or as another cube's.
-Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
+from daskclust.scenes.survey import Scale, survey, survey_some
 
 
 class Cube:
@@ -206,77 +202,26 @@ class Cube:
         return da.map_blocks(meaning.view, stacked, meta=np.empty((0, 0, 0), meaning.dtype))
 
     def survey_blocks(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
-        """Count the valid pixels of some blocks, and find the bands without data in any of them.
+        """Count the valid pixels of some blocks, and find the bands without data in all of them.
 
-        Of these the stored numbers are returned; the count does without them. Blocks are read,
-        unless nothing stored can mean "no data".
+        Returns the count and the stored numbers of these bands. The count ignores these bands.
         """
-        p = self._source.n_bands
-        surveys = self._blocks.map(
-            _block_tasks.block_survey,
-            sizes=(1,) * self.blocks.count,
-            width=2 + p,
-            dtype=np.float64,
-            token="daskclust-count",
-            moments=False,
-        )
-        some = surveys.blocks[[int(number) for number in blocks]]
-        (found,) = compute("the count of pixels", some)
-        keep = self._source.keep_incomplete
-        (merged,) = _block_tasks.merge_surveys(found, n_bands=p, keep_incomplete=keep)
-        return int(merged[0]), self.bands[merged[2 : 2 + p] == 0]
+        n_valid, has_data = survey_some(self._blocks, blocks)
+        return n_valid, self.bands[~has_data]
 
     # Reading the blocks
 
     @cached_property
     def _survey(self) -> _block_tasks.Surveyed:
-        """Valid pixels per block, and the scaling; bands without data are left out.
-
-        One pass; none where all pixels count, and no scaling is looked for.  Two numbers a block
-        reach the client; statistics of bands are merged in a tree.
-        """
+        """Valid pixels per block, and the scaling; bands without data are removed."""
         # The files read from here on must be the same ones until the end.
         self._stamp = stamp(self._held_in)
-        source, scale, moments = self._source, self._scale, self._scale == "standard"
-        scaling = scale
-        if not isinstance(scaling, Scaling):
-            scaling = Scaling("none" if scale == "whitened" else scaling, self._dtype)
-        found = _block_tasks.Surveyed(source.grid.pixels, scaling)
-        if moments or not self._blocks.is_complete:
-            p, keep = source.n_bands, source.keep_incomplete
-            surveys = self._blocks.map(
-                _block_tasks.block_survey,
-                sizes=(1,) * source.grid.count,
-                width=2 + (4 if moments else 1) * p,
-                dtype=np.float64,
-                token="daskclust-survey",
-                moments=moments,
-            )
-            merged = merged_in_tree(
-                surveys, _block_tasks.merge_surveys, _FOLD, n_bands=p, keep_incomplete=keep
-            )
-            heads, total = compute("the count of pixels", surveys[:, :2], merged)
-            # If a block lacks a band that other blocks have, none of its pixels is complete.
-            whole = keep | (heads[:, 1] == total[0, 1])
-            counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
-            present = total[0, 2 : 2 + p] > 0
-            if not present.any():
-                present[:] = True  # a scene without data has no band to blame
-            if moments:
-                n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
-                std = np.sqrt(squares / np.maximum(n, 1.0))
-                std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
-                scaling = replace(scaling, mean=mean, std=std)
-            elif scaling.mean is not None and scaling.std is not None:
-                scaling = replace(scaling, mean=scaling.mean[present], std=scaling.std[present])
-            if not present.all():
-                self._leave_out(np.flatnonzero(~present))
-            found = _block_tasks.Surveyed(counts, scaling)
-        return (
-            replace(found, scaling=pixels.whitened(self._blocks, found))
-            if scale == "whitened"
-            else found
-        )
+        found, present = survey(self._blocks, self._scale, self._dtype)
+        if not present.all():
+            self._leave_out(np.flatnonzero(~present))
+        if self._scale == "whitened":
+            found = replace(found, scaling=pixels.whitened(self._blocks, found))
+        return found
 
     def _leave_out(self, empty: NDArray[np.intp]) -> None:
         """Go on without bands that hold no data."""

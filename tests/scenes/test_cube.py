@@ -285,7 +285,7 @@ def test_standard_scale_is_over_valid_pixels():
 
 
 def test_statistics_of_many_blocks_are_merged_in_groups(monkeypatch):
-    monkeypatch.setattr("daskclust.scenes._cube._FOLD", 3)
+    monkeypatch.setattr("daskclust.scenes.survey._FOLD", 3)
     values, valid = random_cube(5)
     cube = open_cube(make_array(values, (3, 2, 5)), nodata=-9, scale="standard")
     assert_allclose(cube.samples.compute().mean(axis=0), 0, atol=1e-5)
