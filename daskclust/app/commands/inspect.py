@@ -495,7 +495,7 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     numbered = [item["name"] for item in features if item.get("is_row_number")]
     if numbered:
         out.append(
-            f"{', '.join(numbered)}: increases from row to row and is probably a row number. Choose "
+            f"{', '.join(numbered)}: increases from row to row, probably a row number. Choose "
             "the features with --columns."
         )
     constant = [item["name"] for item in features if item.get("std") == 0]

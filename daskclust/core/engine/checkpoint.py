@@ -505,7 +505,7 @@ def _numbered(parts: Sequence[Packed]) -> tuple[list[dict[str, Any]], Arrays]:
     return [meta for meta, _ in parts], arrays
 
 
-def _under(arrays: Arrays, prefix: str) -> Arrays:
+def _under(arrays: Mapping[str, Array], prefix: str) -> Arrays:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 

@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Bools, Floats, Ints
+from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.storage.redact import redact
 from daskclust.scenes._coordinate_systems import are_same, system_name
 from daskclust.scenes._georeference import PixelGrid
@@ -128,7 +128,7 @@ def read_classes(values: Any, source: str) -> Classes:
     present = items[known].tolist()
     numbers = [_whole_number(item) for item in present]
     if None not in numbers:
-        codes[known] = numbers
+        codes[known] = np.array(numbers, np.int64)
         if (codes < -1).any():
             raise ValueError(
                 f"{source} has the class {codes.min()}; expected codes from 0 on, or -1 for no "
@@ -421,7 +421,7 @@ def _features_of_object(source: Any) -> tuple[str | None, Any, dict[str, NDArray
     from shapely.geometry import shape
 
     crs = getattr(source, "crs", None)
-    system = crs.to_wkt() if hasattr(crs, "to_wkt") else crs
+    system: Any = crs.to_wkt() if crs is not None and hasattr(crs, "to_wkt") else crs
     if hasattr(source, "columns"):  # a GeoDataFrame
         names = [name for name in source.columns if name != source.geometry.name]
         columns = {str(name): source[name].to_numpy(object, na_value=None) for name in names}
@@ -649,7 +649,7 @@ def _codes_of(numbers: Ints, *, codes: Ints) -> Ints:
 def _burnt(
     shapes: Any,
     numbers: Ints,
-    codes: Ints | None,
+    codes: Array | None,
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     shown: str,
