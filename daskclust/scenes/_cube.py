@@ -111,7 +111,7 @@ class Cube:
         down, across = self.blocks.numblocks
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
 
-    # How it is stored and where it lies
+    # Storage and position
 
     @property
     def _source(self) -> CubeSource:
@@ -173,7 +173,7 @@ class Cube:
 
     @property
     def stored(self) -> StoredCube:
-        """How the values are stored."""
+        """Storage of the values."""
         source = self._source
         values = self._blocks.pixels if source.array is None else as_dask(source.array)
         assert values is not None
@@ -224,7 +224,7 @@ class Cube:
         return found
 
     def _leave_out(self, empty: NDArray[np.intp]) -> None:
-        """Go on without bands that hold no data."""
+        """Remove bands without data."""
         numbers = self.bands[empty]
         text = as_ranges(numbers)
         if self._bands_are_fixed:
@@ -245,7 +245,7 @@ class Cube:
 
     @property
     def sample_scaling(self) -> Scaling:
-        """How valid pixels become `samples`."""
+        """Conversion of valid pixels to `samples`."""
         return self._survey.scaling
 
     def scaled_as(self, scaling: Scaling) -> Self:
@@ -390,7 +390,7 @@ class Cube:
         return _block_tasks.align(values, self.block_counts)
 
     def _check_unchanged(self) -> None:
-        """Raise where the cube is no longer what its labels were made of."""
+        """Raise an error if the cube changed after its labels were computed."""
         if self._stamp != stamp(self._held_in):
             raise ValueError(
                 "The store of the cube was written to since it was read first, so labels may "

@@ -180,7 +180,7 @@ def as_names(names: Names | None) -> dict[int, str]:
 def flags(
     codes: Iterable[int], names: Names | None, colors: Mapping[int, str] | None = None
 ) -> dict[str, Any]:
-    """Return the attributes that tell what labels mean, by CF and as they were given."""
+    """Return the attributes with the names of labels, by CF and as given."""
     given = as_names(names)
     legend = Legend.of(codes, given, colors)
     found: dict[str, Any] = {
@@ -244,7 +244,7 @@ NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
 
 @dataclass(frozen=True)
 class Meaning:
-    """How stored numbers are read.
+    """Decoding of stored numbers.
 
     `dtype` is the one whose bits the stored numbers are, where it is not theirs. A sample is
     ``stored * scale + offset``, both of shape (1,) or (stored bands,), or None where trivial; where
@@ -261,12 +261,12 @@ class Meaning:
 
     @property
     def has_range(self) -> bool:
-        """Whether numbers outside a range mean "no data"."""
+        """True if numbers outside a range mean "no data"."""
         return self.low is not None or self.high is not None
 
     @property
     def is_scaled(self) -> bool:
-        """Whether samples are other numbers than those stored."""
+        """True if samples differ from the stored numbers."""
         return self.curved or self.scale is not None
 
     def view(self, values: Array) -> Array:
@@ -276,7 +276,7 @@ class Meaning:
         return np.ascontiguousarray(values).view(self.dtype)
 
     def outside(self, values: Array) -> Bools | None:
-        """Which of `values` lie outside the valid range; None where there is none."""
+        """Return a mask of values outside the valid range, or None without a range."""
         found: Bools | None = None if self.low is None else values < self.low
         if self.high is not None:
             above = values > self.high

@@ -1,4 +1,4 @@
-"""Where a cube, a mask or a label map lies, in whatever holds it, and what is said of it."""
+"""Arrays and metadata of cubes, masks and label maps in files, stores and objects."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def open_path(path: str | os.PathLike[str]) -> Any:
     local = local_path(path)
     if kind_of(path if local is None else local) == "zarr" or (local and local.is_dir()):
         return open_store(path)
-    # What is not there, too: the reader says so.
+    # This includes missing files, which the reader reports.
     return open_file(path if local is None else local)
 
 
@@ -139,7 +139,7 @@ def find_cube(
     return found
 
 
-# What Zarr and xarray say of an array
+# Metadata of arrays of Zarr and xarray
 
 
 def describe(
@@ -257,7 +257,7 @@ def _guessed(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
             for item in map(items.__getitem__, images)
         }
         if len(images) > 1 and len(named) == 1 and set(map(role_of, named.pop())) == {"y", "x"}:
-            # Stores list their arrays in any order, and files in that of writing.
+            # Stores list their arrays in any order, and files in the order of writing.
             return sorted(images, key=_natural)
     if len(cubes) != 1:
         flat = [name for name in cubes if items[name].ndim == 3]
@@ -539,7 +539,7 @@ def open_image(
         raise ValueError(
             f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"
         )
-    # What says nothing of its place lies wherever it is wanted.
+    # An image without a position is assumed to have the position of the cube.
     found = [] if opened.place is NOWHERE else place.differences(opened.place)
     if found:
         raise ValueError(
@@ -563,7 +563,7 @@ _HIDDEN = int(np.iinfo(np.int64).min)
 def read_image(name: str, image: Any, variable: str | None = None) -> Image:
     """Open an image of any size; see :func:`open_image`.
 
-    What the mask of a NumPy array hides is no label, and excluded by a mask.
+    Masked elements of a NumPy array have no label, and a mask excludes them.
     """
     if isinstance(image, Image):
         return image
@@ -687,7 +687,7 @@ def _of_labels(name: str, item: Described) -> Image:
     """Make an image of what xarray or a raster file holds, in which missing labels are -1."""
     values, names = item.values, item.names or ()
     if values.ndim == 3:
-        # A raster file of one band, beside which an alpha band may lie.
+        # A raster file may have one band and an alpha band.
         bad = item.attributes.get("bad_bands")
         band = next((at for at, dim in enumerate(names) if role_of(dim) == "band"), None)
         if band is not None and bad is not None and len(bad) == values.shape[band]:
@@ -715,7 +715,7 @@ def _of_labels(name: str, item: Described) -> Image:
 
 
 def _described(item: Described, values: Any) -> Image:
-    """Make an upright image of values and what is said of them."""
+    """Create an image with rows from north to south from values and metadata."""
     place = NOWHERE
     if item.names is not None and len(item.names) == 2:
         names = item.names[0], item.names[1]

@@ -93,7 +93,7 @@ def numbers(value: Any) -> Floats | None:
 def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
     """Return band centers in nm; None unless `values` are one positive number a band.
 
-    Without `unit`: nm, or micrometers where the numbers can be nothing else.
+    Without `unit`: nm, or micrometers if the numbers are too small for nm.
 
     >>> in_nm("{0.5,0.6}", "Micrometers", 2).tolist()
     [500.0, 600.0]
@@ -135,7 +135,7 @@ def truth_values(value: Any, n_bands: int) -> Bools | None:
 
 _WAVE = r"(\d+(?:\.\d*)?)\s*(nm|um)?"
 _WAVES = re.compile(rf"{_WAVE}\s*-\s*{_WAVE}|{_WAVE}", re.IGNORECASE)
-#: No cube has so many: a slip of the key must not be taken for a number of a band.
+#: Upper bound for the number of a band, so that a mistyped number is an error.
 _MOST_BANDS = 1_000_000
 
 

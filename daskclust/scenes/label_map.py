@@ -445,7 +445,7 @@ def compare_maps(
     Parameters
     ----------
     match : {"auto", "name", "code", "overlap"}, default="auto"
-        How classes are matched: by name, by code, or one to one by the number of shared
+        Method of matching classes: by name, by code, or one to one by the number of shared
         pixels.  "auto": by name where both maps name classes, by code where
         neither names any, else by overlap.
     resample : bool, default=False

@@ -154,7 +154,7 @@ class Tile:
             groups.setdefault(repr(self.nodata[band]), []).append(i)
         for own in groups.values():
             nodata = self.nodata[bands[own[0]]]
-            # An alpha band tells which pixels of the grid are outside of a tile without nodata.
+            # Without nodata, an alpha band marks the pixels of the grid outside the tile.
             outside: dict[str, Any] = {"src_nodata": nodata, "nodata": nodata}
             if nodata is None:
                 outside = {"add_alpha": ColorInterp.alpha not in file.colorinterp}

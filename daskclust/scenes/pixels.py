@@ -1,4 +1,4 @@
-"""Some pixels of a cube: those of rows, those at places, and how often nodes are adjacent."""
+"""Access to some pixels of a cube, by row or position, and counts of adjacent nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from daskclust.scenes._block_tasks import (
 )
 from daskclust.scenes.block_grid import merged_in_tree
 
-#: Pixels whose neighbors to the right and below are looked at for the noise of an image.
+#: Number of pixels whose right and lower neighbors are used to estimate the noise.
 NEIGHBOR_PIXELS = 2**14
 
 
@@ -144,7 +144,7 @@ def sample_pixels(
 def _sampled(
     blocks: CubeBlocks, counted: Surveyed, n_places: int, seed: int
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-    """Read the valid ones of so many places of an image, and their neighbors; one pass."""
+    """Read the valid pixels among some positions of an image, and their neighbors, in one pass."""
     height, width = blocks.grid.shape
     total = height * width
     wanted = draw_numbers(total, n_places, seed)

@@ -1,4 +1,4 @@
-"""What is done to a map of labels: small regions replaced, posteriors of like neighbors made alike.
+"""Kernels for maps of labels: replacement of small regions, and smoothing of posteriors.
 
 A region smaller than `least` pixels becomes its largest neighbor; where that is small itself, what
 becomes of it; and stays as it is where the walk ends nowhere.  Of neighbors of one size the one
@@ -167,7 +167,7 @@ def regions_of(
     _contacts(*where, contacts)
     who, other, at = contacts
     # Small regions inside: what they become is known where all that they touch is inside, too, or
-    # where they touch one region only.
+    # if they touch only one region.
     low, high = np.full(n, n), np.full(n, -1)
     np.minimum.at(low, who, other)
     np.maximum.at(high, who, other)
@@ -199,7 +199,7 @@ def regions_of(
     order = order[np.lexsort((at[order], other[order], who[order]))]
     order = order[_firsts(who[order] * n + other[order])]
     meets = np.stack([number[who[order]], number[other[order]], at[order]])
-    # The last of `number` is that of no region.
+    # The last element of `number` stands for pixels without a region.
     edges = (number[sides[0]], number[sides[1]], number[sides[2]], number[sides[3]])
     return (
         BlockRegions(codes, ends, opened),
@@ -298,11 +298,11 @@ def replaced(block: BlockRegions, verdict: Ints) -> Ints:
     return out
 
 
-#: Codes of pixels that are no rows, and of rows without a label.
+#: Codes of pixels that are not rows, and of rows without a label.
 MASKED, NONE = -2, -1
-#: Sweeps over all pixels; those of even places are followed by those of odd places.
+#: Number of sweeps over all pixels.  Each updates even positions, then odd positions.
 _SWEEPS = 10
-#: Pixels further away than so many cannot change a pixel.
+#: Maximum distance, in pixels, at which a pixel can change another pixel.
 REACH = 2 * _SWEEPS
 #: A posterior counts for no less: no class is out of the question.
 _FLOOR = 0.001
@@ -382,7 +382,7 @@ def swept(shares: Array, alike: Array, strength: float, odd: int) -> NDArray[np.
                     continue
                 for c in range(k):
                     energy[c] = 0.0
-                # Above, left, right, below; those that are no rows count for nothing.
+                # Above, left, right, below; neighbors that are not rows do not count.
                 if i > 0:
                     for c in range(k):
                         energy[c] += alike[i - 1, j, 1] * q[i - 1, j, c]

@@ -83,7 +83,7 @@ def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Int
     return rank[inverse]
 
 
-#: Components of at most so many groups are solved by branch and bound.
+#: Maximum number of groups of a component that is solved by branch and bound.
 EXACT_SIZE = 16
 
 
@@ -233,7 +233,7 @@ class _Part(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """Where a search of m vertices in k colors stands.
+    """State of a search for a coloring of m vertices with k colors.
 
     ``now`` (m,) is the color of each member, -1 = none yet; ``blocked`` (m, k) how many of its
     neighbors have the color; ``used`` (k,) how many members have it.  ``stack`` (m,) holds members
@@ -316,7 +316,7 @@ def _next_color(part: Any, tree: Any, depth: int) -> int:
     if best >= 0:
         tried[depth, best] = True
         if any_will_do and used[best] == 0:
-            # All colors that no vertex has yet are the same: one of them is tried.
+            # Unused colors are equivalent, so only one of them is tried.
             for c in range(used.size):
                 if used[c] == 0:
                     tried[depth, c] = True

@@ -323,7 +323,7 @@ class ConstrainedLloyd:
         if self.n_survivors is None or any(state.dropped for state in restarts):
             return restarts
         for state in restarts:
-            # Without labels there are no clusters to compare.
+            # Clusters can only be compared if there are labels.
             has_clusters = not np.isnan(state.counts).any()
             if not (state.finished or (has_clusters and self.update.is_comparable(state))):
                 return restarts

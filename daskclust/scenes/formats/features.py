@@ -1,4 +1,4 @@
-"""A description of a vector file: its classes, their areas, and how it lies in a scene."""
+"""Description of a vector file: classes, areas, and overlap with a scene."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ BAD_BANDS = "bad_bands"
 BAND_NAMES = "band_names"
 #: Attribute of a DataArray: for each band the values that mean "no data", where bands differ.
 NODATA_OF_BANDS = "nodata_of_bands"
-#: Variables beside a cube: centers of its bands, and 1 where a band is good (EMIT and its like).
+#: Variables next to a cube: centers of its bands, and 1 for good bands (as in EMIT).
 CENTERS = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
 GOOD = ("good_wavelengths", "good_bands")
 OF_BANDS = (*CENTERS, *GOOD)

@@ -44,7 +44,7 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     try:
         found = xarray.open_dataset(path, chunks={}, **options)
         groups = {} if classic else xarray.open_groups(path, **options)
-    except Exception as error:  # of parsers of bytes: whatever damage makes of them
+    except Exception as error:  # errors of parsers, which damaged files cause
         if unanswered(error):
             limit = dask.config.get("daskclust.read-timeout")
             raise OSError(

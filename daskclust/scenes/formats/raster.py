@@ -1,4 +1,4 @@
-"""GeoTIFF, COG, VRT, ENVI and whatever else GDAL reads, by rasterio."""
+"""GeoTIFF, COG, VRT, ENVI and other formats of GDAL, by rasterio and rioxarray."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from daskclust.scenes.formats.format_detection import (
     needs_extra,
 )
 
-#: Blocks of a file whose place is looked at.
+#: Maximum number of blocks of a file whose position is checked.
 _BLOCKS_LOOKED_AT = 2000
 #: Without these an ENVI header does not say how the pixels lie; GDAL would guess.
 _ENVI_NEEDS = ("samples", "lines", "bands", "data type", "interleave")
 
 
 def check_whole(file: Any, name: str) -> None:
-    """Refuse a local file that ends before its pixels do, where its driver tells their places.
+    """Raise an error for a local file that is cut off, if its driver gives the positions of pixels.
 
-    At most some thousand entries of the file's table of blocks are looked at, and no pixel.
+    Checks at most some thousand entries of the file's table of blocks, and reads no pixels.
     """
     if not Path(name).is_file():
         return
@@ -65,10 +65,10 @@ def check_whole(file: Any, name: str) -> None:
 
 
 def _ends_of_blocks(file: Any) -> int:
-    """Return the byte behind the last block that a GeoTIFF states, of those that are looked at."""
+    """Return the end of the last block of a GeoTIFF in bytes, among the checked blocks."""
     height, width = file.block_shapes[0]
     down, across = -(-file.height // height), -(-file.width // width)
-    # Pixel by pixel, all bands lie in the same blocks.
+    # With pixel interleaving, all bands are in the same blocks.
     alone = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
     bands = file.count if alone else 1
     total = bands * down * across
@@ -104,7 +104,7 @@ _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
 #: Bytes of decoded blocks that GDAL keeps in a process.
 _CACHE_BYTES = 2**26
-#: Where GDAL keeps what a format has no place for, and bytes of it that are read.
+#: Ending of the files in which GDAL stores further metadata, and maximum number of bytes read.
 _BESIDE, _MOST_BESIDE = ".aux.xml", 2**24
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
@@ -196,7 +196,7 @@ def _attributes(file: Any) -> dict[str, Any]:
     if any(file.descriptions):
         found[BAND_NAMES] = [name or "" for name in file.descriptions]
     if n == 1:
-        with suppress(ValueError):  # there is none
+        with suppress(ValueError):  # the file has no color table
             table = file.colormap(1)
             found["flag_colors"] = {str(code): list(color[:3]) for code, color in table.items()}
     alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
@@ -217,7 +217,7 @@ def _attributes(file: Any) -> dict[str, Any]:
 
 
 def _categories(file: Any) -> dict[str, str] | None:
-    """Return the category names that GDAL keeps beside a file of one band, by value."""
+    """Return the category names of a file of one band, by value, from its metadata file."""
     beside = Path(f"{file.name}{_BESIDE}")
     if file.count != 1 or not beside.is_file() or beside.stat().st_size > _MOST_BESIDE:
         return None
@@ -273,7 +273,7 @@ def _open(name: str, shown: str) -> Described:
             rows, cols = block_of(file.block_shapes[0], file.shape, dtype.itemsize * file.count)
             check_whole(file, name)
             still = file.transform.is_identity
-            # By a mask, inside the file or beside it, or an alpha band.
+            # Pixels are hidden by a mask inside the file or next to it, or by an alpha band.
             hidden = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
             if still and file.crs is None and file.gcps[0]:
                 warn(
@@ -283,14 +283,14 @@ def _open(name: str, shown: str) -> Described:
                     DaskclustWarning,
                 )
             # The archive that holds the file, or the sources of a mosaic, count too.
-            # What GDAL notes beside a file holds no pixels, and may be written by any viewer.
+            # Metadata files of GDAL contain no pixels, and viewers may write them at any time.
             listed = [one for one in file.files if not one.endswith(".aux.xml")]
             files = SeenFiles([*listed, name.removeprefix("zip://").partition("!/")[0]])
             is_placed = file.crs is not None or not still
             # Turned images, and those placed by control points, have no positions along y and x.
             is_straight = file.transform.b == file.transform.d == 0 and not file.gcps[0]
             transform = file.transform
-        # Where a mask hides pixels, numbers become floats, which are NaN there.
+        # If a mask hides pixels, numbers become floats, and hidden pixels NaN.
         image: Any = rioxarray.open_rasterio(
             name,
             masked=hidden,
@@ -367,7 +367,7 @@ class _Bands:
         raise failed
 
     def _error(self, error: Exception) -> OSError:
-        """Return what to raise for an error of GDAL, some of which are no public classes."""
+        """Return the exception to raise for an error of GDAL, whose classes may be private."""
         local = self.name.removeprefix("zip://").partition("!/")[0]
         if os.path.isabs(local) and not local.startswith("/vsi"):
             if not os.path.exists(local):
