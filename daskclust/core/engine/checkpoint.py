@@ -118,8 +118,13 @@ def unpack_state(
 
     `kind` is the class of the state, or ``tuple[C, ...]`` for a tuple of states of class C.
     """
+    if not all(isinstance(name, str) for name in missing):
+        raise StateError("the names of fields without values are not text")
     if get_origin(kind) is tuple:
-        count = 1 + max(int(name.partition(".")[0]) for name in arrays)
+        numbers = {name.partition(".")[0] for name in arrays}
+        count = len(numbers)
+        if not count or numbers != {str(i) for i in range(count)}:
+            raise StateError("the states of the restarts are not numbered from 0")
         return tuple(
             unpack_state(
                 get_args(kind)[0],
@@ -298,6 +303,9 @@ class Checkpoint:
             return None
         part, own = parts[index], _under(arrays, f"{index}.")
         if "stages" in part:
+            numbers = {name.partition(".")[0] for name in own}
+            if not numbers <= {str(i) for i in range(len(part["stages"]))}:
+                raise StateError("some arrays do not belong to a stage")
             # With random_state=None, a later process draws other numbers: do not mix its stages.
             if self._meta["params"].get("random_state", 0) is not None:
                 self._stages = {
