@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 from numcodecs import Zlib
 from numpy.typing import NDArray
+from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
 from daskclust.core.array_types import Ints
@@ -296,12 +297,15 @@ def _new_array(
     attributes: Mapping[str, Any],
     **options: Any,
 ) -> zarr.Array:
-    """Create an array of Zarr v2 that names its dimensions as xarray does."""
-    attributes = {_DIMENSIONS: list(dims), **attributes}
+    """Create an array that names its dimensions as its version of Zarr does."""
+    if group.metadata.zarr_format == 2:
+        attributes = {_DIMENSIONS: list(dims), **attributes}
+        options["compressors"] = Zlib(level=_LEVEL)
+    else:  # stores such as Icechunk have version 3 only
+        options |= {"dimension_names": dims, "compressors": GzipCodec(level=_LEVEL)}
     # A missing chunk is then a block that was not written.
     config: Any = {"write_empty_chunks": True}
-    options |= {"config": config, "compressors": Zlib(level=_LEVEL)}
-    return group.create_array(name, attributes=finite(attributes), **options)
+    return group.create_array(name, config=config, attributes=finite(attributes), **options)
 
 
 def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:

@@ -404,6 +404,16 @@ def saves_stages() -> bool:
     return _STAGES.get() is not None
 
 
+@contextmanager
+def without_stages() -> Iterator[None]:
+    """Save no stages: a fit inside an initialization has names of stages that repeat."""
+    token = _STAGES.set(None)
+    try:
+        yield
+    finally:
+        _STAGES.reset(token)
+
+
 def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -> S:
     """Return ``make()``, or its result from an interrupted fit with the same checkpoint.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from daskclust.core.array_types import Floats
 from daskclust.core.engine import Checkpoint, Fingerprint, Fitted, Rows, map_rows
-from daskclust.core.engine.checkpoint import loop_stage
+from daskclust.core.engine.checkpoint import loop_stage, without_stages
 from daskclust.core.estimator.validation import (
     ORIGIN,
     Data,
@@ -266,7 +266,7 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     for name in ("must_link", "cannot_link"):
         if name in given:
             given[name] = pairs_for(X, given[name], name)
-    with showing_progress(draft, lambda: data.opened):
+    with showing_progress(draft, lambda: data.opened), without_stages():
         # Check without a pass where possible; counting rows may take one.
         draft._check_features(data.X.shape[1])
         names = getattr(getattr(draft, "init", None), "feature_names_in_", None)

@@ -135,9 +135,9 @@ def test_wrong_inputs_are_one_line(
         (
             "far.npy --estimator ward --n-clusters 1 --set connectivity=adjacent",
             1,
-            "no fewer than 2",
+            "n_clusters must be at least 2",
         ),
-        ("two.npy --estimator dbscan --set eps=1e-300", 1, "too small beside the range of X"),
+        ("two.npy --estimator dbscan --set eps=1e-300", 1, "eps must be larger than"),
     ],
 )
 def test_trees_and_density_of_awkward_scenes(
