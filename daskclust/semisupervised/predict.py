@@ -130,8 +130,10 @@ class Posterior:
         """Return the class probabilities, (n, c)."""
         spread = self.by_graph(x)
         weight_of_spread, weight_of_classifier = self.weights.tolist()
-        if self.classifier is None or (weight_of_spread, weight_of_classifier) == (1.0, 0.0):
+        if (weight_of_spread, weight_of_classifier) == (1.0, 0.0):
             return spread
+        if self.classifier is None:
+            return sharpened(spread, weight_of_spread)
         by_classifier = self.classifier.predict_proba(x)
         probabilities = mixed((weight_of_spread, weight_of_classifier), spread, by_classifier)
         empty = np.isnan(x).all(axis=1)

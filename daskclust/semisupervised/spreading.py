@@ -42,6 +42,8 @@ _PENALTY_ABOVE_1 = 0.5
 _TRUSTED = 0.5
 #: Number of labels of a class up to which its left-out labels do not lower the skill.
 _PAIR = 2
+#: Exponents of the spread labels that are tried without a classifier.
+_EXPONENTS = np.linspace(1.0, 5.0, 17)
 #: Minimum sum of the weights.  Without any weight all rows would get the first class.
 _MIN_WEIGHT = 0.05
 #: Maximum number of labeled rows that are left out.
@@ -222,6 +224,21 @@ def mix(
         linear_share,
         {name: round(loss, _WEIGHT_DECIMALS) for name, loss in losses.items()},
     )
+
+
+def exponent_of_graph(spread: Floats, known: Floats) -> float:
+    """Return the exponent that makes the spread labels predict left-out labels best.
+
+    Spread labels are less certain than the agreement of the labels shows.  ``spread`` (n, c) are
+    the probabilities of rows without their labels, ``known`` (n, c) the shares of their classes.
+    """
+    logs, weight = np.log(bounded(spread))[None], np.ones(len(spread))
+    losses = [
+        _log_loss(np.array([exponent]), logs, known, weight)[0]
+        + _PENALTY_ABOVE_1 * max(exponent - 1.0, 0.0) ** 2
+        for exponent in _EXPONENTS
+    ]
+    return float(_EXPONENTS[int(np.argmin(np.round(losses, _WEIGHT_DECIMALS)))])
 
 
 def _log_loss(weights: Floats, logs: Floats, known: Floats, weight: Floats) -> tuple[float, Floats]:

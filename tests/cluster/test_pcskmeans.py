@@ -384,7 +384,7 @@ def test_constraints_may_leave_a_cluster_empty() -> None:
         model = PCSKMeans(3, init="ss-k-means||", penalty="distance", random_state=0)
         model.fit(X, np.zeros(30, dtype=int))
     assert caught[0].category is ConstraintWarning
-    assert "leave 1 group(s) of rows that are to stay together" in str(caught[0].message)
+    assert "leave 1 group(s) of rows that stay together" in str(caught[0].message)
     assert any("found smaller than n_clusters (3)" in str(w.message) for w in caught)
     assert {warning.filename for warning in caught} == {__file__}
     assert len(np.unique(model.labels_)) == 1

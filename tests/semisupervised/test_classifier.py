@@ -572,3 +572,13 @@ def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
     assert_array_equal(learned.by_linear(inside), learned.linear.predict_proba(inside))
     for rows in (far, near, inside):
         assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
+
+
+def test_exponent_of_labels_that_are_more_certain_than_their_probabilities():
+    known = np.eye(2)[np.arange(40) % 2]
+    right = 0.7 * known + 0.3 * (1 - known)
+    wrong = np.where(np.arange(40)[:, None] % 10 < 3, 1 - right, right)  # 30 % are wrong
+    assert spreading.exponent_of_graph(right, known) > 2.0
+    # Probabilities of 0.7 that are right in 70 % of the cases are calibrated.
+    assert spreading.exponent_of_graph(wrong, known) == 1.0
+    assert spreading.exponent_of_graph(right[:2], known[:2]) < 2.0  # few labels change little

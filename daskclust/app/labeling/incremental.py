@@ -17,7 +17,15 @@ from daskclust.semisupervised.label_spreading import CONNECTED, LabelSpreading, 
 from daskclust.semisupervised.node_labels import LabelPlan, RowNodes
 from daskclust.semisupervised.predict import Posterior
 from daskclust.semisupervised.problem import PrototypeState, count_prototypes
-from daskclust.semisupervised.spreading import SpreadingProblem, spread_labels
+from daskclust.semisupervised.spreading import (
+    Fold,
+    SpreadingProblem,
+    exponent_of_graph,
+    spread_labels,
+)
+
+#: Number of folds of the labels from which the certainty of the map is estimated.
+_FOLDS = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class KeptGraph:
             lloyd_iter=int(model.max_iter),
             seed=seed,
             extra=none,
-            plan=_plan(0),
+            plan=_plan(none, np.empty((0, 0))),
             nodes_of=RowNodes(none, np.empty(0)),
             seeds=np.empty((0, 0)),
         )
@@ -102,17 +110,31 @@ class KeptGraph:
         return cls(problem, state, model, seen(sample.x, CONNECTED), pairs)
 
     def spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
-        """Let the labels of some rows travel, of classes in [0, n_classes).
+        """Spread the labels of some rows, of classes in [0, n_classes).
+
+        Labels that are left out determine how certain the probabilities are.
 
         O(s (k + m)^3 + n m) time, for s sets of k prototypes, m labels and a sample of n rows.
         """
         nodes = RowNodes(x, np.ones(len(x)))
-        seeds = nodes.sums(np.eye(n_classes)[codes])
+        weights = np.eye(n_classes)[codes]
         problem = replace(
-            self.problem, extra=nodes.x, nodes_of=nodes, seeds=seeds, plan=_plan(len(x))
+            self.problem,
+            extra=nodes.x,
+            nodes_of=nodes,
+            seeds=nodes.sums(weights),
+            plan=_plan(x, weights),
         )
         alpha, n_neighbors = float(self.model.alpha), int(self.model.n_neighbors)
-        return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posteriors[0]
+        folds = _folds(codes)
+        spread = spread_labels(problem, self._counted(problem), alpha, n_neighbors, folds)
+        posterior, *without = spread.posteriors
+        if not folds:
+            return posterior
+        left_out = [own.by_graph(x[fold.rows]) for own, fold in zip(without, folds, strict=True)]
+        known = weights[np.concatenate([np.flatnonzero(fold.rows) for fold in folds])]
+        exponent = exponent_of_graph(np.concatenate(left_out), known)
+        return replace(posterior, weights=np.array([exponent, 0.0]))
 
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
         """Count how nodes hang together in the sample."""
@@ -138,7 +160,20 @@ class KeptGraph:
         )
 
 
-def _plan(count: int) -> LabelPlan:
-    """Return the plan for labeled rows that are all nodes."""
-    numbers = np.arange(count)
-    return LabelPlan(numbers, numbers.astype(np.int32), np.ones(count, bool), None)
+def _folds(codes: Ints) -> list[Fold]:
+    """Divide labels into folds, if two classes have two labels; single labels are in no fold."""
+    counts = np.bincount(codes)
+    if np.count_nonzero(counts > 1) < 2:
+        return []
+    order = np.argsort(codes, kind="stable")
+    order = order[counts[codes[order]] > 1]
+    number = np.full(len(codes), -1)
+    number[order] = np.arange(len(order)) % _FOLDS
+    return [Fold(number == f, number == f) for f in range(_FOLDS)]
+
+
+def _plan(x: Array, weights: Floats) -> LabelPlan:
+    """Return the plan for labeled rows that are all nodes, with the weights of their classes."""
+    numbers = np.arange(len(x))
+    is_node = np.ones(len(x), bool)
+    return LabelPlan(numbers, numbers.astype(np.int32), is_node, None, x, weights)

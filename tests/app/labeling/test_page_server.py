@@ -248,7 +248,7 @@ def test_of_two_tabs_that_answer_one_question_the_first_counts(served):
 def test_a_click_labels_any_pixel_with_data(served):
     state = served.act("label", row=30, column=30, **{"class": "3"})
     assert state["labels"] == [[30, 30, 3]]
-    for row, column, text in ((0, 0, "no data"), (40, 0, "no data"), (-1, 0, "no data")):
+    for row, column, text in ((0, 0, "No data"), (40, 0, "No data"), (-1, 0, "No data")):
         status, found = served.post({"do": "label", "row": row, "column": column, "class": "3"})
         assert status == 409
         assert text in found["refused"]

@@ -77,14 +77,14 @@ def test_names_that_no_class_can_have_are_refused(name):
 def test_colors_differ_and_others_are_refused():
     session = Session((2, 2), [f"class {i}" for i in range(30)])
     assert len({one.color for one in session.classes}) == 30
-    with pytest.raises(Refused, match="no color"):
+    with pytest.raises(Refused, match="is not a color"):
         session.change("class 1", "class 1", "red")
 
 
 def test_pixels_outside_and_unknown_classes_are_refused():
     with pytest.raises(Refused, match="outside"):
         _session().say([(0, 0), (4, 0)], "water")
-    with pytest.raises(Refused, match="no class 'fire'"):
+    with pytest.raises(Refused, match="The class 'fire' does not exist"):
         _session().say([(0, 0)], "fire")
 
 

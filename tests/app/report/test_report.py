@@ -323,7 +323,9 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
         assert "accuracy" not in found
     # A truth of texts is told by them, though the map has codes.
     plain = replace(coded, names=("class_0", "class_1"))
-    with pytest.warns(DaskclustWarning, match="known classes are .'oak', 'elm'., those of the map"):
+    with pytest.warns(
+        DaskclustWarning, match="known classes are .'oak', 'elm'., the classes of the map"
+    ):
         _compared(
             plain, replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True), [0, 1], counts
         )
