@@ -167,7 +167,7 @@ SECRET = "bob:hunter2@127.0.0.1:9/scene{}?sig=hunter2"
     ("work", "error"),
     [
         (lambda: daskclust.KMeans(2, checkpoint=f"s3://{SECRET}").fit(np.eye(3)), CheckpointError),
-        (lambda: daskclust.open_cube([f"http://{SECRET}".format(".tif")] * 2), ValueError),
+        (lambda: daskclust.open_cube([f"http://{SECRET}".format(".tif")] * 2), OSError),
         (lambda: daskclust.open_cube([f"http://{SECRET}".format(".zarr")]), ValueError),
         (lambda: daskclust.open_cube(f"memory://{SECRET}".format(".nc")), FileNotFoundError),
         (lambda: GeoTiff(f"s3://{SECRET}".format(".tif"), "x").check(), ValueError),
