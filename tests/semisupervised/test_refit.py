@@ -9,6 +9,7 @@ import pytest
 from daskclust import LabelSpreading, open_cube
 from daskclust.app.labeling.incremental import KeptGraph, _Near
 from daskclust.semisupervised.active_learning import open_for_questions
+from daskclust.semisupervised.predict import sharpened
 
 
 def _scene(height: int = 30, width: int = 24) -> np.ndarray:
@@ -31,12 +32,15 @@ def test_the_posterior_is_that_of_the_estimator(chunks):
     x = image.reshape(-1, 5)
     # Twice: the graph is not worn by use.
     graph.spread(x[ROWS[:2]], CODES[:2], 2)
-    found = graph.spread(x[ROWS], CODES, 4)(x)
+    posterior = graph.spread(x[ROWS], CODES, 4)
     few = np.full(image.shape[:2], -1)
     few.flat[ROWS] = CODES
     model = LabelSpreading(random_state=3, classifier=None).fit(cube, cube.rows_of(few))
     wanted = model.predict_proba(x)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(posterior.by_graph(x), wanted, rtol=0, atol=1e-9)
+    # Labels that are left out make the probabilities more certain, and keep their order.
+    exponent = posterior.weights[0]
+    np.testing.assert_allclose(posterior(x), sharpened(wanted, exponent), rtol=0, atol=1e-6)
 
 
 def test_labels_of_equal_pixels_and_of_one_class():
