@@ -219,7 +219,8 @@ def open_mosaic(
 
         - a path or URL of a raster file,
         - a DataArray with a coordinate system, as ``rioxarray.open_rasterio`` returns it,
-        - a list of these, whose bands are joined; their resolutions may differ,
+        - a list of these, whose bands are joined; their resolutions may differ, and their order
+          must be the same in all items,
         - a STAC item (an object with ``assets``); `assets` names its bands.
     time : sequence, optional
         Date of each item.  Items of a date are one mosaic, and the bands of all dates, in

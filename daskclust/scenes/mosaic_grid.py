@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.core.array_types import Floats
+from daskclust.scenes._coordinate_systems import transformer
 from daskclust.scenes.mosaic_tiles import Tile, edges, move
 
 #: Maximum number of pixels of the target grid.
@@ -81,7 +82,7 @@ def shift_of_tile(
     tile: Tile, transform: Any, crs: str, shape: tuple[int, int]
 ) -> tuple[int, int] | None:
     """Return column and row of a tile at the first pixel of a grid, None if not aligned."""
-    if tile.crs != crs:
+    if transformer(tile.crs, crs) is not None:
         return None
     shift = ~tile.affine @ transform
     # Pixels must stay aligned from one end of the grid to the other.
@@ -129,7 +130,8 @@ def target_grid(
         if crs is None
         else CRS.from_user_input(crs).to_wkt()
     )
-    of_system = [key for key in pixels if key[0] == system]
+    # Files may write one coordinate system in different words.
+    of_system = [key for key in pixels if transformer(key[0], system) is None]
     if resolution is not None:
         steps = np.broadcast_to(np.asarray(resolution, float), 2)
         if not (np.isfinite(steps).all() and (steps > 0).all()):

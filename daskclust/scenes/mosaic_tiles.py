@@ -20,6 +20,7 @@ from daskclust.core.storage.retry import reason_of
 from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes._coordinate_systems import transformer
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21
@@ -39,13 +40,8 @@ def edges() -> tuple[Floats, Floats]:
 
 def move(x: Floats, y: Floats, source: str, target: str) -> tuple[Floats, Floats]:
     """Transform coordinates; points without coordinates in the target system are infinite."""
-    if source == target:
-        return x, y
-    from rasterio.warp import transform
-
-    moved = transform(source, target, x.ravel(), y.ravel())
-    x, y = (np.reshape(values, x.shape) for values in moved)
-    return x, y
+    to_target = transformer(source, target)
+    return (x, y) if to_target is None else to_target.transform(x, y)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One cube from many files: place, values, overlaps, missing values, bad input."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import daskclust
 from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes.mosaic_grid import shift_of_tile, target_grid
+from daskclust.scenes.mosaic_tiles import open_tiles
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
@@ -80,6 +83,16 @@ def test_tiles_of_one_grid_are_the_scene(scene, tiles):
     )
     np.testing.assert_array_equal(band(daskclust.open_mosaic(tiles[::-1])), scene[0])
     assert cube.samples.dtype == np.float32
+
+
+def test_one_coordinate_system_in_different_words(tiles):
+    ((_, (tile,)),) = open_tiles(tiles[:1], None, False)
+    words = tile.crs.replace("WGS 84 / UTM zone 33N", "zone 33")
+    words = words.replace(',AUTHORITY["EPSG","32633"]', "")
+    assert words != tile.crs
+    transform, crs, shape = target_grid([replace(tile, crs=words)], None, UTM, None, None)
+    assert shape == (30, 30)
+    assert shift_of_tile(replace(tile, crs=words), transform, crs, shape) == (0, 0)
 
 
 def test_labels_and_maps_lie_where_the_tiles_lie(scene, tiles, tmp_path):
