@@ -48,6 +48,19 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     assert not [name for name in names if name.endswith((".nbi", ".nbc", ".pyc"))]
 
 
+def test_descriptions_can_be_shown_by_a_package_index(built: Path) -> None:
+    files = [str(path) for path in built.iterdir()]
+    assert len(files) == 2
+    run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=ROOT)
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"daskclust-{daskclust.__version__}.dist-info/METADATA").decode()
+    description = metadata.partition("\n\n")[2]
+    assert description.startswith("# daskclust")
+    assert "LabelSpreading" in description
+    assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", description), "dead links"
+
+
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_what_is_built_can_be_installed_and_runs(built: Path, kind: str, tmp_path: Path) -> None:
     (archive,) = built.glob(kind)
