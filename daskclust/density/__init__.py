@@ -1,1 +1,1 @@
-"""Hierarchies and density clusters, on prototypes that sum up all rows."""
+"""Hierarchies and density clusters, on prototypes that represent all rows."""

@@ -1,4 +1,4 @@
-"""Agglomerative clustering of data of any size."""
+"""Agglomerative clustering for data of any size."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ from daskclust.density.leaves import (
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 View = Literal["auto", "raw", "standard", "angle"]
-#: Default Gini index of the cluster weights above which Genie merges the smallest clusters.
+#: Default maximum Gini index of the weights of clusters: above it, Genie merges the smallest.
 _GINI = 0.3
 
 
 class AgglomerativeClustering(TreeEstimator):
-    """Agglomerative clustering of data of any size, on weighted prototypes.
+    """Agglomerative clustering for data of any size, on weighted prototypes.
 
     Use it when you want a hierarchy of clusters that can be cut at several numbers of clusters.
-    Prototypes represent the rows by their number, mean and sum of squares.  The tree of the
-    prototypes is computed on the client.  If there are no more rows than prototypes, the rows are
-    the leaves, and the tree equals SciPy's.
+    Prototypes represent the rows, and the tree of the prototypes is computed on the client.  If
+    there are no more rows than prototypes, the rows are the leaves, and the tree equals SciPy's.
 
     Parameters
     ----------
@@ -93,48 +92,23 @@ class AgglomerativeClustering(TreeEstimator):
     Attributes
     ----------
     linkage_ : ndarray of shape (m - 1, 4), float64
-        The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
-        Merges that ``cannot_link`` or ``connectivity`` forbid come last and have infinite height.
-        With ``connectivity`` or ``"genie"``, the height of a merge is at least the height of all
-        earlier merges.
+        Tree as SciPy's linkage matrix.  Merges that constraints forbid have infinite height.
     children_ : ndarray of shape (m - 1, 2), int64
-        The two clusters of each merge.  Numbers below m are leaves; m + i is the result of
-        merge i.
+        Two clusters of each merge: numbers below m are leaves, m + i is the result of merge i.
     leaf_weights_ : ndarray of shape (m,), float64
         Weight of the rows of each leaf.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of the leaf nearest to each row.  Cluster 0 has the largest weight.  Lazy, and
-        chunked like X, for Dask input.
-    n_clusters_ : int
-        Number of clusters at the cut.
-    n_leaves_ : int
-        Number of leaves of the tree, m.
-    n_iter_ : int
-        Number of passes that moved the prototypes: 5, or 0 if rows are the leaves.
-    n_features_in_ : int
+        Cluster of the leaf nearest to each row.  Cluster 0 has the largest weight.
+    n_clusters_, n_leaves_, n_iter_, n_features_in_ : int
+        ``n_iter_`` is the number of passes that moved prototypes: 0 if rows are the leaves.
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, if X has names.
     history_ : list of dict
         One record per pass, with ``objective`` (inertia of the prototypes).
 
     Raises
     ------
-    ValueError
-        If X has NaN or infinity (the message names the first), if there are fewer rows or
-        prototypes than clusters, if the matrix ``connectivity`` has another shape or more rows
-        than ``n_prototypes``, and if parameters are out of range.
-    ConstraintError
-        If pairs cannot be used, and if they require more than ``n_clusters`` clusters.
-    CheckpointError
-        If the checkpoint is damaged or belongs to other data or parameters.
-
-    Warns
-    -----
-    ConstraintWarning
-        If there are fewer leaves than clusters, or if a matrix ``connectivity`` has several
-        connected components.  Then the nearest rows of each pair of components are connected.
-    ConvergenceWarning
-        If equal rows must be in different clusters.
+    ValueError, ConstraintError, CheckpointError
+        For NaN, infinity, unusable parameters or constraints, or a damaged checkpoint.
 
     See Also
     --------
@@ -143,27 +117,8 @@ class AgglomerativeClustering(TreeEstimator):
 
     Notes
     -----
-    *Passes*: 1 to check the data and draw the prototypes, 1 to fetch them, 5 to move them, 1 to
-    count neighbors with ``connectivity``, and 1 for ``labels_``.  *On the client*: m leaves take
-    O(m^2 p) time (0.1 s for 2000 leaves of 8 features) and ``2 m^2`` bytes (a float64 for half of
-    the pairs).  Single linkage and genie without constraints take O(m p) bytes.  With
-    ``connectivity``, each pair of adjacent leaves takes 16 bytes.  No array of length n is sent
-    to the client.
-
-    *Time and memory for many rows*, with 10 features and 2000 prototypes: passes take 1.6 s of
-    processor time per 100 000 rows: 1600 s for 1e8 rows, or 1 minute on 32 cores if reading is
-    fast enough.  The time and memory of the tree do not depend on the number of rows:
-
-    ==================  ============  ==============  ==============
-    linkage             2000 leaves   10 000 leaves   20 000 leaves
-    ==================  ============  ==============  ==============
-    ward                0.3 s, 8 MB   11 s, 200 MB
-    average, complete   0.2 s, 8 MB
-    single, genie       0.03 s        0.7 s           3 s
-    ==================  ============  ==============  ==============
-
-    Trees are unstable: other prototypes give another cut, which is about as good.  Genie is less
-    stable if clusters touch.  Then use more prototypes, or as many as there are rows.
+    *Cost*: 8 passes, and 1 for adjacent pixels.  A tree of m leaves takes O(m^2 p) time and
+    ``2 m^2`` bytes on the client.  The user guide ("Trees and density") has a table.
 
     References
     ----------
@@ -230,8 +185,8 @@ class AgglomerativeClustering(TreeEstimator):
             check_choice(self.connectivity, "connectivity", ("adjacent",))
         elif callable(self.connectivity):
             raise ValueError(
-                f"connectivity={self.connectivity!r} must be a matrix, 'adjacent' or None. Call "
-                "the function, and pass the matrix that it returns."
+                f"connectivity must be a matrix, 'adjacent' or None, got {self.connectivity!r}. "
+                "Call the function, and pass the matrix that it returns."
             )
         _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
         if self.n_clusters is not None:
@@ -285,21 +240,26 @@ class AgglomerativeClustering(TreeEstimator):
             if n > self.n_prototypes:
                 raise ValueError(
                     f"A matrix connectivity must have at most n_prototypes={self.n_prototypes} "
-                    f"rows, so that rows are the leaves of the tree, got {n} rows. Raise "
+                    f"rows, so that the rows are the leaves of the tree, got {n} rows. Raise "
                     f"n_prototypes to {n} (memory: {2e-9 * n * n:.2g} GB), or use fewer rows."
                 )
         return check_pairs(cannot_link, "cannot_link", int(data.n_rows))
 
     def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
-        own = np.unique(read).astype(np.int64)
-        if data.weight is not None and len(own):
-            own = own[data.rows.take(own)[1] > 0.0]  # rows of weight 0 are not leaves
-        if data.rows.n_rows > self.n_prototypes < len(own):
+        linked_rows = np.unique(read).astype(np.int64)
+        if data.weight is not None and len(linked_rows):
+            linked_rows = linked_rows[
+                data.rows.take(linked_rows)[1] > 0.0
+            ]  # rows of weight 0 are not leaves
+        if data.rows.n_rows > self.n_prototypes < len(linked_rows):
             raise ConstraintError(
                 f"cannot_link must contain at most n_prototypes={self.n_prototypes} rows, because "
-                f"each of them is a leaf, got {len(own)}. Raise n_prototypes, or pass fewer pairs."
+                f"each of them is a leaf, got {len(linked_rows)}. Raise n_prototypes, or pass "
+                "fewer pairs."
             )
-        return self._find_leaves(data, self._space(data), own, read, cannot_link=read.tolist())
+        return self._find_leaves(
+            data, self._space(data), linked_rows, read, cannot_link=read.tolist()
+        )
 
     @property
     def _depends_on_units(self) -> bool:
@@ -322,23 +282,27 @@ class AgglomerativeClustering(TreeEstimator):
     def _finish(
         self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
     ) -> None:
-        leaves, own = problem.leaves(state), problem.rows_of_leaves(state)
+        leaves, row_leaves = problem.leaves(state), problem.rows_of_leaves(state)
         self._keep(problem, leaves, history)
-        pairs = _between_leaves(problem.read, own)
-        grow = link
+        pairs = _between_leaves(problem.read, row_leaves)
+        compute_tree = link
         if self._connects_rows:
-            beside = adjacency(_complete(self.connectivity, own[0], leaves.centers), len(own[0]))
-            grow = partial(link_adjacent, beside=beside, by_edges=True)
+            adjacent = adjacency(
+                _complete(self.connectivity, row_leaves[0], leaves.centers), len(row_leaves[0])
+            )
+            compute_tree = partial(link_adjacent, adjacent=adjacent, by_edges=True)
         elif self.connectivity is not None:
-            grow = partial(link_adjacent, beside=self._beside(data, leaves, own))
-        self.linkage_ = grow(
+            compute_tree = partial(
+                link_adjacent, adjacent=self._adjacent_leaves(data, leaves, row_leaves)
+            )
+        self.linkage_ = compute_tree(
             leaves.centers,
             leaves.weights,
             self.linkage,
             cannot_link=pairs,
             gini_threshold=float(self.gini_threshold),
         )
-        self._map_leaves(data, problem, own)
+        self._map_leaves(data, problem, row_leaves)
         self._set_cut(self.n_clusters, self.distance_threshold)
 
     def _check_sizes(self) -> None:
@@ -356,7 +320,7 @@ class AgglomerativeClustering(TreeEstimator):
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
 
-    def _beside(self, data: OpenData, leaves: Leaves, own: tuple[Ints, Ints]) -> Array:
+    def _adjacent_leaves(self, data: OpenData, leaves: Leaves, own: tuple[Ints, Ints]) -> Array:
         connectivity = Connectivity((self._metric,), (leaves.centers,), 1, own=own)
         _, (pairs,) = data.cube.count_neighbors(connectivity, data.weight)
         return adjacency(pairs.keys, len(leaves.centers))
@@ -378,19 +342,19 @@ class AgglomerativeClustering(TreeEstimator):
     def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
         """Cut the tree, and set the attributes of the cut."""
         heights = self.linkage_[:, 2]
-        least = 1 + int(np.isinf(heights).sum())
+        n_min = 1 + int(np.isinf(heights).sum())
         if height is not None:
-            wanted = 1 + int((heights >= height).sum())
+            n_cut = 1 + int((heights >= height).sum())
         else:
-            wanted = int(n_clusters or 0)
-            if wanted < least:
+            n_cut = int(n_clusters or 0)
+            if n_cut < n_min:
                 raise ConstraintError(
-                    f"n_clusters must be at least {least} with this cannot_link and connectivity, "
-                    f"got {wanted}. Raise n_clusters, or remove constraints."
+                    f"n_clusters must be at least {n_min} with this cannot_link and connectivity, "
+                    f"got {n_cut}. Raise n_clusters, or remove constraints."
                 )
-            wanted = self._count_cut(wanted, 1 + int((heights > 0.0).sum()))
-        self.n_clusters_ = wanted
-        self._codes = cut_tree(self.linkage_, self.leaf_weights_, wanted)
+            n_cut = self._count_cut(n_cut, 1 + int((heights > 0.0).sum()))
+        self.n_clusters_ = n_cut
+        self._codes = cut_tree(self.linkage_, self.leaf_weights_, n_cut)
         self._label_rows(self._codes)
 
     def cut(self, n_clusters: int | None = None, height: float | None = None) -> Self:
@@ -424,7 +388,7 @@ class AgglomerativeClustering(TreeEstimator):
         return copy
 
     def cut_table(self, most: int = 12) -> list[Cut]:
-        """Return height and smallest cluster of the cuts into 2, 3, ... clusters.
+        """Return the heights and smallest clusters of the cuts into 2, 3, ... clusters.
 
         A large step between two heights indicates a good number of clusters:
         :func:`daskclust.plotting.draw_cuts` shows it.
@@ -437,8 +401,8 @@ class AgglomerativeClustering(TreeEstimator):
         Returns
         -------
         list of (n_clusters, height, smallest)
-            ``height`` is the height of the merge that leaves one cluster less; ``smallest`` is
-            the weight of the smallest cluster.
+            ``height`` is the height of the next merge, which leaves ``n_clusters - 1`` clusters;
+            ``smallest`` is the weight of the smallest cluster.
 
         Examples
         --------
@@ -452,9 +416,9 @@ class AgglomerativeClustering(TreeEstimator):
         check_is_fitted(self)
         check_integer(most, "most", 2)
         heights, weights = self.linkage_[:, 2], self.leaf_weights_
-        least = 2 + int(np.isinf(heights).sum())
+        n_min = 2 + int(np.isinf(heights).sum())
         cuts = []
-        for k in range(least, min(most, self.n_leaves_) + 1):
+        for k in range(n_min, min(most, self.n_leaves_) + 1):
             sizes = np.bincount(cut_tree(self.linkage_, weights, k), weights)
             cuts.append(Cut(k, float(heights[self.n_leaves_ - k]), float(sizes.min())))
         return cuts
@@ -506,7 +470,7 @@ def _nearness(leaves: Array, distances: Floats) -> Floats:
 def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
     if (n_clusters is None) == (height is None):
         raise ValueError(
-            f"One of n_clusters and {name} must be set and the other one None, got "
+            f"n_clusters or {name} must be set, and the other must be None, got "
             f"n_clusters={n_clusters!r}, {name}={height!r}."
         )
     if n_clusters is not None:
@@ -515,9 +479,9 @@ def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
     check_real(height, name, 0.0)
 
 
-def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
+def _between_leaves(pairs: Ints, row_leaves: tuple[Ints, Ints]) -> Ints:
     """Return pairs of rows as pairs of leaves, without rows of weight 0."""
-    rows, leaves = own
+    rows, leaves = row_leaves
     if not len(pairs) or not len(rows):
         return np.empty((0, 2), np.int64)
     positions = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
@@ -526,26 +490,32 @@ def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
 
 
 def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
-    """Return the keys ``a n + b`` of connected rows; connect all components first."""
+    """Connect the components of a matrix; return the keys ``a n + b`` of its connected rows."""
     n = len(rows)
     graph = coo_array(coo_array(connectivity).tocsr()[rows][:, rows])
     a, b = graph.nonzero()
-    count, parts = connected_components(graph, directed=False)
+    count, components = connected_components(graph, directed=False)
     if count > 1:
         warn(
             f"the number of connected components of the connectivity matrix is {count} > 1. "
             "Completing it to avoid stopping the tree early.",
             ConstraintWarning,
         )
-        order = np.argsort(parts, kind="stable")
-        starts = np.searchsorted(parts[order], np.arange(count))
-        more = [a * n + b]
-        for part in range(count - 1):
-            # Connect the nearest rows of this component and each later one, including ties.
-            own, others = order[starts[part] : starts[part + 1]], order[starts[part + 1] :]
-            apart = cdist(points[own], points[others])
-            least = np.minimum.reduceat(apart.min(axis=0), starts[part + 1 :] - starts[part + 1])
-            i, j = np.nonzero(apart == least[parts[others] - part - 1])
-            more.append(own[i] * n + others[j])
-        return np.concatenate(more).astype(np.int64)
+        order = np.argsort(components, kind="stable")
+        starts = np.searchsorted(components[order], np.arange(count))
+        keys = [a * n + b]
+        for component in range(count - 1):
+            # Connect the nearest rows of this component and of each later component.  Equally near
+            # pairs are all connected.
+            members, later_rows = (
+                order[starts[component] : starts[component + 1]],
+                order[starts[component + 1] :],
+            )
+            distances = cdist(points[members], points[later_rows])
+            shortest = np.minimum.reduceat(
+                distances.min(axis=0), starts[component + 1 :] - starts[component + 1]
+            )
+            i, j = np.nonzero(distances == shortest[components[later_rows] - component - 1])
+            keys.append(members[i] * n + later_rows[j])
+        return np.concatenate(keys).astype(np.int64)
     return (a * n + b).astype(np.int64)

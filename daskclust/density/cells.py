@@ -29,13 +29,13 @@ from daskclust.density.nodes import (
 class BoxTree:
     """Binary tree of cuts of space by one feature at a time; the leaves are boxes.
 
-    ``axis`` (t,) is the feature of each cut, or -1 for a box.  ``at`` (t,) is the value of the
-    cut; smaller values are on the left side.  ``left`` and ``right`` (t,) are the nodes of the
-    two sides.  For a box, both are the number of the box.
+    ``axis`` (t,) is the feature of each cut, or -1 for a box.  ``thresholds`` (t,) are the values
+    of the cuts; smaller values are on the left side.  ``left`` and ``right`` (t,) are the nodes of
+    the two sides.  For a box, both are the number of the box.
     """
 
     axis: Ints
-    at: Floats
+    thresholds: Floats
     left: Ints
     right: Ints
 
@@ -49,14 +49,14 @@ class BoxTree:
             if f >= 0:
                 sides = [self.left[node], self.right[node]]
                 low[sides], high[sides] = low[node], high[node]
-                high[sides[0], f] = low[sides[1], f] = self.at[node]
+                high[sides[0], f] = low[sides[1], f] = self.thresholds[node]
         boxes = np.flatnonzero(self.axis < 0)
         boxes = boxes[np.argsort(self.left[boxes])]
         return low[boxes], high[boxes]
 
     def share(self, x: Array, margin: float) -> tuple[Ints, Ints]:
-        """Return rows, and the boxes that contain them or are within `margin` of them."""
-        nodes = (self.axis, self.at, self.left, self.right)
+        """Return pairs of a row and a box that contains it or is within `margin` of it."""
+        nodes = (self.axis, self.thresholds, self.left, self.right)
         rows, boxes = np.empty((2, 0), np.int64)
         rows, boxes = np.empty((2, _share(nodes, x, margin, rows, boxes)), np.int64)
         _share(nodes, x, margin, rows, boxes)
@@ -65,8 +65,11 @@ class BoxTree:
 
 @compiled()
 def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> int:
-    """Write the pairs of rows and boxes if the arrays are long enough, and return their number."""
-    axis, at, left, right = nodes
+    """Write the pairs of rows and boxes, and return their number.
+
+    If the arrays are too short, pairs are only counted.
+    """
+    axis, thresholds, left, right = nodes
     waiting = np.empty(len(axis) + 1, np.int64)
     n = 0
     for i in range(len(x)):
@@ -83,30 +86,31 @@ def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> in
                 n += 1
                 continue
             value = float(x[i, f])
-            if value >= at[node] - margin:
+            if value >= thresholds[node] - margin:
                 waiting[size] = right[node]
                 size += 1
-            if value < at[node] + margin:
+            if value < thresholds[node] + margin:
                 waiting[size] = left[node]
                 size += 1
     return n
 
 
 #: Quantiles of a feature at which a box may be split.
-_PLACES = np.linspace(0.25, 0.75, 21)
+_CUT_QUANTILES = np.linspace(0.25, 0.75, 21)
 
 
 def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
     """Split space until each box, with its margin, has at most `rows_a_box` rows of a sample.
 
-    A box is not split if each split would put too many of its rows on both sides.
+    Rows within `margin` of a split are on both sides.  A box is not split if this would not save
+    rows.
     """
     axis: list[int] = []
-    at: list[float] = []
+    thresholds: list[float] = []
     left: list[int] = []
     right: list[int] = []
     n_boxes = 0
-    # Rows, and the node and side that they come from.
+    # Rows of a part of space, the node that was split, and the list of its left or right nodes.
     waiting: list[tuple[Ints, int, list[int]]] = [(np.arange(len(sample)), -1, [])]
     while waiting:
         rows, parent, side = waiting.pop(0)
@@ -115,7 +119,7 @@ def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
             side[parent] = node
         f, cut = _cut(sample[rows], margin) if len(rows) > rows_a_box else (-1, 0.0)
         axis.append(f)
-        at.append(cut)
+        thresholds.append(cut)
         left.append(n_boxes)
         right.append(n_boxes)
         if f < 0:
@@ -124,31 +128,32 @@ def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
         values = sample[rows, f]
         waiting.append((rows[values < cut + margin], node, left))
         waiting.append((rows[values >= cut - margin], node, right))
-    return BoxTree(np.array(axis), np.array(at), np.array(left), np.array(right))
+    return BoxTree(np.array(axis), np.array(thresholds), np.array(left), np.array(right))
 
 
 def _cut(x: Floats, margin: float) -> tuple[int, float]:
-    """Return feature and value of the split of least cost; feature -1 if no split is better.
+    """Return feature and threshold of the cheapest split, or feature -1 if no split saves rows.
 
     The cost is the number of rows on the fuller side plus the number of rows on both sides.
     """
-    best, feature, place = float(len(x)), -1, 0.0
+    best, feature, threshold = float(len(x)), -1, 0.0
     for f in np.argsort(-np.ptp(x, axis=0), kind="stable"):
         values = np.sort(x[:, f])
-        cuts = np.quantile(values, _PLACES)
+        cuts = np.quantile(values, _CUT_QUANTILES)
         below = np.searchsorted(values, cuts + margin)
         above = len(x) - np.searchsorted(values, cuts - margin)
         costs = np.maximum(below, above) + (below + above - len(x))
-        least = int(np.argmin(costs))
-        if costs[least] < best:
-            best, feature, place = float(costs[least]), int(f), float(cuts[least])
-    return feature, place
+        cheapest = int(np.argmin(costs))
+        if costs[cheapest] < best:
+            best, feature, threshold = float(costs[cheapest]), int(f), float(cuts[cheapest])
+    return feature, threshold
 
 
 #: Maximum number of cells along one feature.  Rounding errors of the positions of rows then stay
 #: far below the tolerance of the size of a cell.
 MOST_CELLS = 2.0**38
-#: Fraction by which cells are smaller than needed for all rows of a cell to be within `eps`.
+#: Fraction by which the size of cells is reduced, so that all rows of a cell are within `eps` in
+#: spite of rounding.
 _SLACK = 2.0**-10
 
 
@@ -156,16 +161,17 @@ _SLACK = 2.0**-10
 class BoxClusters:
     """Clusters of the rows in and around one box, numbered from 0.
 
-    ``rows`` (m,) are positions of rows inside the box: a border row once for each of its clusters,
-    and noise not at all.  ``clusters`` (m,) are their clusters, and ``core`` (m,) marks core rows.
-    ``founders`` (k,) are the smallest numbers of the core rows of each cluster.  ``shared`` (s,)
-    are positions of core rows that other boxes also contain, and ``owners`` (s,) their clusters.
+    ``rows`` (m,) are positions of the rows of the box that belong to clusters; a border row occurs
+    once for each of its clusters.  ``clusters`` (m,) are the clusters of ``rows``, and ``core``
+    (m,) marks core rows.  ``first_core_rows`` (k,) is the smallest row number of the core rows of
+    each cluster.  ``shared`` (s,) are positions of core rows that other boxes also contain, and
+    ``owners`` (s,) are the clusters of these rows.
     """
 
     rows: Ints
     clusters: Ints
     core: Bools
-    founders: Ints
+    first_core_rows: Ints
     shared: Ints
     owners: Ints
 
@@ -196,18 +202,18 @@ def _find(keys: Array, key: int) -> int:
 
 
 @compiled()
-def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: Array) -> Array:
-    """Return the cell at each shift (s, p) from each cell, or -1.
+def _neighbors(keys: Array, ranks: Array, shifts: Array, steps: Array, sizes: Array) -> Array:
+    """Return the cell at each shift (s, p) from each cell, or -1 if it has no rows.
 
-    ``keys`` (c,) are sorted.  ``places`` (c, p) are ranks of the coordinates of the cells.
-    ``steps`` (p, 5, ranks) is the rank after a step of -2 to 2, or -1.
+    ``keys`` (c,) are sorted.  ``ranks`` (c, p) are ranks of the coordinates of the cells.
+    ``steps`` (p, 5, ranks) is the rank of the coordinate that is -2 to 2 steps away, or -1.
     """
     out = np.empty((len(keys), len(shifts)), np.int32)
     for c in range(len(keys)):
         for s in range(len(shifts)):
             key = 0
-            for f in range(places.shape[1]):
-                rank = steps[f, shifts[s, f] + 2, places[c, f]]
+            for f in range(ranks.shape[1]):
+                rank = steps[f, shifts[s, f] + 2, ranks[c, f]]
                 if rank < 0:
                     key = -1
                     break
@@ -217,29 +223,29 @@ def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: A
 
 
 @compiled()
-def _weight_around(grid: _Grid, weight: Array, known: Array, least: float) -> Array:
-    """Return the weight of the neighbors of known rows; a sum stops when it reaches `least`."""
+def _weight_around(grid: _Grid, weight: Array, selected: Array, enough: float) -> Array:
+    """Return the weight of the neighbors of each selected row, or a part of at least `enough`."""
     x, first, adjacent, limit = grid
     out = np.zeros(len(x))
     for c in range(len(first) - 1):
-        own = 0.0
+        cell_weight = 0.0
         for i in range(first[c], first[c + 1]):
-            own += weight[i]
+            cell_weight += weight[i]
         for i in range(first[c], first[c + 1]):
-            if not known[i]:
+            if not selected[i]:
                 continue
-            found = own
+            weight_sum = cell_weight
             for s in range(adjacent.shape[1]):
-                if found >= least:
+                if weight_sum >= enough:
                     break
                 d = adjacent[c, s]
                 if d >= 0:
                     for j in range(first[d], first[d + 1]):
                         if near(x, i, j, limit):
-                            found += weight[j]
-                            if found >= least:
+                            weight_sum += weight[j]
+                            if weight_sum >= enough:
                                 break
-            out[i] = found
+            out[i] = weight_sum
     return out
 
 
@@ -295,43 +301,46 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
 
 
 @compiled()
-def _name_rows(grid: _Grid, own: Array, owner: Array, rows: Array, clusters: Array) -> int:
-    """Write (row, cluster) pairs of the box if the arrays are long enough; return their number."""
+def _name_rows(grid: _Grid, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+    """Write (row, cluster) pairs of the rows in the box, and return their number.
+
+    If the arrays are too short, pairs are only counted.
+    """
     x, first, adjacent, limit = grid
     of_cell = np.full(len(first) - 1, -1)
     for c in range(len(of_cell)):
         for i in range(first[c], first[c + 1]):
             of_cell[c] = max(of_cell[c], owner[i])
-    seen = np.empty(adjacent.shape[1] + 1, np.int64)
+    row_clusters = np.empty(adjacent.shape[1] + 1, np.int64)
     n = 0
     for c in range(len(of_cell)):
         for i in range(first[c], first[c + 1]):
-            if not own[i]:
+            if not in_box[i]:
                 continue
             size = 0
             if of_cell[c] >= 0:
                 # All rows of a cell are neighbors of its core rows.
-                seen[0] = of_cell[c]
+                row_clusters[0] = of_cell[c]
                 size = 1
             if owner[i] < 0:
                 for s in range(adjacent.shape[1]):
                     d = adjacent[c, s]
                     if d < 0 or of_cell[d] < 0:
                         continue
-                    known = False
+                    is_listed = False
                     for k in range(size):
-                        known |= seen[k] == of_cell[d]
-                    if known:
+                        is_listed |= row_clusters[k] == of_cell[d]
+                    if is_listed:
                         continue
                     for j in range(first[d], first[d + 1]):
                         if owner[j] >= 0 and near(x, i, j, limit):
-                            seen[size] = of_cell[d]
+                            row_clusters[size] = of_cell[d]
                             size += 1
                             break
             for k in range(size):
                 if n < len(rows):
                     rows[n] = i
-                    clusters[n] = seen[k]
+                    clusters[n] = row_clusters[k]
                 n += 1
     return n
 
@@ -348,7 +357,8 @@ def _shifts(p: int) -> Ints:
     """Return the steps to all cells that may contain neighbors, the nearest cells first."""
     steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * p, indexing="ij"), axis=-1).reshape(-1, p)
     steps = steps[steps.any(axis=1)]
-    # Cells two steps apart in every feature are a diagonal of a cell apart: slightly less than eps.
+    # Cells that are two steps apart in each feature are at least one diagonal of a cell apart,
+    # which is slightly less than eps.
     return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
 
 
@@ -399,29 +409,29 @@ def cluster_box(
     not.  ``origin`` is the origin of the grid, the same for all boxes.
     """
     if not len(x):
-        none = np.empty(0, np.int64)
-        return BoxClusters(none, none, none.astype(bool), none, none, none)
+        no_rows = np.empty(0, np.int64)
+        return BoxClusters(no_rows, no_rows, no_rows.astype(bool), no_rows, no_rows, no_rows)
     on_grid = x.shape[1] <= MOST_ON_GRID
     grid, order = _sorted_by_cell(x, origin, eps) if on_grid else grow_nodes(x, eps)
     x, numbers = grid.x, numbers[order]
     mass = np.ones(len(x)) if weight is None else weight[order]
     margin = _margin(eps, low, high)
-    own = ((x >= low) & (x < high)).all(axis=1)
-    known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
-    known &= mass > 0.0  # Rows of weight 0 are not core rows.
+    in_box = ((x >= low) & (x < high)).all(axis=1)
+    is_complete = ((x >= low - margin) & (x < high + margin)).all(axis=1)
+    is_complete &= mass > 0.0  # Rows of weight 0 are not core rows.
     weigh, join, name = _ON_GRID if on_grid else _IN_NODES
-    # The rounding of sums of weights depends on their order.
-    least = min_samples if weight is None else min_samples * (1.0 - 1e-12)
-    core = weigh(grid, mass, known, least) >= least
+    # Sums of weights are rounded, and depend on the order of the rows.
+    enough = min_samples if weight is None else min_samples * (1.0 - 1e-12)
+    core = weigh(grid, mass, is_complete, enough) >= enough
     owner = join(grid, core)
     rows, clusters = np.empty((2, 0), np.int64)
-    rows, clusters = np.empty((2, name(grid, own, owner, rows, clusters)), np.int64)
-    name(grid, own, owner, rows, clusters)
+    rows, clusters = np.empty((2, name(grid, in_box, owner, rows, clusters)), np.int64)
+    name(grid, in_box, owner, rows, clusters)
     numbered = np.zeros(len(x), np.int64)
     numbered[owner[core]] = 1
-    founders = np.full(int(numbered.sum()), np.iinfo(np.int64).max)
+    first_core_rows = np.full(int(numbered.sum()), np.iinfo(np.int64).max)
     numbered = numbered.cumsum() - 1
-    np.minimum.at(founders, numbered[owner[core]], numbers[core])
+    np.minimum.at(first_core_rows, numbered[owner[core]], numbers[core])
     # Core rows that other boxes also contain: outside this box, or close to its bounds.
     inside = ((x >= low + margin) & (x < high - margin)).all(axis=1)
     shared = np.flatnonzero(core & ~inside)
@@ -429,7 +439,7 @@ def cluster_box(
         order[rows],
         numbered[clusters],
         core[rows],
-        founders,
+        first_core_rows,
         order[shared],
         numbered[owner[shared]],
     )
@@ -438,18 +448,18 @@ def cluster_box(
 def count_neighbors(
     x: Array, low: Floats, high: Floats, origin: Floats, eps: float
 ) -> tuple[Ints, Floats]:
-    """Return positions of the rows in a box, and their numbers of rows within `eps`."""
+    """Return positions of the rows in a box, and how many rows are within `eps` of each row."""
     if not len(x):
         return np.empty(0, np.int64), np.empty(0)
     on_grid = x.shape[1] <= MOST_ON_GRID
     grid, order = _sorted_by_cell(x, origin, eps) if on_grid else grow_nodes(x, eps)
     weigh, _, _ = _ON_GRID if on_grid else _IN_NODES
-    own = ((grid.x >= low) & (grid.x < high)).all(axis=1)
-    return order[own], weigh(grid, np.ones(len(x)), own, np.inf)[own]
+    in_box = ((grid.x >= low) & (grid.x < high)).all(axis=1)
+    return order[in_box], weigh(grid, np.ones(len(x)), in_box, np.inf)[in_box]
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:
-    """Return slightly more than eps, because bounds and rows are rounded."""
+    """Return `eps` plus a bound for the rounding of bounds and rows."""
     faces = np.abs(np.concatenate([low, high]))
     largest = float(faces[np.isfinite(faces)].max(initial=0.0))
     return eps * (1.0 + 1e-9) + 4.0 * float(np.spacing(largest))

@@ -37,7 +37,7 @@ CONDENSED = np.dtype(
 
 @dataclass(frozen=True)
 class Bubbles:
-    """Points (m, p), their positive weights, and the radius of the ball that their rows fill."""
+    """Points (m, p), their positive weights, and the radii of the balls that their rows fill."""
 
     centers: Floats
     weights: Floats
@@ -55,7 +55,7 @@ class Bubbles:
         return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
 
     def shares(self, min_samples: float) -> Floats:
-        """Fraction of the extent within which a bubble has `min_samples` rows, at most 1."""
+        """Return the fraction of the extent within which `min_samples` rows lie, at most 1."""
         return np.minimum(min_samples / self.weights, 1.0) ** (1.0 / self.centers.shape[1])
 
 
@@ -63,14 +63,14 @@ class Bubbles:
 def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
     m, p = centers.shape
     out = np.empty(m)
-    # A heap of the nearest points whose weights reach the target, with the farthest point first.
+    # A heap of the nearest points whose total weight reaches the target.  The farthest is first.
     near = np.empty(m + 1)
     mass = np.empty(m + 1)
     for i in range(m):
         if inner[i] >= 0.0:
             out[i] = inner[i]
             continue
-        size, held, bound = 0, 0.0, np.inf
+        size, total_weight, bound = 0, 0.0, np.inf
         for j in range(m):
             d = 0.0
             for f in range(p):
@@ -78,41 +78,41 @@ def _core_distances(centers: Array, weights: Array, inner: Array, target: float)
                 d += step * step
             if d >= bound:
                 continue
-            at = size
+            slot = size
             size += 1
-            while at > 0 and near[(at - 1) // 2] < d:
-                near[at] = near[(at - 1) // 2]
-                mass[at] = mass[(at - 1) // 2]
-                at = (at - 1) // 2
-            near[at] = d
-            mass[at] = weights[j]
-            held += weights[j]
-            while held - mass[0] >= target:
-                held -= mass[0]
+            while slot > 0 and near[(slot - 1) // 2] < d:
+                near[slot] = near[(slot - 1) // 2]
+                mass[slot] = mass[(slot - 1) // 2]
+                slot = (slot - 1) // 2
+            near[slot] = d
+            mass[slot] = weights[j]
+            total_weight += weights[j]
+            while total_weight - mass[0] >= target:
+                total_weight -= mass[0]
                 size -= 1
                 moved, weight = near[size], mass[size]
-                at = 0
-                while 2 * at + 1 < size:
-                    child = 2 * at + 1
+                slot = 0
+                while 2 * slot + 1 < size:
+                    child = 2 * slot + 1
                     if child + 1 < size and near[child + 1] > near[child]:
                         child += 1
                     if near[child] <= moved:
                         break
-                    near[at] = near[child]
-                    mass[at] = mass[child]
-                    at = child
-                near[at] = moved
-                mass[at] = weight
-            if held >= target:
+                    near[slot] = near[child]
+                    mass[slot] = mass[child]
+                    slot = child
+                near[slot] = moved
+                mass[slot] = weight
+            if total_weight >= target:
                 bound = near[0]
         out[i] = np.sqrt(near[0])
     return out
 
 
 def core_distances(points: Bubbles, min_samples: float) -> Floats:
-    """Return the distance within which each point has `min_samples` rows, its own included.
+    """Return the distance within which each point has `min_samples` rows, including its own.
 
-    For a bubble with fewer rows, distances to other bubbles are distances of their centers.
+    If a bubble has fewer rows, distances to other bubbles are measured between centers.
     """
     inside = points.extents * points.shares(min_samples)
     inside[points.weights < min_samples] = -1.0
@@ -121,18 +121,18 @@ def core_distances(points: Bubbles, min_samples: float) -> Floats:
 
 @compiled()
 def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, edges: Array) -> None:
-    """Prim's algorithm on mutual reachability distances, which are not stored."""
+    """Compute the minimum spanning tree by Prim's algorithm, without storing distances."""
     m, p = centers.shape
-    seen = np.zeros(m, np.bool_)
+    in_tree = np.zeros(m, np.bool_)
     best = np.full(m, np.inf)
     source = np.zeros(m, np.int64)
     x = 0
     for k in range(m - 1):
-        seen[x] = True
-        least = np.inf
+        in_tree[x] = True
+        shortest = np.inf
         y, origin = -1, 0
         for j in range(m):
-            if seen[j]:
+            if in_tree[j]:
                 continue
             reach = max(core[x], core[j])
             if reach < best[j]:
@@ -151,12 +151,12 @@ def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, ed
                 if reach < best[j]:
                     best[j] = reach
                     source[j] = x
-            if best[j] < least or y < 0:
-                least = best[j]
+            if best[j] < shortest or y < 0:
+                shortest = best[j]
                 y, origin = j, source[j]
         edges[k, 0] = origin
         edges[k, 1] = y
-        edges[k, 2] = least
+        edges[k, 2] = shortest
         x = y
 
 
@@ -167,13 +167,13 @@ def spanning_edges(points: Bubbles, core: Floats) -> Floats:
     """
     edges = np.empty((len(points.weights) - 1, 3))
     _spanning_tree(points.centers, points.extents, points.inner, core, edges)
-    # Many distances are equal, because core distances repeat.  This sort orders them as
-    # scikit-learn does.
+    # Many distances are equal, because core distances repeat.  The default sort orders equal
+    # distances as scikit-learn does.
     return edges[np.argsort(edges[:, 2])]
 
 
 def density_tree(edges: Floats, weights: Floats) -> Floats:
-    """Return the single-linkage tree of spanning edges as a linkage matrix; weights are sizes."""
+    """Return the single-linkage tree of spanning edges as a linkage matrix of weighted points."""
     tree = np.empty((len(edges), 4))
     number_merges(edges, weights, tree)
     return tree
@@ -213,21 +213,21 @@ def _cut_longest(
     for x in walk[:0:-1]:
         below[parent[x]] += below[x]
     bound = fraction * below[0]
-    least = counted[counted > 0.0].min() if below[0] > 0.0 else np.inf
+    min_weight = counted[counted > 0.0].min() if below[0] > 0.0 else np.inf
     tops, is_cut = np.zeros(n_clusters, np.int64), np.zeros(m, np.bool_)
     labels[:] = 0
     n = 1
     while n < n_clusters:
-        # Each cut reduces the weight on the sides of other edges, so rejected edges stay rejected.
+        # Each cut reduces the weight on the sides of other edges, so no edge is tried again.
         for e in range(m - 2, -1, -1):
-            top, part = lower[e], below[lower[e]]
+            top, weight_below = lower[e], below[lower[e]]
             label = labels[top]
-            if is_cut[top] or part < bound or below[tops[label]] - part < bound:
+            if is_cut[top] or weight_below < bound or below[tops[label]] - weight_below < bound:
                 continue
             x = top
             while x != tops[label]:
                 x = parent[x]
-                below[x] -= part
+                below[x] -= weight_below
             is_cut[top] = True
             lengths[n - 1], tops[n] = edges[e, 2], top
             walk[0], tail = top, 1
@@ -235,31 +235,31 @@ def _cut_longest(
                 tail -= 1
                 x = walk[tail]
                 labels[x] = n
-                for other in near[starts[x] : starts[x + 1]]:
-                    y = lower[other]
+                for edge in near[starts[x] : starts[x + 1]]:
+                    y = lower[edge]
                     if y != x and not is_cut[y]:
                         walk[tail] = y
                         tail += 1
             n += 1
             if n == n_clusters:
                 break
-        # Too few cuts: allow smaller clusters, and finally single points, also leaves of the tree.
-        bound = bound / 2 if bound > least else 0.0
+        # There are too few cuts: allow smaller clusters, and at last single points.
+        bound = bound / 2 if bound > min_weight else 0.0
 
 
 def cut_longest(
-    edges: Floats, weights: Floats, n_clusters: int, share: float, n_bound: int | None = None
+    edges: Floats, weights: Floats, n_clusters: int, min_side: float, n_bound: int | None = None
 ) -> tuple[Ints, Floats]:
-    """Cut the longest edges of a spanning tree, which `spanning_edges` has sorted.
+    """Cut the longest edges of a spanning tree whose edges are sorted by length.
 
-    An edge is cut if both sides of its cluster keep at least `share` of the mean weight of
+    An edge is cut if both sides of its cluster keep at least `min_side` of the mean weight of
     `n_bound` clusters (default: `n_clusters`).  A leaf of the tree counts only by its weight above
     the mean weight of a point.  If there are too few such edges, the bound is halved until there
     are enough.  Return the cluster of each point, numbered by the order of the cuts, and the length
     of each cut.
     """
     labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
-    fraction = share / (n_bound or n_clusters)
+    fraction = min_side / (n_bound or n_clusters)
     _cut_longest(edges, weights, n_clusters, fraction, labels, lengths)
     return labels, lengths
 
@@ -319,7 +319,7 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
 
 
 def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
-    """Return the condensed tree: its points, and clusters of at least `min_cluster_size` rows."""
+    """Return the condensed tree of clusters of at least `min_cluster_size` rows."""
     m = len(weights)
     lines = np.empty((3 * m, 4))
     n = _condense(tree, weights, core, float(min_cluster_size), lines)
@@ -329,41 +329,41 @@ def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: floa
     return out
 
 
-def prune(condensed: Any, m: int, least: float) -> Array:
-    """Remove clusters whose rows leave, on average, below `least` times the density of the split.
+def prune(condensed: Any, m: int, min_density: float) -> Array:
+    """Remove clusters of low density, which are bubbles that are close by chance.
 
-    Such clusters are bubbles that are close by chance.  Their points leave the parent at the
-    density of the split, and the parent continues as the other cluster.  The split at the root is
-    kept if no other split is left.
+    A cluster is removed if the mean density at which its rows leave is below `min_density` times
+    the density of its split.  Its points then leave the parent at the density of the split, and
+    the parent continues as the other cluster.  The last split, at the root, is not removed.
     """
     inner, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
     k = len(inner) + 1
     births, sizes, parents = np.zeros(k), np.zeros(k), np.zeros(k, np.int64)
-    at = inner["child"] - m
-    births[at], sizes[at] = inner["lambda_val"], inner["child_size"]
-    parents[at] = inner["parent"] - m
+    numbers = inner["child"] - m
+    births[numbers], sizes[numbers] = inner["lambda_val"], inner["child_size"]
+    parents[numbers] = inner["parent"] - m
     sums = np.bincount(points["parent"] - m, points["lambda_val"] * points["child_size"], k)
-    into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
+    merged_into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
     # The two clusters of a split have consecutive numbers, larger than the number of the parent.
     for a in range(k - 2, 0, -2):
         parent, means = parents[a], sums[a : a + 2] / sizes[a : a + 2]
         means[splits[a : a + 2]] = np.inf
         weak = a + int(means.argmin())
-        other = 2 * a + 1 - weak
-        if not means.min() < least * births[a] or (parent == 0 and not splits[other]):
+        sibling = 2 * a + 1 - weak
+        if not means.min() < min_density * births[a] or (parent == 0 and not splits[sibling]):
             splits[parent] = True
             continue
-        into[a : a + 2], caps[weak], splits[parent] = parent, births[a], splits[other]
-        sums[parent] += births[a] * sizes[weak] + sums[other]
-    kept = into == np.arange(k)
+        merged_into[a : a + 2], caps[weak], splits[parent] = parent, births[a], splits[sibling]
+        sums[parent] += births[a] * sizes[weak] + sums[sibling]
+    remains = merged_into == np.arange(k)
     for c in range(1, k):
-        caps[c] = min(caps[c], caps[into[c]])
-        into[c] = into[into[c]]
-    number = np.cumsum(kept) - 1 + m
-    out = condensed[(condensed["child"] < m) | kept[np.maximum(condensed["child"] - m, 0)]]
+        caps[c] = min(caps[c], caps[merged_into[c]])
+        merged_into[c] = merged_into[merged_into[c]]
+    number = np.cumsum(remains) - 1 + m
+    out = condensed[(condensed["child"] < m) | remains[np.maximum(condensed["child"] - m, 0)]]
     clusters, owner = out["child"] >= m, out["parent"] - m
     out["lambda_val"] = np.minimum(out["lambda_val"], caps[owner])
-    out["parent"] = number[into[owner]]
+    out["parent"] = number[merged_into[owner]]
     out["child"][clusters] = number[out["child"][clusters] - m]
     return out
 
@@ -384,7 +384,7 @@ def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Chosen clusters, and the densities by which rows near a point belong to its cluster.
+    """Chosen clusters, and the densities that decide if rows near a point belong to them.
 
     ``labels`` (m,) are the clusters of the points, -1 for noise.  ``falls`` (m,) is the density
     (1 / distance) at which each point leaves the tree.  ``ends`` (m,) is the largest density in
@@ -401,7 +401,7 @@ class Selection:
 
 
 def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
-    """Choose clusters with the largest total stability.  No chosen cluster contains another."""
+    """Choose disjoint clusters with the largest total stability."""
     total = stability.copy()
     below = np.zeros(len(total))
     chosen = np.zeros(len(total), bool)
@@ -420,13 +420,14 @@ def select_clusters(
     method: Method,
     epsilon: float,
     allow_single_cluster: bool,
-    later: float = 1.0,
+    birth_factor: float = 1.0,
 ) -> Selection:
     """Choose clusters from a condensed tree of m points.
 
     The method is excess of mass (Campello et al. 2013), or the leaves of the tree.  Clusters are
-    not split below the distance `epsilon` (Malzer and Baum 2020).  Chosen clusters begin at `later`
-    times the density at which they separate.  Clusters that end before that are noise.
+    not split below the distance `epsilon` (Malzer and Baum 2020).  Chosen clusters begin at
+    `birth_factor` times the density at which they separate.  Clusters that end before that are
+    noise.
     """
     stability, births = stabilities(condensed, m)
     k = len(stability)
@@ -445,7 +446,7 @@ def select_clusters(
     ends_of_own = ends.copy()
     for c in range(k - 1, 0, -1):
         ends[parents[c]] = max(ends[parents[c]], ends[c])
-    births = births * later
+    births = births * birth_factor
     chosen &= births <= ends
     # The chosen cluster above each cluster, itself included; parents have lower numbers.
     above = np.where(chosen, np.arange(k), -1)
@@ -479,7 +480,7 @@ def select_clusters(
 def _merged_below(
     chosen: Bools, parents: Ints, births: Floats, epsilon: float, allow_single_cluster: bool
 ) -> Bools:
-    """Replace clusters that begin below a distance by their first ancestor that begins above it."""
+    """Replace each cluster that begins below a distance by an ancestor that begins above it."""
     out = np.zeros_like(chosen)
     for c in np.flatnonzero(chosen):
         while births[c] * epsilon > 1.0:

@@ -49,16 +49,16 @@ from daskclust.density.cells import (
 from daskclust.density.leaves import advice_on_metric
 from daskclust.exceptions import StoreError
 
-#: Maximum number of bytes of one box, its margin included, in one task.
+#: Maximum number of bytes that the task of a box uses for the rows of the box and its margin.
 _MOST_BYTES = 2.5e9
-#: Target number of bytes of a box, if each row has a cell of its own on a grid.
+#: Target number of bytes of a box, if each cell of the grid has only one row.
 _BOX_BYTES = 8e7
 #: Cluster of a row within its box, and whether it is a core row.
-_NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
+_CLUSTER_RECORD = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
 #: Core row that several boxes contain, and its cluster within a box.
-_SHARED = np.dtype([("row", np.int64), ("cluster", np.int32)])
+_SHARED_RECORD = np.dtype([("row", np.int64), ("cluster", np.int32)])
 #: Number of rows near a row.
-_COUNTED = np.dtype([("row", np.int64), ("count", np.float64)])
+_COUNT_RECORD = np.dtype([("row", np.int64), ("count", np.float64)])
 
 
 def _row_bytes(p: int) -> int:
@@ -110,11 +110,11 @@ SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
 
 @dataclass(frozen=True)
 class _BoxTask:
-    """What the tasks of all boxes need: the stores and the parameters."""
+    """Stores and parameters that the tasks of all boxes use."""
 
     tree: BoxTree
     rows: GroupedRows
-    named: GroupedRows
+    results: GroupedRows
     shared: GroupedRows
     starts: Ints
     origin: Floats
@@ -132,36 +132,36 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
     clusters = cluster_box(
         rows["x"], rows["row"], weight, low, high, task.origin, task.eps, task.min_samples
     )
-    records = np.empty(len(clusters.rows), _NAMED)
+    records = np.empty(len(clusters.rows), _CLUSTER_RECORD)
     records["row"] = rows["row"][clusters.rows]
     records["cluster"], records["core"] = clusters.clusters, clusters.core
-    parts = np.searchsorted(task.starts, records["row"], side="right") - 1
-    task.named.write(box, task.starts[parts], records)
-    # Core rows that other boxes contain are written for the box that each of them belongs to.
+    chunks = np.searchsorted(task.starts, records["row"], side="right") - 1
+    task.results.write(box, task.starts[chunks], records)
+    # A core row that several boxes contain is written for the box that it lies in.
     _, owners = task.tree.share(rows["x"][clusters.shared], 0.0)
-    records = np.empty(len(owners), _SHARED)
+    records = np.empty(len(owners), _SHARED_RECORD)
     records["row"], records["cluster"] = rows["row"][clusters.shared], clusters.owners
     task.shared.write(box, owners, records)
-    return clusters.founders
+    return clusters.first_core_rows
 
 
-def _meet(task: _BoxTask, box: int) -> Ints:
+def _pairs_that_share_core_rows(task: _BoxTask, box: int) -> Ints:
     """Return the pairs of clusters (box, cluster, box, cluster) that share core rows of a box."""
-    own = task.shared.read([box], box)
-    own = own[np.argsort(own["row"])]
+    owned = task.shared.read([box], box)
+    owned = owned[np.argsort(owned["row"])]
     low, high = task.tree.faces(len(task.origin))
     # Only boxes whose margins reach this box contain its rows.  The margin is doubled because of
     # rounding.
     reach = 2.0 * task.margin
     is_near = ((low <= high[box] + reach) & (high >= low[box] - reach)).all(axis=1)
     pairs = []
-    for other in np.flatnonzero(is_near).tolist():
-        theirs = task.shared.read([other], box)
-        if other != box and len(theirs) and len(own):
-            position = np.minimum(np.searchsorted(own["row"], theirs["row"]), len(own) - 1)
-            same = own["row"][position] == theirs["row"]  # False only if margins are rounded
-            clusters = np.stack([own["cluster"][position[same]], theirs["cluster"][same]], axis=1)
-            pairs += [(box, int(a), other, int(b)) for a, b in np.unique(clusters, axis=0)]
+    for other_box in np.flatnonzero(is_near).tolist():
+        theirs = task.shared.read([other_box], box)
+        if other_box != box and len(theirs) and len(owned):
+            position = np.minimum(np.searchsorted(owned["row"], theirs["row"]), len(owned) - 1)
+            same = owned["row"][position] == theirs["row"]  # False only if margins are rounded
+            clusters = np.stack([owned["cluster"][position[same]], theirs["cluster"][same]], axis=1)
+            pairs += [(box, int(a), other_box, int(b)) for a, b in np.unique(clusters, axis=0)]
     return np.array(pairs, np.int64).reshape(-1, 4)
 
 
@@ -169,24 +169,24 @@ def _count(task: _BoxTask, box: int) -> None:
     rows = task.rows.read(task.starts.tolist(), box)
     low, high = (faces[box] for faces in task.tree.faces(rows["x"].shape[1]))
     positions, counts = count_neighbors(rows["x"], low, high, task.origin, task.eps)
-    records = np.empty(len(positions), _COUNTED)
+    records = np.empty(len(positions), _COUNT_RECORD)
     records["row"], records["count"] = rows["row"][positions], counts
-    parts = np.searchsorted(task.starts, records["row"], side="right") - 1
-    task.named.write(box, task.starts[parts], records)
+    chunks = np.searchsorted(task.starts, records["row"], side="right") - 1
+    task.results.write(box, task.starts[chunks], records)
 
 
-def _joined(founders: list[Ints], pairs: Ints) -> Ints:
-    """Return the cluster of the data of each cluster of a box, numbered by first core rows."""
-    first = np.cumsum([0, *map(len, founders)])
+def _join_clusters(first_core_rows: list[Ints], pairs: Ints) -> Ints:
+    """Return the cluster of the data for each cluster of a box, numbered by first core rows."""
+    first = np.cumsum([0, *map(len, first_core_rows)])
     n = int(first[-1])
     a, b = (first[pairs[:, at]] + pairs[:, at + 1] for at in (0, 2))
     edges = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
-    _, parts = connected_components(edges, directed=False) if n else (0, np.empty(0, np.int64))
-    least = np.full(n, np.iinfo(np.int64).max)
-    np.minimum.at(least, parts, np.concatenate(founders))
+    _, components = connected_components(edges, directed=False) if n else (0, np.empty(0, np.int64))
+    smallest_row = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(smallest_row, components, np.concatenate(first_core_rows))
     rank = np.empty(n, np.int64)
-    rank[np.argsort(least, kind="stable")] = np.arange(n)
-    return np.asarray(rank[parts])
+    rank[np.argsort(smallest_row, kind="stable")] = np.arange(n)
+    return np.asarray(rank[components])
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ class BoxesState:
     """State of a fit: the arrays of a :class:`BoxTree`, and the results of the steps so far.
 
     ``starts`` (c,) is the first row of each chunk of sorted rows.  ``first`` (boxes,) is the number
-    of clusters in all earlier boxes.  ``numbers`` (k,) is the cluster of the data of each cluster
+    of clusters in all earlier boxes.  ``numbers`` (k,) is the cluster of the data for each cluster
     of a box.
     """
 
     axis: Annotated[Ints, "i t"]
-    at: Annotated[Floats, "f t"]
+    thresholds: Annotated[Floats, "f t"]
     left: Annotated[Ints, "i t"]
     right: Annotated[Ints, "i t"]
     starts: Annotated[Ints | None, "? i c"] = None
@@ -208,22 +208,22 @@ class BoxesState:
 
     @property
     def tree(self) -> BoxTree:
-        """The boxes."""
-        return BoxTree(self.axis, self.at, self.left, self.right)
+        """Tree of the boxes."""
+        return BoxTree(self.axis, self.thresholds, self.left, self.right)
 
 
 @dataclass(frozen=True)
 class BoxesProblem(DataAlone):
     """The sorting of rows into boxes, and the clustering of the boxes.
 
-    ``X`` determines where the tasks run.  Space is cut until each box contains at most
+    Dask runs the tasks where it holds ``X``.  Space is cut until each box contains at most
     ``rows_a_box`` of the rows ``sample`` (s, p).  ``record`` is the type of a sorted row: ``row``,
     ``x`` and, if rows have weights, ``weight``.
     """
 
     kind: ClassVar[type[BoxesState]] = BoxesState
     max_iter: ClassVar[int] = 2
-    record_of_boxes: ClassVar[np.dtype[Any]] = _NAMED
+    record_of_boxes: ClassVar[np.dtype[Any]] = _CLUSTER_RECORD
 
     X: Any
     rows: Rows
@@ -238,7 +238,7 @@ class BoxesProblem(DataAlone):
     def begin(self) -> BoxesState:
         """Cut space."""
         tree = grow_boxes(self.sample, self.rows_a_box, self._margin)
-        return BoxesState(tree.axis, tree.at, tree.left, tree.right)
+        return BoxesState(tree.axis, tree.thresholds, tree.left, tree.right)
 
     @property
     def _margin(self) -> float:
@@ -262,7 +262,7 @@ class BoxesProblem(DataAlone):
 
     def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
         drawn = np.bincount(state.tree.share(self.sample, self._margin)[1]).max()
-        # This check comes before rows are written.  It allows for five standard errors of the draw.
+        # This check runs before rows are written.  It allows for five standard errors of the draw.
         self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
         self.folder.drop("rows")
         counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, self._margin, self._sorted))
@@ -272,14 +272,14 @@ class BoxesProblem(DataAlone):
 
     def _check_fullest(self, fullest: float) -> None:
         p = self.sample.shape[1]
-        most = int(_MOST_BYTES / _row_bytes(p))
-        if fullest > most:
+        max_rows = int(_MOST_BYTES / _row_bytes(p))
+        if fullest > max_rows:
             raise ValueError(
                 f"A box of space, including margins of twice eps={self.eps:g}, must contain at "
-                f"most {most} rows of {p} features, got {fullest:.0f} of {self.rows.n_rows} rows. "
-                "Lower eps, so that space can be split into smaller boxes. Or use fewer features, "
-                f"or a sample of at most {most} rows, which always fits. HDBSCAN accepts any "
-                "number of rows."
+                f"most {max_rows} rows of {p} features, got {fullest:.0f} of {self.rows.n_rows} "
+                "rows. Lower eps, so that space can be split into smaller boxes. Or use fewer "
+                f"features, or a sample of at most {max_rows} rows, which always fits. HDBSCAN "
+                "accepts any number of rows."
             )
 
     def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
@@ -288,8 +288,8 @@ class BoxesProblem(DataAlone):
         task = _BoxTask(
             state.tree,
             self._sorted,
-            GroupedRows(self.folder.make("named"), self.record_of_boxes),
-            GroupedRows(self.folder.make("shared"), _SHARED),
+            GroupedRows(self.folder.make("results"), self.record_of_boxes),
+            GroupedRows(self.folder.make("shared"), _SHARED_RECORD),
             state.starts,
             self.origin,
             self.eps,
@@ -299,21 +299,21 @@ class BoxesProblem(DataAlone):
         return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
 
     def _cluster(self, state: BoxesState) -> BoxesState:
-        founders = self._of_boxes(state, _cluster)
-        pairs = np.concatenate(self._of_boxes(state, _meet))
-        for part in ("rows", "shared"):
-            self.folder.drop(part)
-        first = np.cumsum([0, *map(len, founders[:-1])])
-        return replace(state, first=first, numbers=_joined(founders, pairs))
+        first_core_rows = self._of_boxes(state, _cluster)
+        pairs = np.concatenate(self._of_boxes(state, _pairs_that_share_core_rows))
+        for name in ("rows", "shared"):
+            self.folder.drop(name)
+        first = np.cumsum([0, *map(len, first_core_rows[:-1])])
+        return replace(state, first=first, numbers=_join_clusters(first_core_rows, pairs))
 
     def clusters(self, state: BoxesState) -> RowClusters:
         """Return the clusters of the rows of a finished fit."""
-        if not self.folder.has("named"):
+        if not self.folder.has("results"):
             state = self._cluster(self._sort(state)[0])
         assert state.starts is not None
         assert state.first is not None
         assert state.numbers is not None
-        store = GroupedRows(self.folder.make("named"), self.record_of_boxes)
+        store = GroupedRows(self.folder.make("results"), self.record_of_boxes)
         return RowClusters(self.folder, store, state.starts, state.first, state.numbers)
 
 
@@ -345,12 +345,12 @@ class RowClusters:
         Another fit with the same checkpoint can then begin.
         """
         folder = self.folder.take()
-        store = GroupedRows(folder.make("named"), self.store.dtype)
+        store = GroupedRows(folder.make("results"), self.store.dtype)
         return replace(self, folder=folder, store=store)
 
     def records(self, start: int, size: int) -> Iterator[tuple[int, Any]]:
-        """Yield each box, and its records of a run of rows."""
-        if not self.folder.has("named"):
+        """Yield each box, and its records for a run of rows."""
+        if not self.folder.has("results"):
             raise StoreError(
                 f"The {this_process()} must read results of rows from {str(self.folder.path)!r}, "
                 "but this folder does not exist there. The process of the fit removes it when the "
@@ -358,28 +358,31 @@ class RowClusters:
                 "worker must reach the folder under the same path: see Dask's temporary-directory."
             )
         chunks = np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0]
-        for part, box in product(self.starts[slice(*chunks)].tolist(), range(len(self.first))):
-            named = self.store.read([box], part)
-            yield box, named[(named["row"] >= start) & (named["row"] < start + size)]
+        for chunk, box in product(self.starts[slice(*chunks)].tolist(), range(len(self.first))):
+            box_records = self.store.read([box], chunk)
+            yield (
+                box,
+                box_records[(box_records["row"] >= start) & (box_records["row"] < start + size)],
+            )
 
     def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
         """Return the labels of a run of rows, and the mask of its core rows."""
         labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
-        for box, named in self.records(start, size):
-            positions = named["row"] - start
-            numbers = self.numbers[self.first[box] + named["cluster"]]
-            # A border row has a record for each of its clusters: it belongs to the first cluster.
+        for box, box_records in self.records(start, size):
+            positions = box_records["row"] - start
+            numbers = self.numbers[self.first[box] + box_records["cluster"]]
+            # A border row has a record for each of its clusters, and belongs to the first cluster.
             np.minimum.at(labels, positions, numbers.astype(labels.dtype))
-            core[positions] |= named["core"]
+            core[positions] |= box_records["core"]
         labels[labels == np.iinfo(np.int32).max] = -1
         return labels, core
 
 
 @dataclass(frozen=True)
 class _CountsProblem(BoxesProblem):
-    """The sorting of rows into boxes, and the counting of the neighbors of each."""
+    """The sorting of rows into boxes, and the counting of the neighbors of each row."""
 
-    record_of_boxes: ClassVar[np.dtype[Any]] = _COUNTED
+    record_of_boxes: ClassVar[np.dtype[Any]] = _COUNT_RECORD
 
     def _cluster(self, state: BoxesState) -> BoxesState:
         self._of_boxes(state, _count)
@@ -391,8 +394,8 @@ class _CountsProblem(BoxesProblem):
 def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
     """Return the number of neighbors of each row of a run of rows."""
     out = np.empty(len(x))
-    for _, named in clusters.records(start, len(x)):
-        out[named["row"] - start] = named["count"]
+    for _, box_records in clusters.records(start, len(x)):
+        out[box_records["row"] - start] = box_records["count"]
     return out
 
 
@@ -411,14 +414,14 @@ class _Sphere:
     def __call__(self, x: Array) -> Floats:
         """Return (x, y, z) of (latitude, longitude) in radians."""
         latitude, longitude = x.astype(np.float64).T
-        for name, angle, most in (
+        for name, angle, limit in (
             ("latitude", latitude, np.pi / 2),
             ("longitude", longitude, 2 * np.pi),
         ):
             size = np.abs(angle).max(initial=0.0)
-            if size > most * (1.0 + 1e-6):
+            if size > limit * (1.0 + 1e-6):
                 raise ValueError(
-                    f"X must have a {name} of at most {most:.4f} radians, got {size:g}. "
+                    f"X must have a {name} of at most {limit:.4f} radians, got {size:g}. "
                     "metric='haversine' requires the columns latitude and longitude in radians: "
                     "pass np.deg2rad(X)."
                 )
@@ -432,11 +435,11 @@ class _Sphere:
 
 
 class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
-    """Exact DBSCAN for data larger than memory, if each box of space fits into one task.
+    """Exact DBSCAN for data larger than memory.
 
     Use it when one distance separates all clusters from noise, and there are few features.  Rows
-    are sorted into boxes of space in a temporary folder.  A box also contains the rows around it.
-    Each box is clustered in one task, and clusters that share a core row are joined.
+    are sorted into boxes of space on disk.  Each box, with the rows around it, is clustered in one
+    task.  Clusters that share a core row are joined.
 
     Parameters
     ----------
@@ -496,26 +499,15 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     Clusters and their numbers equal scikit-learn's.  A border row belongs to the first of its
     clusters.  With weights, results equal scikit-learn's without the rows of weight 0.
 
-    *Passes*: 1 to check the data and 1 to sort the rows.  Then each box is read once.  ``labels_``
-    need no pass: they read 12 bytes per row from disk.  *On disk*: ``8 + p itemsize`` bytes per
-    row and box, in Dask's ``temporary-directory`` or the system's.  All machines must have access
-    to this folder.  It is removed after the fit.  For Dask input, it is removed when the model,
-    its lazy labels and their persisted copies are deleted.  *Memory* of a worker thread: about
-    80 MB, and up to 2.5 GB for a dense box.  *To the client*: pairs of clusters of different
-    boxes.
+    *Cost.* There are 2 passes, and each box is read once.  All machines must have access to Dask's
+    ``temporary-directory``, which stores ``8 + p itemsize`` bytes per row and box.  The files are
+    removed with the model and its lazy results.  A worker thread uses 80 MB, or up to 2.5 GB for a
+    dense box.  Time is linear in n for up to three features.  For more features it is between
+    ``O(n log n)`` and ``O(n^2)``.
 
-    *Size of boxes.* A box also contains the rows within ``2 eps`` of it.  A box is split where few
-    rows are on both sides, and is not split if that does not save rows.  A box has at most
-    ``2.5e9 / (86 + 32 p)`` rows: 16 million rows of two features, 6 million of ten, or 1 million
-    of 64.  Up to this number of rows, a fit is always possible.  A fit with a fuller box fails
-    before the rows are written, or when they are counted.  More rows are possible if parts of the
-    data are several ``eps`` apart in single features.  This is usual for up to about six features;
-    with ten features the clusters have to be separated.
-
-    *Time* for up to three features is linear in the number of rows, unless most rows are within
-    ``eps`` of many rows in several sparse cells.  Rows of more features are searched in a k-d tree.
-    This takes between ``O(n log n)`` and ``O(n^2)`` time, close to ``O(n^2)`` with more than ten
-    features.
+    *Limit.* A box has at most ``2.5e9 / (86 + 32 p)`` rows: 16 million of two features, or 6
+    million of ten.  Data with more rows need gaps of several ``eps`` along single features.  The
+    user guide ("Trees and density") explains how space is split.
 
     References
     ----------
@@ -707,7 +699,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
 
 
 class _Density(DBSCAN):
-    """A fit that counts neighbors in place of finding clusters."""
+    """DBSCAN fit that counts neighbors and does not find clusters."""
 
     def _problem(self, data: OpenData, read: bool) -> BoxesProblem:
         return _CountsProblem(**vars(super()._problem(data, read)))

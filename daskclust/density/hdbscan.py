@@ -1,4 +1,4 @@
-"""HDBSCAN of data of any size."""
+"""HDBSCAN for data of any size."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from daskclust.density.leaves import (
     without_metric,
 )
 
-#: Density at which a cluster of bubbles begins, as a multiple of the density at which it separates
-#: from other clusters.  Bubbles connect regions that single rows do not, so clusters of bubbles
+#: Minimum density of a cluster of bubbles, as a multiple of the density at which it separates from
+#: other clusters.  Bubbles connect regions that rows do not connect, so clusters of bubbles
 #: separate at a density that is too low.
-_BIRTH = 1.08
-#: Mean density of the rows of a cluster, as a multiple of the density of its split, below which the
-#: cluster is discarded.  A few bubbles that are close by chance may have enough rows for a cluster.
-_CHANCE = 1.3
-#: Default `min_samples` if `n_clusters` is set: a row or prototype itself and 5 others.
+_BIRTH_FACTOR = 1.08
+#: Minimum mean density of the rows of a cluster, as a multiple of the density at which the cluster
+#: separates.  A few bubbles that are close by chance may have enough rows for a cluster.
+_MIN_MEAN_DENSITY = 1.3
+#: Default `min_samples` if `n_clusters` is set: a row or prototype itself and 5 neighbors.
 _NEIGHBORS = 6.0
-#: Minimum weight on both sides of a cut, as a fraction of the mean weight of a cluster.
-_SHARE = 0.25
+#: Minimum weight on each side of a cut, as a fraction of the mean weight of a cluster.
+_MIN_SIDE = 0.25
 
 
 @dataclass(frozen=True)
 class _Membership:
-    """Function that computes labels or scores of rows from nearest leaves and distances to them.
+    """Function that computes labels or scores of rows from their nearest leaves and distances.
 
-    ``births`` and ``deaths`` (k + 1,) are densities of the clusters, and their last element is
-    noise.  The other arrays have one element per leaf.
+    ``births`` and ``deaths`` (k + 1,) are the densities at which clusters begin and end; the last
+    element is for noise.  The other arrays have one element per leaf: see :class:`Selection`.
     """
 
-    wanted: Literal["labels", "probabilities", "outliers"]
+    output: Literal["labels", "probabilities", "outliers"]
     labels: Ints
     falls: Floats
     ends: Floats
@@ -74,19 +74,19 @@ class _Membership:
     deaths: Floats
 
     def __call__(self, leaves: Ints, distances: Floats) -> Array:
-        """Return labels, or shares between 0 and 1."""
-        # The core distance of the bubble if it were so large that it just reached the row.
+        """Return labels, or numbers between 0 and 1."""
+        # The core distance that the bubble would have if it were enlarged until it reached the row.
         reach = distances * self.scales[leaves]
         with np.errstate(divide="ignore", invalid="ignore"):
             density = 1.0 / np.maximum(reach, self.core[leaves])
             density = np.minimum(density, self.falls[leaves])
-            if self.wanted == "outliers":
+            if self.output == "outliers":
                 ends = self.ends[leaves]
                 scores = (ends - density) / ends
                 return np.where(np.isfinite(density) & (ends > 0.0), scores, 0.0)
             labels = self.labels[leaves]
             labels = np.where(density >= self.births[labels], labels, -1)
-            if self.wanted == "labels":
+            if self.output == "labels":
                 return labels.astype(np.int32)
             deaths = self.deaths[labels]
             share = np.minimum(density, deaths) / deaths
@@ -96,29 +96,24 @@ class _Membership:
 
 
 class HDBSCAN(TreeEstimator):
-    """HDBSCAN of data of any size: clusters of any shape and density, and noise.
+    """HDBSCAN for data of any size: clusters of any shape and density, and noise.
 
     Use it when clusters are dense regions of any shape, and other rows are noise.  Set
     ``n_clusters`` if the number of clusters is known: then each row belongs to a cluster.
-    Prototypes represent the rows by their number, mean and extent (data bubbles [1]_).  The
-    density tree of the prototypes is computed on the client.  If there are no more rows than
-    prototypes, the rows are the leaves, and clusters equal scikit-learn's.
+    Weighted prototypes (data bubbles [1]_) represent the rows.  If there are no more rows than
+    ``n_prototypes``, clusters equal scikit-learn's.
 
     Parameters
     ----------
     min_cluster_size : int or float, default=5
         Minimum number of rows of a cluster: an integer of at least 2, or a fraction of all rows.
-        With ``n_clusters``, labels do not depend on this parameter, but ``condensed_tree_`` and
-        outlier scores do.  An integer then counts prototypes if there are more rows than
-        prototypes.
+        With ``n_clusters``, it affects only ``condensed_tree_`` and outlier scores (see Notes).
     n_clusters : int, default=None
         Number of clusters.  If None, clusters are chosen by their stability, and other rows are
         noise.
     min_samples : int, default=None
-        Minimum number of rows in the neighborhood of a core row, including the row itself; by
-        default ``min_cluster_size``.  With larger values more rows are noise.  With
-        ``n_clusters``, the default is 6, and this parameter counts prototypes if there are more
-        rows than prototypes.
+        Minimum number of rows in the neighborhood of a core row, including the row itself.  The
+        default is ``min_cluster_size``, or 6 with ``n_clusters``.  Larger values give more noise.
     n_prototypes : int, default=20000
         Maximum number of leaves of the tree.
     cluster_selection_method : {"eom", "leaf"}, default="eom"
@@ -140,44 +135,32 @@ class HDBSCAN(TreeEstimator):
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row, -1 for noise.  Cluster 0 has the largest weight.  Lazy, and chunked
-        like X, for Dask input.
+        Cluster of each row, -1 for noise.  Cluster 0 has the largest weight.  Lazy for Dask input.
     probabilities_ : ndarray or dask.array.Array of shape (n,), float64
-        Strength of the membership of each row in its cluster; 0 for noise.  With ``n_clusters``,
-        ``1 - outlier_scores_``.  Lazy for Dask input.
+        Strength of the membership of each row in its cluster; 0 for noise.
     outlier_scores_ : ndarray or dask.array.Array of shape (n,), float64
-        GLOSH score of each row: 0 in the center of a cluster, close to 1 for rows that are much
-        less dense than the rows around them.  Lazy for Dask input.
-    n_clusters_ : int
+        GLOSH score of each row: 0 in the center of a cluster, close to 1 for outliers.
+    n_clusters_, n_iter_, n_features_in_ : int
+        ``n_iter_`` is the number of passes that moved prototypes: 0 if rows are the leaves.
     condensed_tree_ : structured ndarray
-        ``parent``, ``child``, ``lambda_val`` (1 / distance), ``child_size`` (rows).  Children
-        below the number of leaves are leaves; the root is the number of leaves.
+        ``parent``, ``child``, ``lambda_val`` (1 / distance), ``child_size``, as in scikit-learn.
     leaf_weights_ : ndarray of shape (m,), float64
-        Weight of the rows of each leaf.  If rows are the leaves, and their weights are integers
-        with a sum of at most ``n_prototypes``, a row of weight 3 is three leaves.  With
-        ``n_clusters``, equal rows are one leaf.
-    n_iter_ : int
-        Number of passes that moved the prototypes: 2, or 0 if rows are the leaves.
-    n_features_in_ : int
+        Weight of the rows of each leaf.
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, if X has names.
     history_ : list of dict
         One record per pass, with ``objective`` (inertia of the prototypes).
 
     Raises
     ------
     ValueError
-        If X has NaN or infinity (the message names the first) or fewer rows than
-        ``min_samples`` or ``n_clusters``, and if parameters are out of range.
+        For NaN, infinity, too few rows, and parameters out of range.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
     Warns
     -----
-    ConstraintWarning
-        If there are fewer leaves than ``n_clusters``.
     ConvergenceWarning
-        If all rows are noise, or if a cut into ``n_clusters`` clusters separates equal prototypes.
+        If all rows are noise, or if equal prototypes are in different clusters.
 
     See Also
     --------
@@ -187,34 +170,11 @@ class HDBSCAN(TreeEstimator):
 
     Notes
     -----
-    A row is noise if its core distance is larger than the distance at which its cluster begins.
-    The core distance of a row is the core distance of its bubble.  If the row is outside the
-    bubble, the bubble is enlarged until it reaches the row.  A cluster of bubbles begins at 1.08
-    times the density at which it separates from other clusters.  A cluster whose rows leave, on
-    average, below 1.3 times that density is discarded.
-
-    *With* ``n_clusters``, the longest edges of the minimum spanning tree of mutual reachability
-    distances are cut, as in Lumbermark [5]_.  The core distance is the distance to the fifth
-    neighbor by default.  An edge is cut if both sides keep at least a quarter of the mean weight of
-    a cluster.  A leaf of the spanning tree counts only by its weight above the mean weight of a
-    point.  If there are too few such edges, the bound is halved until there are enough.  Distances
-    and neighbors of prototypes are those of their means.  Use a threshold of the outlier scores to
-    mark noise: ``np.where(model.outlier_scores_ > 0.9, -1, model.labels_)``, and
-    ``np.where(model.score_samples(X) < -0.9, -1, model.predict(X))``.
-
-    *Passes*: 1 to check the data and draw the prototypes, 1 to fetch them, 2 to move them, and 1
-    each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares each row
-    with all m prototypes.  With ``n_clusters`` there is one pass less.  *On the client*: m leaves
-    take O(m^2 p) time (about 10 s for 20 000 leaves of 8 features) and O(m p) memory.  No array
-    of length n is sent to the client.
-
-    *Time and memory for many rows*, with 10 features and 20 000 prototypes: a pass takes about 2 s
-    of processor time per 100 000 rows, and the tree 6 s for any number of rows.  A fit of 1e6 rows
-    takes about 100 s with ``n_clusters`` and 130 s without it, and a fit of 1e8 rows 6 minutes on
-    32 cores if reading is fast enough.  A task holds a block of rows and the prototypes (2 MB),
-    the client less than 20 MB.
-
-    With two features and much noise, prototypes are coarse.  Use :class:`DBSCAN`, which is exact.
+    If there are more rows than prototypes, ``min_samples`` and an integer ``min_cluster_size``
+    count prototypes with ``n_clusters``.  To mark noise, use a threshold of ``outlier_scores_``.
+    *Cost*: 4 passes, and 1 for each result.  A pass compares each row with all m prototypes.  The
+    tree takes O(m^2 p) time and O(m p) memory on the client.  The user guide ("Trees and
+    density") describes noise, ``n_clusters`` and times.
 
     References
     ----------
@@ -370,18 +330,18 @@ class HDBSCAN(TreeEstimator):
     def _finish(
         self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
     ) -> None:
-        leaves, (rows, own) = problem.leaves(state), problem.rows_of_leaves(state)
+        leaves, (rows, row_leaves) = problem.leaves(state), problem.rows_of_leaves(state)
         weights = leaves.weights
-        whole = (weights == np.floor(weights)).all() and weights.sum() <= self.n_prototypes
+        are_counts = (weights == np.floor(weights)).all() and weights.sum() <= self.n_prototypes
         if problem.n_lloyd == 0 and self.n_clusters is not None:
             # Equal rows are one leaf, and leaves are sorted, so the order of rows does not matter.
-            leaves, places = leaves.distinct()
-            own = places[own]
-        elif problem.n_lloyd == 0 and whole:
+            leaves, new_numbers = leaves.distinct()
+            row_leaves = new_numbers[row_leaves]
+        elif problem.n_lloyd == 0 and are_counts:
             # The order of leaves decides which of several equal distances is merged first.  A row
             # of weight 3 therefore gives the same tree as three rows only if it is three leaves.
-            times = weights.astype(np.int64)
-            leaves, own = leaves.repeated(times), np.cumsum(times) - times
+            n_copies = weights.astype(np.int64)
+            leaves, row_leaves = leaves.repeated(n_copies), np.cumsum(n_copies) - n_copies
         self._keep(problem, leaves, history)
         m = len(leaves.weights)
         smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
@@ -404,10 +364,13 @@ class HDBSCAN(TreeEstimator):
         condensed = condense(
             density_tree(edges, leaves.weights), leaves.weights, self._core, smallest
         )
-        later = 1.0
+        birth_factor = 1.0
         if problem.n_lloyd:
             of_density = 1.0 / leaves.centers.shape[1]
-            condensed, later = prune(condensed, m, _CHANCE**of_density), _BIRTH**of_density
+            condensed, birth_factor = (
+                prune(condensed, m, _MIN_MEAN_DENSITY**of_density),
+                _BIRTH_FACTOR**of_density,
+            )
         self.condensed_tree_ = condensed.view(np.recarray)
         chosen = select_clusters(
             condensed,
@@ -415,14 +378,14 @@ class HDBSCAN(TreeEstimator):
             self.cluster_selection_method,
             float(self.cluster_selection_epsilon),
             bool(self.allow_single_cluster),
-            later=later,
+            birth_factor=birth_factor,
         )
         self._falls, self._ends = chosen.falls, chosen.ends
         if self.n_clusters is not None:
             self._edges = edges
-            self._map_leaves(data, problem, (rows, own))
+            self._map_leaves(data, problem, (rows, row_leaves))
             self._set_cut(self.n_clusters)
-            self.outlier_scores_ = self._of_fit(data, "outliers", np.float64, rows, own)
+            self.outlier_scores_ = self._of_fit(data, "outliers", np.float64, rows, row_leaves)
             self.probabilities_ = 1.0 - self.outlier_scores_
             return
         self._labels = chosen.labels
@@ -436,29 +399,29 @@ class HDBSCAN(TreeEstimator):
                 "allow_single_cluster=True if one cluster is expected.",
                 ConvergenceWarning,
             )
-        for name, wanted, dtype in (
+        for name, output, dtype in (
             ("labels_", "labels", np.int32),
             ("probabilities_", "probabilities", np.float64),
             ("outlier_scores_", "outliers", np.float64),
         ):
-            self.__dict__[name] = self._of_fit(data, wanted, dtype, rows, own)
+            self.__dict__[name] = self._of_fit(data, output, dtype, rows, row_leaves)
 
-    def _of_fit(self, data: OpenData, wanted: Any, dtype: Any, rows: Ints, own: Ints) -> Any:
-        """Return labels or scores of the rows of the fit, some of which are leaves."""
-        membership = self._membership(wanted)
-        values = membership(own, np.zeros(len(own))) if len(own) else np.empty(0, dtype)
+    def _of_fit(self, data: OpenData, output: Any, dtype: Any, rows: Ints, leaves: Ints) -> Any:
+        """Return labels or scores of the rows of the fit.  ``rows`` are leaves themselves."""
+        membership = self._membership(output)
+        values = membership(leaves, np.zeros(len(leaves))) if len(leaves) else np.empty(0, dtype)
         patch = rows, values
-        return self._map(data.X, membership, dtype, wanted, data.rows.lengths, patch, data.rows)
+        return self._map(data.X, membership, dtype, output, data.rows.lengths, patch, data.rows)
 
     def _set_cut(self, n_clusters: int, most: int | None = None) -> None:
         """Cut the tree into clusters, and set the attributes of the clusters."""
         weights = self.leaf_weights_
-        wanted = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
-        labels, _ = cut_longest(self._edges, weights, wanted, _SHARE, most)
-        self._labels, self.n_clusters_ = number_by_weight(labels, weights), wanted
-        # Each row belongs to a cluster, at any distance.
-        self._births = np.append(np.zeros(wanted), np.inf)
-        self._deaths = np.zeros(wanted + 1)
+        n_cut = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
+        labels, _ = cut_longest(self._edges, weights, n_cut, _MIN_SIDE, most)
+        self._labels, self.n_clusters_ = number_by_weight(labels, weights), n_cut
+        # Each row belongs to a cluster, however far away it is.
+        self._births = np.append(np.zeros(n_cut), np.inf)
+        self._deaths = np.zeros(n_cut + 1)
         self._label_rows(self._labels)
 
     def cut(self, n_clusters: int, most: int | None = None) -> Self:
@@ -469,8 +432,9 @@ class HDBSCAN(TreeEstimator):
         n_clusters : int
             Number of clusters.
         most : int, optional
-            Number of clusters from which the minimum weight of a cluster is computed.  The
-            default is ``n_clusters``, as in a fit.  Cuts with the same ``most`` are nested.
+            Number of clusters whose mean weight sets the minimum weight of a cluster: a quarter
+            of it.  The default is ``n_clusters``, as in a fit.  Cuts with the same ``most`` are
+            nested.
 
         Returns
         -------
@@ -492,7 +456,7 @@ class HDBSCAN(TreeEstimator):
         return copy
 
     def cut_table(self, most: int = 12) -> list[Cut]:
-        """Return height and smallest cluster of nested cuts into 2, 3, ... clusters.
+        """Return the heights and smallest clusters of nested cuts into 2, 3, ... clusters.
 
         A large step between two heights indicates a good number of clusters:
         :func:`daskclust.plotting.draw_cuts` shows it.
@@ -505,8 +469,8 @@ class HDBSCAN(TreeEstimator):
         Returns
         -------
         list of (n_clusters, height, smallest)
-            ``height`` is the length of the last edge that is cut for that many clusters;
-            ``smallest`` is the weight of the smallest cluster.
+            ``height`` is the length of the last edge that is cut; ``smallest`` is the weight of
+            the smallest cluster.
 
         Raises
         ------
@@ -529,7 +493,7 @@ class HDBSCAN(TreeEstimator):
         weights, most = self.leaf_weights_, min(most, len(self.leaf_weights_))
         cuts = []
         for k in range(2, most + 1):
-            labels, lengths = cut_longest(self._edges, weights, k, _SHARE, most)
+            labels, lengths = cut_longest(self._edges, weights, k, _MIN_SIDE, most)
             cuts.append(Cut(k, float(lengths[-1]), float(np.bincount(labels, weights).min())))
         return cuts
 
@@ -537,13 +501,14 @@ class HDBSCAN(TreeEstimator):
         check_is_fitted(self)
         if self.n_clusters is None:
             raise ValueError(
-                "The model was fitted with n_clusters=None and does not have a tree to cut. Fit "
-                "HDBSCAN(n_clusters=2), and cut its tree into any number of clusters."
+                "n_clusters must be set in the fit of a model whose tree is cut, got "
+                "n_clusters=None. Fit HDBSCAN(n_clusters=2), and cut its tree into any number of "
+                "clusters."
             )
 
-    def _membership(self, wanted: Any) -> _Membership:
+    def _membership(self, output: Any) -> _Membership:
         names = ("labels", "falls", "ends", "core", "scales", "births", "deaths")
-        return _Membership(wanted, *(getattr(self, f"_{name}") for name in names))
+        return _Membership(output, *(getattr(self, f"_{name}") for name in names))
 
     def _label_of(self) -> Any:
         return self._membership("labels")

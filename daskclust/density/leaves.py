@@ -58,13 +58,13 @@ def advice_on_metric(metric: Any) -> str:
     """Return how to scale rows so that Euclidean distances replace another metric."""
     rows = SCALINGS.get(metric) if isinstance(metric, str) else None
     if rows is None:
-        known = ", ".join(sorted(SCALINGS))
-        return f"A scaling is known for {known}, not for metric={metric!r}."
+        supported = ", ".join(sorted(SCALINGS))
+        return f"A scaling is known for {supported}, not for metric={metric!r}."
     return f"Rows to pass in place of metric={metric!r}: {rows}."
 
 
 def without_metric(init: Callable[..., None]) -> Callable[..., None]:
-    """Explain how to replace ``metric``, a parameter of these estimators in other libraries."""
+    """Wrap a constructor: explain how to replace ``metric``, a parameter of other libraries."""
 
     @functools.wraps(init)
     def explaining(self: Any, *args: Any, **params: Any) -> None:
@@ -119,12 +119,12 @@ class Leaves:
 
 @dataclass(frozen=True)
 class LeavesProblem(DataAlone):
-    """Choice of the leaves among scaled ``rows``.
+    """Rows or prototypes that are the leaves of a tree.  ``rows`` are scaled by ``metric``.
 
     ``drawn`` are the sorted numbers of the drawn rows.  ``n_lloyd`` is the number of passes that
     move the prototypes.  It is 0 if rows are the leaves; then all rows with a weight are drawn.
-    ``own`` are the sorted numbers of rows that are leaves in any case.  ``read`` are further
-    arguments of ``fit``, ``facts`` further parts of the identity of a checkpoint.
+    ``own`` are the sorted numbers of rows that must be leaves.  ``read`` are further arguments of
+    ``fit``, and ``facts`` are further values that a checkpoint must agree with.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves
@@ -163,7 +163,7 @@ class LeavesProblem(DataAlone):
         )
 
     def leaves(self, state: Leaves) -> Leaves:
-        """Return the leaves of the last state, followed by the rows that are leaves."""
+        """Return the leaves of the last state, followed by the rows that must be leaves."""
         leaves = state.with_rows()
         if self.n_lloyd == 0 or not len(self.own):
             return leaves
@@ -181,24 +181,24 @@ class LeavesProblem(DataAlone):
 class NearestLeaf:
     """Function that maps the rows of a block by their nearest leaves.
 
-    ``then`` computes the result from leaves and distances, which have the precision of the rows.
-    Without it, the result is the number of the leaf.
+    ``compute`` returns the result from leaves and distances, which have the precision of the rows.
+    If it is None, the result is the number of the leaf.
     """
 
     centers: Floats
     metric: Metric
-    then: Any = None
+    compute: Any = None
 
     def __call__(self, x: Array) -> Array:
         leaves, squared = nearest(self.metric(x), self.centers)
-        return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
+        return leaves if self.compute is None else self.compute(leaves, np.sqrt(squared))
 
 
 class Cut(NamedTuple):
     """Cut of a tree into ``n_clusters`` clusters.
 
-    ``height`` is the height of the merge that would leave one cluster less; ``smallest`` is the
-    weight of the smallest cluster.
+    ``height`` is the height of the next merge, which leaves ``n_clusters - 1`` clusters;
+    ``smallest`` is the weight of the smallest cluster.
     """
 
     n_clusters: int
@@ -207,7 +207,7 @@ class Cut(NamedTuple):
 
 
 def coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
-    """Return the codes of leaves."""
+    """Return the code of the nearest leaf of each row."""
     return codes[leaves]
 
 
@@ -235,22 +235,24 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_integer(self.n_prototypes, "n_prototypes", 2)
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        # One more row than prototypes shows if there are more rows than prototypes.
+        # If one row more than n_prototypes is drawn, there are more rows than prototypes.
         n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
         return FirstPass(draw_seeds(self.random_state, 1), n_picks)
 
     def _find_leaves(
-        self, data: OpenData, metric: Metric, own: Ints, read: Any = None, **facts: Any
+        self, data: OpenData, metric: Metric, fixed_rows: Ints, read: Any = None, **facts: Any
     ) -> LeavesProblem:
-        """Return the choice of leaves among rows scaled by a metric."""
+        """Draw the leaves.  ``fixed_rows`` are numbers of rows that must be leaves."""
         picks = data.survey.picks[0]
         picks = np.sort(picks[picks["row"] >= 0], order=["key", "row"])
         drawn = np.sort(picks["row"][: self.n_prototypes]).astype(np.int64)
-        few = len(picks) <= self.n_prototypes
-        if not few:
-            drawn = drawn[~np.isin(drawn, own)]
+        rows_are_leaves = len(picks) <= self.n_prototypes
+        if not rows_are_leaves:
+            drawn = drawn[~np.isin(drawn, fixed_rows)]
         rows = data.rows if metric.is_identity else data.rows.transformed(metric)
-        return LeavesProblem(rows, drawn, metric, 0 if few else self._n_lloyd, own, read, facts)
+        return LeavesProblem(
+            rows, drawn, metric, 0 if rows_are_leaves else self._n_lloyd, fixed_rows, read, facts
+        )
 
     def _keep(self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]) -> None:
         self.history_ = history
@@ -261,7 +263,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _map(
         self,
         X: Any,
-        then: Any,
+        compute: Any,
         dtype: Any,
         name: str,
         lengths: tuple[int, ...] | None = None,
@@ -269,7 +271,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         like: Rows | None = None,
     ) -> Any:
         """Map rows by their nearest leaf, lazily for Dask input."""
-        nearest_leaf = NearestLeaf(self._leaves, self._metric, then)
+        nearest_leaf = NearestLeaf(self._leaves, self._metric, compute)
         names = getattr(self, "feature_names_in_", None)
         of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
         return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name)
@@ -278,15 +280,17 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         return check_rows(self, X, reset=False)
 
-    def _map_leaves(self, data: OpenData, problem: LeavesProblem, own: tuple[Ints, Ints]) -> None:
+    def _map_leaves(
+        self, data: OpenData, problem: LeavesProblem, row_leaves: tuple[Ints, Ints]
+    ) -> None:
         """Store the leaf of each row, from which the labels of each cut follow."""
-        patch = own[0], own[1].astype(np.int32)
+        patch = row_leaves[0], row_leaves[1].astype(np.int32)
         self._row_leaves = self._map(
             data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
         )
 
     def _label_rows(self, codes: Ints) -> None:
-        """Set the labels of the rows of the fit.  A loaded model does not have these rows."""
+        """Set ``labels_`` of the rows of the fit, unless the model was loaded from a file."""
         leaves = self.__dict__.get("_row_leaves")
         self.__dict__.pop("labels_", None)
         if leaves is not None:
@@ -316,7 +320,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             )
 
     def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
-        """Return the number of clusters of a cut; warn if there are too few or equal leaves."""
+        """Return the number of clusters of a cut; warn if leaves are too few or equal."""
         m = len(self.leaf_weights_)
         if n_clusters > m:
             warn(
@@ -325,19 +329,19 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
                 ConstraintWarning,
             )
             n_clusters = m
-        # Equal rows merge at height 0, so a cut between them is arbitrary.
+        # Equal rows merge at height 0.  A cut between them would be arbitrary.
         warn_few_distinct(min(n_distinct, n_clusters), n_clusters)
         return n_clusters
 
     def _copied(self, **params: Any) -> Self:
-        """Return a copy for another cut, with other parameters and no names of classes."""
+        """Return a copy for another cut, with other parameters and without names of classes."""
         copy = object.__new__(type(self))
-        copy.__dict__.update({at: v for at, v in vars(self).items() if at not in OF_CLASSES})
+        copy.__dict__.update({name: v for name, v in vars(self).items() if name not in OF_CLASSES})
         copy.__dict__.update(params)
         return copy
 
     def _label_of(self) -> Any:
-        """Return the function ``then`` of :class:`NearestLeaf` that computes labels."""
+        """Return the function ``compute`` of :class:`NearestLeaf` that computes labels."""
         raise NotImplementedError
 
     def predict(self, X: Any) -> Any:

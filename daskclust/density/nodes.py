@@ -1,8 +1,8 @@
 """Neighbors of rows within a distance, by a k-d tree, for any number of features.
 
-The rows of a node are counted, joined or skipped together if the bounds of the node decide. Lists
-of neighbors are not stored. The bounds are rounded like the distances, so that each result equals
-the result of a comparison of all pairs of rows.
+If the bounds of a node show that all or none of its rows are neighbors, the rows are counted,
+joined or skipped together. Lists of neighbors are not stored. Bounds are rounded like distances, so
+results equal those of a comparison of all pairs of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daskclust.core.kernels.linkage import find_root
 
 #: Approximate maximum number of rows of a leaf.
 _LEAF = 16
-#: Maximum number of waiting nodes: one for each level of the tree, and one more.
+#: Maximum number of nodes still to be visited: one for each level of the tree, and one more.
 _DEPTH = 64
 
 
@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
 def grow_nodes(x: Array, eps: float) -> tuple[Nodes, Ints]:
     """Return a tree of at least one row, and the order of its rows."""
     tree = KDTree(x, leaf_size=_LEAF)
-    _, order, nodes, bounds = (np.asarray(part) for part in tree.get_arrays())
+    _, order, nodes, bounds = (np.asarray(array) for array in tree.get_arrays())
     x = np.ascontiguousarray(x[order], np.float64)
     first, stop = (np.ascontiguousarray(nodes[name]) for name in ("idx_start", "idx_end"))
     low, high = (np.ascontiguousarray(bound) for bound in bounds)
@@ -58,7 +58,7 @@ def near(x: Array, i: int, j: int, limit: float) -> bool:
 
 
 @inner()
-def _least(nodes: Nodes, c: int, i: int) -> float:
+def _lower_bound(nodes: Nodes, c: int, i: int) -> float:
     """Return a lower bound for the squared distance of row i to the rows of a node."""
     total = 0.0
     for f in range(nodes.x.shape[1]):
@@ -84,23 +84,23 @@ def _are_all_near(nodes: Nodes, c: int, i: int) -> bool:
 
 @inner()
 def _push_children(nodes: Nodes, c: int, i: int, waiting: Array, size: int) -> int:
-    """Add the children of a node that may hold neighbors, the nearer one last."""
-    one, other = 2 * c + 1, 2 * c + 2
-    a, b = _least(nodes, one, i), _least(nodes, other, i)
+    """Add the children of a node that may contain neighbors, the nearer child last."""
+    nearer, farther = 2 * c + 1, 2 * c + 2
+    a, b = _lower_bound(nodes, nearer, i), _lower_bound(nodes, farther, i)
     if b < a:
-        one, other, a, b = other, one, b, a
+        nearer, farther, a, b = farther, nearer, b, a
     if b <= nodes.limit:
-        waiting[size] = other
+        waiting[size] = farther
         size += 1
     if a <= nodes.limit:
-        waiting[size] = one
+        waiting[size] = nearer
         size += 1
     return size
 
 
 @compiled()
-def weight_in_nodes(nodes: Nodes, weight: Array, wanted: Array, least: float) -> Array:
-    """Return the weight of the neighbors of wanted rows; a sum stops when it reaches `least`."""
+def weight_in_nodes(nodes: Nodes, weight: Array, selected: Array, enough: float) -> Array:
+    """Return the weight of the neighbors of each selected row, or a part of at least `enough`."""
     x, first, stop, _, _, limit = nodes
     total = np.zeros(len(first))
     for c in range(len(first) - 1, -1, -1):
@@ -112,29 +112,29 @@ def weight_in_nodes(nodes: Nodes, weight: Array, wanted: Array, least: float) ->
     out = np.zeros(len(x))
     waiting = np.empty(_DEPTH, np.int64)
     for i in range(len(x)):
-        if not wanted[i]:
+        if not selected[i]:
             continue
-        found = 0.0
+        weight_sum = 0.0
         waiting[0] = 0
         size = 1
-        while size and found < least:
+        while size and weight_sum < enough:
             size -= 1
             c = waiting[size]
             if _are_all_near(nodes, c, i):
-                found += total[c]
+                weight_sum += total[c]
             elif 2 * c + 2 < len(first):
                 size = _push_children(nodes, c, i, waiting, size)
             else:
                 for j in range(first[c], stop[c]):
                     if near(x, i, j, limit):
-                        found += weight[j]
-        out[i] = found
+                        weight_sum += weight[j]
+        out[i] = weight_sum
     return out
 
 
 @inner()
 def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
-    """Return the root of all core rows of a leaf; -1 for different roots, -2 without core rows."""
+    """Return the common root of core rows of a leaf; -1 if roots differ, -2 without core rows."""
     root = -2
     for j in range(nodes.first[c], nodes.stop[c]):
         if core[j]:
@@ -147,16 +147,16 @@ def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
 
 
 @inner()
-def _climb(parent: Array, one: Array, c: int) -> None:
+def _climb(parent: Array, roots: Array, c: int) -> None:
     """Update the common roots of the nodes above c."""
     while c > 0:
         c = (c - 1) // 2
-        a, b = one[2 * c + 1], one[2 * c + 2]
+        a, b = roots[2 * c + 1], roots[2 * c + 2]
         if a == -2 or b == -2:
-            one[c] = max(a, b)
+            roots[c] = max(a, b)
         elif a >= 0 and b >= 0 and find_root(parent, a) == find_root(parent, b):
-            one[c] = a
-        if one[c] == -1:
+            roots[c] = a
+        if roots[c] == -1:
             return
 
 
@@ -166,13 +166,14 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
     x, first, stop, _, _, limit = nodes
     n, m = len(x), len(first)
     parent = np.arange(n)
-    # For each node: a core row if all core rows are in one cluster, else -1; -2 without core rows.
-    one = np.full(m, -1)
+    # For each node: a core row if all core rows of the node are in one cluster, -1 if they are in
+    # several clusters, and -2 if there are no core rows.
+    roots = np.full(m, -1)
     for c in range(m - 1, -1, -1):
         if 2 * c + 2 < m:
-            one[c] = -2 if one[2 * c + 1] == -2 and one[2 * c + 2] == -2 else -1
+            roots[c] = -2 if roots[2 * c + 1] == -2 and roots[2 * c + 2] == -2 else -1
         else:
-            one[c] = _common_root(parent, nodes, core, c)
+            roots[c] = _common_root(parent, nodes, core, c)
     waiting = np.empty(_DEPTH, np.int64)
     leaf_of = np.empty(n, np.int64)
     for c in range(m):
@@ -186,29 +187,29 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
             while size:
                 size -= 1
                 c = waiting[size]
-                if first[c] >= i or one[c] == -2:
+                if first[c] >= i or roots[c] == -2:
                     continue
-                if one[c] >= 0 and find_root(parent, one[c]) == find_root(parent, i):
+                if roots[c] >= 0 and find_root(parent, roots[c]) == find_root(parent, i):
                     continue
                 if _are_all_near(nodes, c, i):
-                    if one[c] >= 0:
-                        parent[find_root(parent, one[c])] = find_root(parent, i)
+                    if roots[c] >= 0:
+                        parent[find_root(parent, roots[c])] = find_root(parent, i)
                     else:
                         for j in range(first[c], stop[c]):
                             if core[j]:
                                 parent[find_root(parent, j)] = find_root(parent, i)
-                        one[c] = i
+                        roots[c] = i
                 elif 2 * c + 2 < m:
                     size = _push_children(nodes, c, i, waiting, size)
                 else:
                     for j in range(first[c], min(stop[c], i)):
                         if core[j] and near(x, i, j, limit):
                             parent[find_root(parent, j)] = find_root(parent, i)
-                            if one[c] >= 0:
+                            if roots[c] >= 0:
                                 break
         if i + 1 == stop[leaf_of[i]]:
-            one[leaf_of[i]] = _common_root(parent, nodes, core, leaf_of[i])
-            _climb(parent, one, leaf_of[i])
+            roots[leaf_of[i]] = _common_root(parent, nodes, core, leaf_of[i])
+            _climb(parent, roots, leaf_of[i])
     out = np.full(n, -1)
     for i in range(n):
         if core[i]:
@@ -217,19 +218,23 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
 
 
 @compiled()
-def name_in_nodes(nodes: Nodes, own: Array, owner: Array, rows: Array, clusters: Array) -> int:
-    """Write (row, cluster) of wanted rows, or only count them; a border row may have several."""
+def name_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+    """Write (row, cluster) pairs of the rows in the box, and return their number.
+
+    A border row has a pair for each of its clusters.  If the arrays are too short, pairs are only
+    counted.
+    """
     x, first, stop, _, _, limit = nodes
     waiting = np.empty(_DEPTH, np.int64)
-    seen = np.empty(16, np.int64)
+    row_clusters = np.empty(16, np.int64)
     n = 0
     for i in range(len(x)):
-        if not own[i]:
+        if not in_box[i]:
             continue
-        n_seen = 0
+        n_row_clusters = 0
         if owner[i] >= 0:
-            seen[0] = owner[i]
-            n_seen = 1
+            row_clusters[0] = owner[i]
+            n_row_clusters = 1
         else:
             waiting[0] = 0
             size = 1
@@ -242,18 +247,18 @@ def name_in_nodes(nodes: Nodes, own: Array, owner: Array, rows: Array, clusters:
                 for j in range(first[c], stop[c]):
                     if owner[j] < 0:
                         continue
-                    known = False
-                    for k in range(n_seen):
-                        known |= seen[k] == owner[j]
-                    if known or not near(x, i, j, limit):
+                    is_listed = False
+                    for k in range(n_row_clusters):
+                        is_listed |= row_clusters[k] == owner[j]
+                    if is_listed or not near(x, i, j, limit):
                         continue
-                    if n_seen == len(seen):
-                        seen = np.append(seen, np.empty(n_seen, np.int64))
-                    seen[n_seen] = owner[j]
-                    n_seen += 1
-        for k in range(n_seen):
+                    if n_row_clusters == len(row_clusters):
+                        row_clusters = np.append(row_clusters, np.empty(n_row_clusters, np.int64))
+                    row_clusters[n_row_clusters] = owner[j]
+                    n_row_clusters += 1
+        for k in range(n_row_clusters):
             if n < len(rows):
                 rows[n] = i
-                clusters[n] = seen[k]
+                clusters[n] = row_clusters[k]
             n += 1
     return n

@@ -164,7 +164,7 @@ def test_clusters_born_later_end_as_noise_by_hand():
     both = select_clusters(condensed, 4, "eom", 0.0, False)
     assert_array_equal(both.labels, [0, 0, 1, 1])
     assert_array_equal(both.births, [1.0, 1.0])
-    one = select_clusters(condensed, 4, "eom", 0.0, False, later=1.04)
+    one = select_clusters(condensed, 4, "eom", 0.0, False, birth_factor=1.04)
     assert_array_equal(one.labels, [-1, -1, 0, 0])
     assert_array_equal(one.births, [1.04])
     assert_array_equal(one.deaths, [2.0])
@@ -272,7 +272,7 @@ def test_a_box_by_hand():
     found = cluster_box(X, np.arange(5) + 10, None, *everywhere, X[0], 0.5, 3)
     # 0.4 has both neighbors; they border on it.
     assert_array_equal(np.sort(found.rows), [0, 1, 2])
-    assert_array_equal(found.founders, [11])
+    assert_array_equal(found.first_core_rows, [11])
     assert not len(found.shared)
     # A box that ends at 0.6 shares its core row with the next box.
     part = cluster_box(X, np.arange(5) + 10, None, *everywhere[:1], np.full(1, 0.6), X[0], 0.5, 3)
@@ -287,7 +287,7 @@ def test_boxes_are_cut_in_gaps_by_hand():
     X = np.repeat([[0.0, 0.0], [10.0, 0.1]], 50, axis=0)
     tree = grow_boxes(X, 60, 2.0)
     assert_array_equal(tree.axis, [0, -1, -1])
-    assert 2.0 <= tree.at[0] <= 8.0
+    assert 2.0 <= tree.thresholds[0] <= 8.0
     # A margin that holds all rows on both sides: no cut.
     assert_array_equal(grow_boxes(X, 60, 11.0).axis, [-1])
 

@@ -287,9 +287,9 @@ def test_views(views):
     [
         (
             {"n_clusters": 3, "distance_threshold": 1.0},
-            "One of n_clusters and distance_threshold must be set",
+            "n_clusters or distance_threshold must be set",
         ),
-        ({"n_clusters": None}, "One of n_clusters and distance_threshold must be set"),
+        ({"n_clusters": None}, "n_clusters or distance_threshold must be set"),
         ({"n_clusters": 50}, "n_clusters=50 must be at most n_samples=20"),
         ({"n_clusters": 15, "n_prototypes": 10}, "n_prototypes must be at least n_clusters=15"),
         ({"linkage": "median"}, "linkage"),
@@ -363,7 +363,7 @@ def test_genie_finds_what_single_linkage_does_not():
 
 def test_bad_cuts():
     model = AgglomerativeClustering().fit(blobs(20)[0])
-    with pytest.raises(ValueError, match="One of n_clusters and height must be set"):
+    with pytest.raises(ValueError, match="n_clusters or height must be set"):
         model.cut()
     with pytest.raises(ValueError, match="at most 20, the number of leaves"):
         model.cut(21)
