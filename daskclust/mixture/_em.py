@@ -15,10 +15,11 @@ from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import move_diagonal
 from daskclust.mixture.reductions import EXPECTATION, MixtureStack
 
-#: Minimum variance, as a fraction of the column's variance: smaller ones make densities inaccurate.
-LEAST_VARIANCE = 1e-9
+#: Minimum variance, as a fraction of the variance of the column.  Densities of smaller variances
+#: are inaccurate.
+MIN_VARIANCE = 1e-9
 #: Minimum eigenvalue of a full covariance, for features scaled by their standard deviation.
-LEAST_EIGENVALUE = 1e-12
+MIN_EIGENVALUE = 1e-12
 #: Mass added to each component, as in scikit-learn.
 _TINY = 10 * np.finfo(np.float64).eps
 
@@ -27,7 +28,7 @@ _TINY = 10 * np.finfo(np.float64).eps
 class EMState:
     """State of all restarts of a fit.
 
-    ``bound`` (r,) is the mean log-likelihood of a row, before the last update of the parameters.
+    ``bound`` (r,) is the mean log-likelihood of a row before the last update of the parameters.
     """
 
     weights: Annotated[Floats, "f r k"]
@@ -50,7 +51,7 @@ class EMState:
         )
 
     def mixtures(self, chosen: Any) -> Mixtures:
-        """Stack the models of some restarts."""
+        """Return the models of the chosen restarts."""
         weights, means = self.weights[chosen], self.means[chosen]
         r, k = weights.shape
         covariances = self.covariances[chosen]
@@ -67,25 +68,25 @@ class Floor:
     """Lower bound that keeps covariances invertible.
 
     ``reg_covar`` is added to every variance.  After that, variances are at least the fraction
-    ``least`` of ``variance`` (p,), the variances of the columns (1 for a constant column).  None is
-    ``LEAST_VARIANCE`` or ``LEAST_EIGENVALUE``.
+    ``min_fraction`` of ``variance`` (p,), the variances of the columns (1 for a constant column).
+    None is ``MIN_VARIANCE`` or ``MIN_EIGENVALUE``.
     """
 
     reg_covar: float
     variance: Floats
-    least: float | None = None
+    min_fraction: float | None = None
 
     @classmethod
-    def of(cls, reg_covar: float, variance: Floats, least: float | None = None) -> Floor:
-        return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
+    def of(cls, reg_covar: float, variance: Floats, min_fraction: float | None = None) -> Floor:
+        return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), min_fraction)
 
     def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
         """Return regularized covariances that are not singular."""
-        least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
-        least = least if self.least is None else self.least
+        min_fraction = MIN_VARIANCE if diagonal else MIN_EIGENVALUE
+        min_fraction = min_fraction if self.min_fraction is None else self.min_fraction
         if diagonal:
             raised = covariances + self.reg_covar
-            return np.maximum(raised, least * self.variance, out=raised)
+            return np.maximum(raised, min_fraction * self.variance, out=raised)
         p = len(self.variance)
         scale = np.sqrt(self.variance)
         raised = covariances.copy()
@@ -95,18 +96,18 @@ class Floor:
         scaled = (scaled + scaled.transpose(0, 2, 1)) / 2
         for index, matrix in enumerate(scaled):
             values, vectors = np.linalg.eigh(matrix)
-            if values[0] < least:
-                lifted = (vectors * np.maximum(values, least)) @ vectors.T
+            if values[0] < min_fraction:
+                lifted = (vectors * np.maximum(values, min_fraction)) @ vectors.T
                 matrices[index] = lifted * np.outer(scale, scale)
         return raised
 
 
 def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> Mixtures:
-    """Return the parameters that follow from the sums of one pass (M-step).
+    """Compute the new parameters from the sums of one pass (M-step).
 
     This is the M-step of Algorithm 1 of the PCKID paper, with deviations from the new means.  A
-    component without mass keeps its mean and covariance, and its weight becomes 0.  Sums of
-    :class:`MixtureSums` must be computed with ``mixtures``.
+    component without mass keeps its mean and covariance, and its weight becomes 0.  The sums must
+    be computed with ``mixtures`` (see :class:`MixtureSums`).
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
@@ -137,12 +138,12 @@ def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
 def maximize_start(
     sums: Floats, centers: Floats, mean: Floats, floor: Floor, *, full: bool
 ) -> Mixtures:
-    """Return initial parameters of one model from the sums of `accumulate_start`.
+    """Compute the initial parameters of one model from the sums of `accumulate_start`.
 
-    Means and variances are those of the observed values.  For products of two features, missing
-    values are set to the center, so that the matrix is positive definite.  A component without any
-    value of a column gets the mean and variance of the column.  ``centers`` are the centers from
-    which deviations were computed; for diagonal covariances, the mean.
+    Means and variances are computed from observed values.  In products of two features, the center
+    replaces missing values, so that the matrix is positive definite.  If a component has no values
+    of a column, it gets the mean and variance of the column.  Deviations were computed from
+    ``centers`` (from the mean for diagonal covariances).
     """
     p = len(mean)
     mass = sums[:, 0]
@@ -169,10 +170,10 @@ def maximize_start(
 
 @dataclass(frozen=True)
 class EMProblem(DataAlone):
-    """EM for several restarts, which share every pass.
+    """EM for several restarts, which share all passes.
 
     A restart has converged when its mean log-likelihood changes by less than ``tolerance``.
-    ``warm`` contains the parameters of the last fit if this fit starts from them.
+    ``warm`` contains the parameters of the last fit if they initialize this fit, else nothing.
     """
 
     kind: ClassVar[type[EMState]] = EMState
@@ -186,27 +187,27 @@ class EMProblem(DataAlone):
     warm: Mapping[str, Floats]
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the parameters of the last fit, if this fit starts from them."""
+        """Return the parameters of the last fit if they initialize this fit."""
         return {f"{name}_": value for name, value in self.warm.items()}
 
     def step(self, state: EMState) -> Step[EMState]:
-        """Make one iteration of all restarts that have not converged; this takes one pass."""
+        """Run an iteration of the restarts that have not converged, in one pass."""
         active = np.flatnonzero(~state.converged)
         before = state.mixtures(active)
         result = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
         after = maximize(result.sums, before, self.shift, self.floor)
 
-        def moved(name: str, values: Array) -> Array:
+        def with_active(name: str, values: Array) -> Array:
             column: Array = getattr(state, name).copy()
             column[active] = values.reshape(len(active), *column.shape[1:])
             return column
 
         unchanged = np.abs(result.likelihood - state.bound[active]) < self.tolerance
         new_state = EMState(
-            **{name: moved(name, values) for name, values in after.arrays.items()},
-            bound=moved("bound", result.likelihood),
-            converged=moved("converged", unchanged),
-            n_iter=moved("n_iter", state.n_iter[active] + 1),
+            **{name: with_active(name, values) for name, values in after.arrays.items()},
+            bound=with_active("bound", result.likelihood),
+            converged=with_active("converged", unchanged),
+            n_iter=with_active("n_iter", state.n_iter[active] + 1),
         )
         return Step(
             state=new_state,

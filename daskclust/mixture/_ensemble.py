@@ -26,7 +26,7 @@ _BATCHES, _LEAST_BATCH = 10, 4
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows with any value that train the members; `mean` replaces missing values initially."""
+    """Rows that train the members.  For the initialization, `mean` replaces missing values."""
 
     x: Array
     mean: Floats
@@ -34,7 +34,7 @@ class Pool:
 
 
 class Member(NamedTuple):
-    """Member of the ensemble: number of components, seed, and training parameters."""
+    """Member of the ensemble: number of components, seed, and parameters of the training."""
 
     size: int
     seed: int
@@ -44,7 +44,7 @@ class Member(NamedTuple):
 
 
 def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> Pool:
-    """Fetch rows drawn uniformly by row number, so that they do not depend on chunks."""
+    """Draw rows by row number, so that they do not depend on chunks; return those with values."""
     if count >= rows.n_rows:
         numbers = np.arange(rows.n_rows)
     else:
@@ -55,9 +55,9 @@ def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> 
 
 
 def train_member(pool: Pool, member: Member) -> Mixtures:
-    """Train one member: one k-means iteration from random rows (Section 3.1), then Algorithm 1.
+    """Train a member: one k-means iteration from random rows (Section 3.1), then Algorithm 1.
 
-    Only the initialization replaces missing values by column means.
+    Missing values are replaced by column means only in the k-means iteration.
     """
     rng = np.random.Generator(np.random.Philox(member.seed))
     x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]
@@ -109,20 +109,23 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
 
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
-#: Additional columns of the basis.
+#: Number of columns of the basis in addition to the eigenvectors.
 OVERSAMPLING = 10
 #: Maximum number of features for the Gram matrix, and of rows for the kernel matrix.
 _MOST_FEATURES, _MOST_ROWS = 1000, 3000
 #: Maximum bytes of features stored between passes.
 _MAX_STORED = 2**31
-#: Maximum remaining rotation of the leading eigenvectors when power iterations end, as a sine.
+#: Sine of the estimated remaining rotation of the leading eigenvectors below which power iterations
+#: end.
 _TURN = 1e-3
-#: Maximum rows of the pool for the initial basis, power iterations on them, and the remaining
-#: rotation (as a sine) at which these end; it is smaller than the effect of the other rows.
+#: For the initial basis: maximum number of rows of the pool, maximum number of power iterations,
+#: and sine of the remaining rotation below which they end.  The effect of the other rows is larger.
 _POOL_ROWS, _ON_POOL, _TURN_ON_POOL = 2**15, 30, 1e-4
-#: Minimum eigenvalue relative to the largest one, by bytes of the type: smaller ones are noise.
+#: Minimum eigenvalue as a fraction of the largest one, by bytes of the type.  Smaller eigenvalues
+#: are noise.
 _MIN_EIGENVALUE = {4: 1e-7, 8: 1e-13}
-#: Factor by which the work of power iterations is multiplied, because they are not exact.
+#: Factor that makes power iterations more expensive when a solver is chosen, because they are not
+#: exact.
 _EXACT = 60.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
 _SOFTMAX_WORK = 30.0
@@ -156,7 +159,7 @@ class SpectrumState:
 
 
 def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, stored: bool) -> str:
-    """Choose the solver with the least work for a basis of ``width``; exact ones are preferred."""
+    """Choose the solver with the least work.  ``width`` is the number of columns of the basis."""
     posterior_work = n * d * (3.0 * p + _SOFTMAX_WORK)
     times = 1 if stored else n_iter
     work = {"randomized": times * posterior_work + _EXACT * 2.0 * n_iter * n * d * width}
@@ -170,7 +173,7 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, stored: bool)
 def pool_basis(
     x: Array, mixtures: Mixtures, shift: Floats, n_vectors: int, width: int, seed: int
 ) -> Floats:
-    """Compute the initial basis (D, width) by power iterations on some rows of the pool."""
+    """Compute the initial basis (D, width) by power iterations on rows of the pool."""
     rows, dtype = open_rows(x[:: -(-len(x) // _POOL_ROWS)]), np.dtype(np.float32)
     rng = np.random.Generator(np.random.Philox(seed))
     normal = rng.standard_normal((len(mixtures.weights), width))
@@ -186,12 +189,12 @@ def pool_basis(
 def _power_iteration(
     basis: Floats, image: Floats, n_vectors: int
 ) -> tuple[Floats, Floats, float, float]:
-    """Make a power iteration, given ``image``, the matrix times the basis.
+    """Compute a power iteration from ``image``, the product of the matrix and the basis.
 
     Returns the next basis, the Ritz values of this basis (largest first), the sine of the largest
-    rotation angle of the leading directions, and an estimate of the remaining rotation.  Each
-    iteration reduces the rotation by the ratio of two eigenvalues: the first one beyond the basis,
-    which is at most the last Ritz value, and the last one of the ``n_vectors`` leading ones.
+    rotation angle of the leading directions, and an estimate of the remaining rotation.  An
+    iteration multiplies the rotation by the ratio of the first eigenvalue beyond the basis (at most
+    the last Ritz value) to the last of the ``n_vectors`` leading eigenvalues.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)
@@ -203,25 +206,27 @@ def _power_iteration(
     return following, values, sine, sine * float(values[-1] / last) if last > 0 else sine
 
 
-def _eigenpairs(basis: Floats, image: Floats, count: int, least: float) -> tuple[Floats, Floats]:
+def _eigenpairs(
+    basis: Floats, image: Floats, count: int, min_ratio: float
+) -> tuple[Floats, Floats]:
     """Return the leading eigenvectors and eigenvalues of a matrix from its product with a basis.
 
-    They belong to the Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017), where Y is the
-    product.  The eigenvectors lie in the span of Y, as after one more power iteration, but without
-    another pass.
+    They are eigenvectors of the Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017) with
+    the product Y.  They lie in the span of Y, as after another power iteration, but take no other
+    pass.
     """
     core = basis.T @ image
     values, turn = eigh((core + core.T) / 2.0)
-    used = values > least * values[-1]
+    used = values > min_ratio * values[-1]
     if used.sum() < count:
-        # There are too few directions, so arbitrary ones with eigenvalue 0 are added.
+        # There are too few directions.  Arbitrary directions with eigenvalue 0 are added.
         return basis @ turn[:, ::-1][:, :count], np.maximum(values[::-1][:count], 0.0)
     vectors, lengths, _ = svd(image @ turn[:, used] / np.sqrt(values[used]), full_matrices=False)
     return vectors[:, :count], lengths[:count] ** 2
 
 
 def _oriented(basis: Floats) -> Floats:
-    """Flip the sign of vectors whose largest entry is negative."""
+    """Flip the signs of vectors whose entry of largest size is negative."""
     largest = np.abs(basis).argmax(axis=0)
     return np.asarray(basis * np.where(basis[largest, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
 
@@ -261,7 +266,7 @@ class Spectrum(DataAlone):
         return np.dtype(np.float32 if self.solver == "randomized" else np.float64)
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:
-        """Make one iteration; ``"gram"`` and ``"kernel"`` need only one."""
+        """Run one iteration.  ``"gram"`` and ``"kernel"`` need only one."""
         n_models = len(state.sizes)
         if self.solver == "randomized":
             return self._power(state, n_models)
@@ -296,19 +301,19 @@ class Spectrum(DataAlone):
         return basis, values
 
     def _power(self, state: SpectrumState, n_models: int) -> Step[SpectrumState]:
-        """Make a power iteration with QR in one pass; the last one returns the eigenvectors."""
+        """Run a power iteration in one pass; the last iteration computes the eigenvectors."""
         rows = self.rows
         size = self.dtype.itemsize * len(state.basis)
-        room = rows.can_keep(size) and size * rows.n_rows <= _MAX_STORED
+        fits = rows.can_keep(size) and size * rows.n_rows <= _MAX_STORED
         image = rows.reduce(
-            GRAM_STORED if room else GRAM, self._request(state, state.basis), self._carry
+            GRAM_STORED if fits else GRAM, self._request(state, state.basis), self._carry
         )
         basis, values, sine, remaining = _power_iteration(state.basis, image, self.n_vectors)
         finished = remaining <= _TURN or state.n_iter + 1 == self.n_iter
         if finished:
             self._carry = Carry()
-            least = _MIN_EIGENVALUE[self.dtype.itemsize]
-            basis, values = _eigenpairs(state.basis, image, self.n_vectors, least)
+            min_ratio = _MIN_EIGENVALUE[self.dtype.itemsize]
+            basis, values = _eigenpairs(state.basis, image, self.n_vectors, min_ratio)
             basis = _oriented(basis)
         after = replace(state, basis=basis, values=values / n_models, n_iter=state.n_iter + 1)
         return self._step(after, sine, finished)

@@ -1,11 +1,10 @@
-"""Gaussian mixtures for rows with missing values: models, and densities.
+"""Models of Gaussian mixtures, and densities of rows with missing values.
 
 Several models are evaluated together: restarts of a fit, or members of an ensemble.  A row without
 any value has the weights as its posteriors, and likelihood 1.
 
-Vector instructions process several rows at once.  The maximum, exponential and sum of a model then
-run over its components, even if there are few.  The compiler has no vectorized exponential
-function, so this module defines one.
+Vector instructions process several rows at once, so they are fast for models of few components,
+too.  The compiler has no vectorized exponential function, so this module defines one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.buffers import Scratch
 from daskclust.core.kernels.compiling import compiled
 
-#: Number of rows processed together, so that a model of 30 components fits the first-level cache.
+#: Number of rows that are processed together.  With 30 components they fit the first-level cache.
 _LANES = 128
 
 # exp(x) = 2^k exp(r).  Adding `_MAGIC` rounds x / ln 2 to an integer k, which is then stored in
@@ -33,7 +32,7 @@ _MAGIC64, _MAGIC32 = np.float64(6755399441055744.0), np.float32(12582912.0)
 _LOG2E, _LOG2E32 = 1.4426950408889634, np.float32(1.4426950408889634)
 _LN2_HIGH64, _LN2_LOW64 = np.float64(0.693145751953125), np.float64(1.4286068203094172e-06)
 _LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
-#: The result is 0 for smaller arguments (it would be denormal).
+#: Minimum argument: for smaller arguments the result would be denormal, and is 0.
 _LEAST64, _LEAST32 = np.float64(-708.0), np.float32(-87.0)
 _ONE = np.float32(1.0)
 
@@ -81,7 +80,7 @@ def _exp32(x: Any) -> Any:
     return np.float32(e * bits.view(np.float32)) if x >= _LEAST32 else np.float32(0.0)
 
 
-# No reassociation: the compiler must not cancel the magic numbers.
+# Reassociation is off: the compiler must not cancel the magic numbers.
 @overload(_exp, inline="always")
 def _exp_of(x: Any) -> Any:
     return _exp32 if x == types.float32 else _exp64
@@ -136,13 +135,12 @@ def softmax(
     """Convert log-densities to posteriors, separately for each model.
 
     The log-weights ``bias`` (D,) are added to ``scores`` (D, n), which are overwritten.  A
-    component with bias minus infinity has posterior 0; each model needs at least one other
-    component.
-    ``bounds`` (m + 1,): index of the first component of each model, and D.
+    component with a bias of minus infinity has posterior 0, and each model needs another component.
+    ``bounds`` (m + 1,) is the index of the first component of each model, and D.
 
     Returns posteriors (D, n), the largest log-density ``top`` (m, n) of each row for each model,
-    and ``norm`` (m, n); ``top + log(norm)`` is the log-likelihood.  ``out`` receives them.  It
-    must not overlap ``scores``, because the loops would not be vectorized.
+    and ``norm`` (m, n).  The log-likelihood is ``top + log(norm)``.  ``out`` receives the results.
+    It must not overlap ``scores``: the loops would not be vectorized.
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -153,7 +151,8 @@ def softmax(
     return posteriors, top, norm
 
 
-#: Maximum and minimum rows per tile, and values per tile: a tile fits the second-level cache.
+#: Maximum and minimum number of rows of a tile, and its number of values: it fits the second-level
+#: cache.
 _TILE, _LEAST_TILE, _TILE_VALUES = 1024, 128, 2**17
 #: Number of components processed together.
 _COMPONENTS = 512
@@ -161,7 +160,10 @@ _COMPONENTS = 512
 
 @dataclass(frozen=True)
 class Mixtures:
-    """Components of several models with these sizes; covariances (D, p, p) or variances (D, p)."""
+    """Components of several models, with covariances (D, p, p) or variances (D, p).
+
+    ``sizes`` are the numbers of components of the models.
+    """
 
     weights: Floats
     means: Floats
@@ -196,7 +198,10 @@ def stack_models(models: Sequence[Mixtures]) -> Mixtures:
 
 @compiled(error_model="numpy")
 def deviations(x, shift, out):
-    """Fill ``out`` with [x^2 o, x o, o] of rows minus the shift; return True if none is missing."""
+    """Fill ``out`` with [x^2 o, x o, o], and return True if no value is missing.
+
+    ``x`` are the rows minus the shift, and o is 1 for observed values, else 0.
+    """
     n, p = x.shape
     complete = True
     for i in range(n):
@@ -213,7 +218,7 @@ def deviations(x, shift, out):
 
 @compiled(counted=False, error_model="numpy")
 def _make_forms(means, variances, shift, logs, out):
-    """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2] of means minus the shift."""
+    """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2]: m is the mean minus the shift."""
     d, p = means.shape
     for k in range(d):
         for j in range(p):
@@ -233,9 +238,9 @@ def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
 
 
 class Diagonal:
-    """Log-densities under diagonal covariances: products with [x^2 o, x o, o].
+    """Log-densities under diagonal covariances, as products with [x^2 o, x o, o].
 
-    The next call overwrites the results of the methods.
+    Each call of a method overwrites earlier results.
     """
 
     def __init__(self, mixtures: Mixtures, shift: Floats) -> None:
@@ -283,7 +288,7 @@ class Diagonal:
 class Full:
     """Log-densities of complete rows under full covariances.
 
-    The next call overwrites the results of the methods.
+    Each call of a method overwrites earlier results.
     """
 
     def __init__(self, mixtures: Mixtures) -> None:

@@ -34,7 +34,11 @@ _LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Patterns(NamedTuple):
-    """Rows sorted by pattern, their original positions, the first row of each pattern, and n."""
+    """Rows and weights sorted by pattern of missing values.
+
+    ``order`` (n,) are the positions of the sorted rows before sorting.  ``starts`` is the first row
+    of each pattern, and n.
+    """
 
     x: Floats
     weight: Floats
@@ -47,7 +51,7 @@ class Conditioned(NamedTuple):
 
     ``shares`` (D, n): posteriors. ``sums`` and ``likelihood`` (m + 1,): as in
     :class:`MixtureSums`. ``filled`` (n, p): rows with missing values replaced by their conditional
-    means; valid for a single model only.
+    means, for a single model only.
     """
 
     sums: Floats
@@ -68,9 +72,9 @@ class _Components(NamedTuple):
 
 
 def group_patterns(x: Array, weight: Floats | None) -> Patterns:
-    """Sort rows by pattern of missing values; rows of a pattern stay in order."""
+    """Sort rows by pattern of missing values, without changing the order of rows of a pattern."""
     missing = np.packbits(np.isnan(x), axis=1)
-    # The bits of a row are one opaque value, so patterns of any length are compared at once.
+    # The bits of a row are viewed as one value, so that patterns of any length can be compared.
     keys = np.ascontiguousarray(missing).view(np.dtype((np.void, missing.shape[1]))).ravel()
     patterns, pattern_of_row = np.unique(keys, return_inverse=True)
     order = np.argsort(pattern_of_row, kind="stable")
@@ -89,8 +93,9 @@ def group_patterns(x: Array, weight: Floats | None) -> Patterns:
 def _factorize(covariance, observed, missing, upper, tied):
     """Factorize the covariance of the observed values; return half its log-determinant.
 
-    ``upper`` receives U with U^T U = covariance[observed, observed]; ``tied`` receives
-    U^-T covariance[there, gone].  ``observed`` are observed features, ``missing`` missing ones.
+    ``observed`` and ``missing`` are the observed and missing features.  ``upper`` receives U with
+    U^T U = covariance[observed, observed], and ``tied`` receives U^-T covariance[observed,
+    missing].
     """
     q, m = len(observed), len(missing)
     half = 0.0
@@ -187,7 +192,7 @@ def _condition(rows, components, out):
                 for a in range(q):
                     gap[observed[a]] = x[i, observed[a]] - means[k, observed[a]]
                 tie[:m] = 0.0
-                # Inner loops run along contiguous memory, here and below.
+                # Here and below, inner loops run along contiguous memory.
                 for a in range(q):
                     v = white[k, a]
                     for b in range(m):
@@ -220,10 +225,10 @@ def _condition(rows, components, out):
 
 
 def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
-    """Condition missing values on observed ones (Ghahramani & Jordan, NIPS 1994, Eq. 4-7).
+    """Condition missing values on observed values (Ghahramani & Jordan, NIPS 1994, Eq. 4-7).
 
-    One factorization per pattern and component, then O(p^2) per row and component.  Memory:
-    O(D (n + p^2)).
+    There is one factorization per pattern and component.  Then the time is O(p^2) per row and
+    component.  Memory is O(D (n + p^2)).
     """
     n, p = rows.x.shape
     d, m = len(mixtures.means), len(mixtures.sizes)
@@ -248,14 +253,15 @@ _MAX_VALUES = 2**22
 
 
 class MixtureSums(NamedTuple):
-    """Sums of a block for an EM iteration, as unevaluated pairs.
+    """Sums of a block for an EM iteration.  Each number is a pair whose sum is the value.
 
-    ``sums`` (2, D, s), for each component.  Diagonal, s = 3p + 1: sums of ``g``, ``g o x^2``,
-    ``g o x`` and ``g o``, with posterior ``g``, ``o`` = 1 for observed values and 0 for missing
-    ones, and ``x`` minus the shift.  Full, s = 1 + p + p^2: sums of ``g``, ``g d`` and
-    ``g (d d^T + C)``, with ``d`` the row minus the component's mean, missing values replaced by
-    their conditional means, and ``C`` their conditional covariance.
-    ``likelihood`` (2, m + 1): weighted log-likelihood of each model, and total weight of the rows.
+    ``sums`` (2, D, s) has the sums of each component.  For diagonal covariances, s = 3p + 1: the
+    sums of ``g``, ``g o x^2``, ``g o x`` and ``g o``.  Here ``g`` is the posterior, ``o`` is 1 for
+    an observed value and 0 for a missing value, and ``x`` is the value minus the shift.  For full
+    covariances, s = 1 + p + p^2: the sums of ``g``, ``g d`` and ``g (d d^T + C)``.  Here ``d`` is
+    the row minus the mean of the component, with conditional means for missing values, and ``C``
+    is the conditional covariance of the missing values.  ``likelihood`` (2, m + 1) is the weighted
+    log-likelihood of each model, and the total weight of the rows.
     """
 
     sums: Floats
@@ -270,7 +276,7 @@ def accumulate_mixtures(
     shift: Floats,
     segments: Ints | None = None,
 ) -> MixtureSums:
-    """Return the sums of a block for an EM iteration; sums within a segment are not compensated."""
+    """Return the sums of a block for an EM iteration.  Only sums of segments are compensated."""
     n = len(x)
     segments = np.array([n]) if segments is None else segments
     d = len(mixtures.means)
@@ -331,9 +337,10 @@ def _add_features(sums: Floats, shares: Floats, features: Floats, scratch: Scrat
 
 
 class RepeatedRows:
-    """Rows that many passes read, with the sums of :func:`accumulate_mixtures`, bit for bit.
+    """Rows in memory that many EM iterations read.
 
-    For diagonal covariances, features of at most 32 MiB are computed once.
+    Sums equal the sums of :func:`accumulate_mixtures`.  For diagonal covariances, features of at
+    most 32 MiB are computed once.
     """
 
     def __init__(self, x: Array, shift: Floats) -> None:
@@ -391,11 +398,12 @@ def accumulate_start(
     weight: Floats | None = None,
     segments: Ints | None = None,
 ) -> Floats:
-    """Return sums over posteriors (K, n), which determine the initial parameters of one model.
+    """Return the sums that determine the initial parameters of one model.
 
-    Deviations d are from ``centers`` (K, p), or from ``fill``, the shift, for diagonal covariances.
-    The result consists of unevaluated pairs (2, K, s): sums of ``g``, ``g o d^2``, ``g o d``,
-    ``g o`` and, if ``full``, of ``g (o d) (o d)^T``.
+    ``shares`` (K, n) are the posteriors g.  Deviations d are computed from ``centers`` (K, p), or
+    from ``fill`` for diagonal covariances.  The result (2, K, s) has pairs as in
+    :class:`MixtureSums`: the sums of ``g``, ``g o d^2``, ``g o d``, ``g o`` and, if ``full``, of
+    ``g (o d) (o d)^T``.
     """
     n, p = x.shape
     k = len(centers)
@@ -428,11 +436,10 @@ def accumulate_start(
 
 @compiled(counted=False, error_model="numpy")
 def move_diagonal(sums, mass, means, variances, shift, out):
-    """Write the means and variances that follow from the sums of ``g``, ``g o x^2``, ``g o x``.
+    """Write the means and variances that follow from the sums (D, 3p + 1) of :class:`MixtureSums`.
 
-    A missing value is replaced by the old mean and variance of its column.  The sums (D, 3p + 1) of
-    :class:`MixtureSums` must be computed with the same old parameters.  Variances have no lower
-    bound here.
+    The sums must be computed with the old ``means`` and ``variances``, which stand for missing
+    values.  Variances have no lower bound here.
     """
     d, p = means.shape
     new_means, new_variances = out
@@ -440,7 +447,8 @@ def move_diagonal(sums, mass, means, variances, shift, out):
         n = mass[k]
         for j in range(p):
             square, first, n_observed = sums[k, 1 + j], sums[k, 1 + p + j], sums[k, 1 + 2 * p + j]
-            # About the old mean; missing values contribute the old variance.
+            # The second moment is taken about the old mean.  Missing values contribute the old
+            # variance.
             center = means[k, j] - shift[j]
             gap = (first - center * n_observed) / n
             absent = n - n_observed
@@ -458,7 +466,7 @@ def _expected_tiles(
     dtype: Any,
     tiles: list[tuple[int, int, bool]],
 ) -> Iterator[tuple[int, int, tuple[Array, Floats, Array]]]:
-    """Yield (start, stop, result of :func:`softmax`) of each tile; the next tile overwrites it."""
+    """Yield (start, stop, results of :func:`softmax`) of tiles, each of which overwrites the last."""
     density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
     d, m = len(mixtures.weights), len(mixtures.sizes)
     # With full covariances, rows with missing values are processed separately.
@@ -494,7 +502,7 @@ def posterior_tiles(
     dtype: Any = np.float64,
     segments: Ints | None = None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield (start, stop, posteriors) of tiles within segments; the next tile overwrites them."""
+    """Yield (start, stop, posteriors) of tiles, each of which overwrites the last."""
     d, p = mixtures.means.shape
     segments = np.array([len(x)]) if segments is None else segments
     for start, stop, results in _expected_tiles(
@@ -522,7 +530,7 @@ def posteriors(
 
 
 def impute(x: Array, mixtures: Mixtures, shift: Floats) -> Array:
-    """Return a copy with missing values replaced by their conditional means for one model."""
+    """Return a copy of rows in which conditional means of one model replace missing values."""
     out = x.copy()
     incomplete = incomplete_rows(x)
     if not incomplete.any():
@@ -584,7 +592,7 @@ def add_gram(
 ) -> Floats:
     """Return the Gram matrix of a block's features, or its product with a basis (D, l).
 
-    ``stored`` are the features (D, n) if they are stored from an earlier pass.
+    ``stored`` are the features (D, n) if an earlier pass has stored them.
     """
     d = len(mixtures.weights)
     segments = np.array([len(x)]) if segments is None else segments
@@ -613,7 +621,7 @@ def add_gram(
 
 
 def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Floats) -> Floats:
-    """Return the mean over the models of the dot product of two rows' posteriors (Eq. 6)."""
+    """Return the kernel of all pairs of rows: the mean dot product of their posteriors (Eq. 6)."""
     out = np.empty((len(x), len(y)))
     for first in range(0, len(y), _KERNEL_ROWS):
         columns = features(y[first : first + _KERNEL_ROWS], mixtures, shift)

@@ -57,12 +57,9 @@ _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     """Gaussian mixture with missing values, fitted by EM, for data of any size.
 
-    Use it when clusters have different sizes, shapes or orientations, when they overlap, or when
-    values are missing.  For compact clusters of complete rows, :class:`KMeans` is faster.
-
-    NaN is a missing value.  Values must be missing at random (MAR): whether a value is missing may
-    depend on the observed values of its row, but not on the value itself.  Values are not imputed
-    before the fit; each row contributes its observed values (Algorithm 1 of [1]_, after [2]_).
+    Use it when clusters have different shapes, when they overlap, or when values are missing.  For
+    compact clusters of complete rows, :class:`KMeans` is faster.  NaN is a missing value.  Each
+    row contributes its observed values (Algorithm 1 of [1]_, after [2]_).
 
     Parameters
     ----------
@@ -107,43 +104,25 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
     Attributes
     ----------
-    weights_ : ndarray of shape (K,), float64
-        Weights of the components.
-    means_ : ndarray of shape (K, p), float64
-        Means of the components.
-    covariances_ : ndarray of shape (K, p) or (K, p, p), float64
-        Variances, or covariance matrices.
-    precisions_, precisions_cholesky_ : ndarray, of the shape of ``covariances_``
-        Inverses of the covariances, and upper triangular factors of these inverses.
+    weights_, means_ : ndarray of shape (K,) and (K, p), float64
+        Weights and means of the components.
+    covariances_, precisions_, precisions_cholesky_ : ndarray of shape (K, p) or (K, p, p), float64
+        Variances or covariance matrices, their inverses, and upper factors of the inverses.
     converged_ : bool
         True if the selected restart converged.
     lower_bound_ : float
-        Mean log-likelihood of a row's observed values in the last E-step, before the last update of
-        the parameters.  ``score`` uses the final parameters.
+        Mean log-likelihood of a row before the last update of the parameters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Component with the largest posterior; of equal ones, the lowest number.  For Dask input it
-        is lazy, with the chunks of X.
-    n_iter_ : int
-        Iterations of the selected restart.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, if X has names.
+        Component with the largest posterior.  Lazy for Dask input.
+    n_iter_, n_features_in_ : int
+    feature_names_in_ : ndarray
     history_ : list of dict
-        As in :class:`KMeans`; ``objective`` is the largest mean log-likelihood of all restarts, and
-        ``center_shift`` the largest shift of a mean.
+        One record per iteration: ``objective`` is the largest mean log-likelihood.
 
     Raises
     ------
-    ValueError
-        For infinity in X (the message names the first one), a column without any value, fewer rows
-        with any value than components, and parameters out of range.
-    CheckpointError
-        As in :class:`KMeans`.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If the selected restart did not converge.
+    ValueError, CheckpointError
+        For infinity, too few rows with values, parameters out of range, or a damaged checkpoint.
 
     See Also
     --------
@@ -153,21 +132,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
     Notes
     -----
-    *Passes*: 1 to check the data, those of the initialization (k-means|| and Lloyd iterations for
-    ``"kmeans"``, K + 1 for ``"k-means++"``, and 1), and 1 per EM iteration.  *Memory* of a worker
-    thread: one block (two, if blocks are read during the pass), O(r K p) for r restarts (O(r K p^2)
-    if full) and O(r K) numbers per incomplete row of the block if full.  *To the client*:
-    O(r K p) or O(r K p^2) per worker thread and pass, never anything of length n.
-
-    *Work* of an iteration: O(K p) per row, or O(K p^2) if full, and O(K p^3) for each pattern of
-    missing values in a block.  Densities are computed in float64.
-
-    *Lower bound of variances*: in addition to ``reg_covar``, variances are at least 1e-9 of the
-    column's variance.  For full covariances, eigenvalues are at least 1e-12 for features scaled to
-    unit variance.  The variance of a constant column is taken to be 1.  Unless these bounds apply,
-    an iteration never decreases the likelihood of the observed values.  A row without any value has
-    the weights as its posteriors and likelihood 1.  A component that loses all its rows remains
-    with weight 0.
+    *Cost*: 1 pass per iteration, O(K p) or O(K p^2) work per row.  The user guide ("Mixtures and
+    missing values") describes assumptions, lower bounds of variances, and memory.
 
     References
     ----------
@@ -264,7 +230,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
             Rows; NaN where a value is missing.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
+            Weights of the rows.  An integer weight is equivalent to repeating the row, and 0 to
+            leaving it out.
 
         Returns
         -------
@@ -277,7 +244,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return bool(self.warm_start) and hasattr(self, "converged_")
 
     def _first_parameters(self, n_features: int) -> dict[str, Floats]:
-        """Return the initial parameters given by the user (checked) or by the last fit."""
+        """Check and return the initial parameters of the user, or return those of the last fit."""
         k, p, full = self.n_components, n_features, self.covariance_type == "full"
         shape = (k, p, p) if full else (k, p)
         parameters = {}
@@ -317,7 +284,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return observed_pass(
             k,
             "n_components",
-            # With all parameters given, restarts would be equal.
+            # If the user sets all parameters, all restarts would be equal.
             seeds=draw_seeds(self.random_state, 1 if complete else self.n_init),
             n_picks=0 if complete else n_picks,
         )
@@ -337,9 +304,9 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     def _start(self, data: OpenData, floor: Floor, fixed: Mapping[str, Floats]) -> EMState:
         """Compute the initial parameters of all restarts.
 
-        Parameters in ``fixed`` replace computed ones.  If all three are given, no pass is made.
-        Otherwise there is 1 pass in addition to those of the centers (k-means|| and Lloyd
-        iterations for ``"kmeans"``, K + 1 for ``"k-means++"``, else none).
+        Parameters in ``fixed`` are not computed.  If ``fixed`` contains weights, means and
+        covariances, no pass is needed.  Otherwise there is 1 pass after the passes of the initial
+        centers (see the user guide).
         """
         r, k, p = len(data.seeds), self.n_components, data.rows.n_features
         full, mean = self.covariance_type == "full", data.survey.mean
@@ -472,7 +439,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         """Return the mean log-likelihood of a row; this takes one pass."""
         likelihood = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
         if not np.isfinite(likelihood[0]):
-            # Make an extra pass only on failure, to locate the invalid row.
+            # Another pass finds the row for the message.
             survey = rows.reduce(PARTIAL_SURVEY, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
                 raise ValueError(infinite_message(*survey.first_bad))
@@ -499,8 +466,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
 
     def _n_parameters(self) -> int:
         k, p = self.means_.shape
-        each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
-        return k * (each + p + 1) - 1
+        n_variances = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
+        return k * (n_variances + p + 1) - 1
 
     def _bic(self, rows: Rows) -> float:
         n = rows.n_rows
@@ -587,16 +554,18 @@ def _covariances(precisions: Floats, full: bool) -> Floats:
             raise ValueError(f"{name} must be positive, got a minimum of {precisions.min()}.")
         return 1.0 / precisions
     if not np.allclose(precisions, precisions.transpose(0, 2, 1)):
-        raise ValueError(f"{name} must be symmetric, got matrices that are not.")
-    least = np.linalg.eigvalsh(precisions).min()
-    if least <= 0:
-        raise ValueError(f"{name} must be positive definite, got a matrix with eigenvalue {least}.")
+        raise ValueError(f"{name} must be symmetric, got a matrix that is not symmetric.")
+    smallest = np.linalg.eigvalsh(precisions).min()
+    if smallest <= 0:
+        raise ValueError(
+            f"{name} must be positive definite, got a matrix with eigenvalue {smallest}."
+        )
     return np.asarray(np.linalg.inv(precisions))
 
 
 @dataclass(frozen=True)
 class FillMissing:
-    """Function that replaces missing values by a value (p,) per column; it is sent to workers."""
+    """Function that replaces missing values by the ``value`` (p,) of their column."""
 
     value: Floats
 

@@ -59,10 +59,10 @@ from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import kernel_block, project
 from daskclust.mixture.predict import MixtureFunction, observed_pass
 
-#: Default maximum number of rows that train a member (see ``max_samples``).
+#: Default of ``max_samples``: maximum number of rows that train a member.
 MAX_SAMPLES = 10_000
 #: Minimum fraction of the pool that trains a member, unless the pool is all rows.
-LEAST_SHARE = 0.1
+MIN_POOL_SHARE = 0.1
 
 
 class PCKID(
@@ -76,13 +76,12 @@ class PCKID(
     """Spectral clustering of data with missing values (PCKID), for data of any size.
 
     Use it when many values are missing and clusters are not compact.  For compact clusters,
-    :class:`KMeans` with ``missing="partial"`` or :class:`GaussianMixture` is much faster; if some
+    :class:`KMeans` with ``missing="partial"`` or :class:`GaussianMixture` is much faster.  If some
     rows have labels, use :class:`LabelSpreading`.
 
-    The method trains an ensemble of Gaussian mixtures with different numbers of components and
-    different initializations.  The kernel of two rows is the mean dot product of their posteriors
-    (Eq. 6 of [1]_).  Rows are clustered by k-means in the leading coordinates of kernel PCA (Eq.
-    4).  NaN is a missing value (missing at random, MAR); values are not imputed.
+    An ensemble of Gaussian mixtures is trained.  The kernel of two rows is the mean dot product of
+    their posteriors (Eq. 6 of [1]_).  K-means clusters the rows in the leading coordinates of
+    kernel PCA (Eq. 4).  NaN is a missing value; values are not imputed.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ class PCKID(
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row.  For Dask input it is lazy, with the chunks of X.
+        Cluster of each row.  Lazy for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
         Coordinates of kernel PCA, not centered (Eq. 4).  Lazy for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
@@ -141,23 +140,15 @@ class PCKID(
         Centers in the embedding.
     inertia_ : float
         Sum of squared distances of rows to their centers, in the embedding.
-    n_iter_ : int
-        Iterations of the selected restart of k-means.
-    n_features_in_ : int
+    n_iter_, n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, if X has names.
     history_ : list of dict
-        Records of the eigenvectors (``stage`` is ``"spectrum"``, ``objective`` the sum of the
-        eigenvalues, ``center_shift`` the sine of their rotation angle), then of k-means
-        (``stage`` is ``"k-means"``).
+        Records of the eigenvectors (``stage`` is ``"spectrum"``), then of k-means.
 
     Raises
     ------
-    ValueError
-        For infinity in X (the message names the first one), a column without any value, fewer rows
-        than clusters, members with fewer rows than components, and parameters out of range.
-    CheckpointError
-        As in :class:`KMeans`.
+    ValueError, CheckpointError
+        For infinity, too few rows with values, parameters out of range, or a damaged checkpoint.
 
     See Also
     --------
@@ -167,21 +158,8 @@ class PCKID(
 
     Notes
     -----
-    *Passes*: 1 to check the data, 1 to fetch the pool, 1 for ``"gram"`` and ``"kernel"`` or up to
-    ``power_iterations``, and 1 for the embedding; k-means then reads the embedding.  Features are
-    computed in each pass, unless they fit into memory (in float32, up to 2 GiB and
-    ``daskclust.persist-fraction`` of the free memory).  *Training*: Q (G - 1) independent tasks.
-    *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) if full) and tiles of 128
-    rows of D features.  *To the client*: the pool, the ensemble (D (2p + 1) numbers) and D (d + 10)
-    numbers per worker thread and pass; for ``"kernel"`` all rows, which ``"auto"`` selects for at
-    most 3000 rows.  *Time* is linear in n after the training.
-
-    ``"randomized"`` starts from the eigenvectors of the pool [2]_.  It ends when the estimated
-    rotation of the leading directions is below 0.001 (as a sine).
-
-    *Precision*: densities are in float64; posteriors are in float32 for ``"randomized"`` (the error
-    of the kernel is about 1e-7), else in float64.  A row without any value has the weights of each
-    member as its posteriors.
+    *Cost*: a few passes, and Q (G - 1) tasks that train the mixtures.  Time is linear in n after
+    the training.  The user guide ("Mixtures and missing values") describes passes and memory.
 
     References
     ----------
@@ -269,7 +247,7 @@ class PCKID(
         check_real(self.subsample, "subsample", 0, boundaries="neither")
         if self.subsample > 1:
             raise ValueError(
-                f"subsample == {self.subsample}, must be <= 1: it is a fraction of the rows."
+                f"subsample must be a fraction of the rows, at most 1, got {self.subsample}."
             )
         if self.max_samples is not None:
             check_integer(self.max_samples, "max_samples", 1)
@@ -302,16 +280,16 @@ class PCKID(
     def _check_sizes(self) -> None:
         check_count(self, "n_clusters", len(self.cluster_centers_))
         sizes = self._sizes
-        most = int(self.n_initializations) * (int(self.max_components) - 1)
-        if len(sizes) > most or sizes.max() > self.max_components:
+        max_members = int(self.n_initializations) * (int(self.max_components) - 1)
+        if len(sizes) > max_members or sizes.max() > self.max_components:
             raise ValueError(
-                f"n_initializations={self.n_initializations} and max_components="
-                f"{self.max_components} allow {most} mixtures, got {len(sizes)} mixtures of up to "
-                f"{sizes.max()} components"
+                f"n_initializations={self.n_initializations} and "
+                f"max_components={self.max_components} allow {max_members} mixtures, got "
+                f"{len(sizes)} mixtures of up to {sizes.max()} components"
             )
 
     def _read(self, data: Data) -> tuple[int, ...]:
-        """Draw a seed for each member, and seeds for the pool, the basis and k-means."""
+        """Draw seeds for the members, the pool, the basis and k-means."""
         n_members = self.n_initializations * (self.max_components - 1)
         return draw_seeds(self.random_state, n_members + 3)
 
@@ -353,19 +331,19 @@ class PCKID(
         )
 
     def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
-        # At least 1e-9, so that densities are accurate.
-        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
+        # Densities of variances below this fraction are inaccurate.
+        floor = Floor.of(0.0, data.survey.variance, min_fraction=max(self.min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
-        most = max(self.subsample, LEAST_SHARE)
-        n_pool = min(n, int(np.ceil(limit / most)))
+        pool_share = max(self.subsample, MIN_POOL_SHARE)
+        n_pool = min(n, int(np.ceil(limit / pool_share)))
         pool = draw_pool(data.rows, n_pool, pool_seed, data.survey.mean, floor)
-        share = min(most, self.subsample * (n / n_pool))
+        share = min(pool_share, self.subsample * (n / n_pool))
         n_member = min(limit, int(np.ceil(share * len(pool.x))))
         if n_member < self.max_components:
             raise ValueError(
                 f"n_samples must be at least max_components={self.max_components}, got n_samples="
-                f"{n_member} rows to train a member (subsample={self.subsample} of {len(pool.x)} "
+                f"{n_member} rows that train a member (subsample={self.subsample} of {len(pool.x)} "
                 f"rows with any value, max_samples={self.max_samples}). Lower max_components, or "
                 "raise subsample or max_samples."
             )
@@ -440,7 +418,7 @@ class PCKID(
         return Embedding(self.ensemble_, self._shift, self._basis, dtype, centers)
 
     def transform(self, X: Any) -> Any:
-        """Return the coordinates of rows in the embedding, also of rows not seen in ``fit``.
+        """Return the coordinates of rows in the embedding.  Rows may be new.
 
         Parameters
         ----------
@@ -474,7 +452,7 @@ class PCKID(
         return self.fit(X, y, **params).embedding_
 
     def predict(self, X: Any) -> Any:
-        """Return the nearest center in the embedding, also for rows not seen in ``fit``.
+        """Return the nearest center of each row in the embedding.  Rows may be new.
 
         Parameters
         ----------
@@ -539,10 +517,10 @@ class PCKID(
 
 @dataclass(frozen=True)
 class Embedding:
-    """Function that returns coordinates or clusters of a block's rows; it is sent to workers.
+    """Function that returns coordinates or clusters of the rows of a block.
 
-    ``basis`` (D, d): eigenvectors divided by the square root of the number of models. ``dtype``:
-    type of the posteriors. ``centers``: if given, the result is the nearest center.
+    ``basis`` (D, d) are eigenvectors divided by the square root of the number of models.  ``dtype``
+    is the type of the posteriors.  With ``centers``, the result is the nearest center.
     """
 
     mixtures: Mixtures
@@ -559,13 +537,13 @@ class Embedding:
 
 
 def _of_block(rows: RowBlock, function: CheckedRows) -> Array:
-    """Return the results for a block of the engine."""
+    """Apply a row function to a block of the engine."""
     return function(rows.x, rows.runs[0][0])
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Function that returns kernel values between two blocks; it is sent to workers."""
+    """Function that returns the kernel between the rows of two blocks."""
 
     mixtures: Mixtures
     shift: Floats

@@ -31,8 +31,8 @@ def observed_pass(
 ) -> FirstPass:
     """Return the first pass over data in which NaN is a missing value.
 
-    There must be at least ``n_components`` rows; ``name`` is the parameter with this number.  Each
-    restart has a seed, and ``n_picks`` rows are drawn for each restart.
+    There must be at least ``n_components`` rows.  ``name`` is the parameter with this number.  Each
+    restart has a seed and ``n_picks`` rows.
     """
     check = partial(_check, n_components=n_components, name=name)
     return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)
@@ -40,9 +40,9 @@ def observed_pass(
 
 @dataclass(frozen=True)
 class MixtureFunction:
-    """Function that returns labels, posteriors, likelihoods or imputed values of a block's rows.
+    """Function that returns labels, posteriors, likelihoods or imputed values of rows.
 
-    It is sent to workers.  The likelihood is the mean of the models' log-likelihoods.
+    The likelihood of a row is its mean log-likelihood over the models.
     """
 
     mixtures: Mixtures

@@ -21,13 +21,13 @@ from daskclust.mixture.expectation import (
     posteriors,
 )
 
-#: First random stream for random posteriors; stream 0 belongs to the first pass.
+#: Number of the first random stream for random posteriors.  The first pass uses stream 0.
 _DRAWS = 1
 
 
 @dataclass(frozen=True)
 class MixtureStack:
-    """Models processed together in one pass; `shift` (p,) is a point near the data's center."""
+    """Models that are processed in one pass; `shift` (p,) is a point near the center of the data."""
 
     mixtures: Mixtures
     shift: Floats
@@ -65,7 +65,7 @@ def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationS
     return ExpectationSums(partial["sums"][0], _mean_likelihood(partial, state))
 
 
-#: One EM iteration: posteriors of every row, and the sums that determine the next parameters.
+#: One EM iteration: the sums over posteriors that determine the next parameters.
 EXPECTATION = Reduction(
     "expectation", _expectation_fields, _expectation_block, _expectation_finalize
 )
@@ -92,10 +92,11 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _mea
 
 @dataclass(frozen=True)
 class InitialPosteriors:
-    """Initial posteriors: of the nearest center, or random.
+    """State of the pass that computes sums over initial posteriors.
 
-    `centers` (r, K, p). `fill` (p,) replaces missing values in distances, and is the shift of the
-    sums for diagonal covariances. `seeds` (r): if given, posteriors are random.
+    A row has posterior 1 for its nearest center of `centers` (r, K, p), or random posteriors if
+    there are `seeds` (r).  `fill` (p,) replaces missing values in distances, and is the shift of
+    the sums for diagonal covariances.
     """
 
     centers: Floats
@@ -179,7 +180,7 @@ def _sums(rows: RowBlock, state: GramRequest, stored: Array | None = None) -> Pa
     }
 
 
-#: Gram matrix of the posteriors, or its product with a basis; posteriors are not stored.
+#: Gram matrix of the posteriors, or its product with a basis.  Posteriors are not stored.
 GRAM = Reduction("gram", _fields, _sums, _sums_finalize)
-#: The same, with each block's posteriors stored between passes.
+#: As `GRAM`, but each block stores its posteriors between passes.
 GRAM_STORED = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)

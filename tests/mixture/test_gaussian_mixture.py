@@ -383,7 +383,7 @@ def test_components_of_single_rows_meet_the_floor(kind):
     assert np.bincount(model.labels_).tolist() == [40, 1]
     if kind == "diag":
         np.testing.assert_allclose(
-            model.covariances_[1], _em.LEAST_VARIANCE * data.var(axis=0), rtol=1e-6
+            model.covariances_[1], _em.MIN_VARIANCE * data.var(axis=0), rtol=1e-6
         )
     assert np.isfinite(model.score(data))
 

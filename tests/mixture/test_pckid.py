@@ -79,7 +79,7 @@ def test_members_are_as_many_and_as_large_as_the_paper_says():
 
 @pytest.mark.parametrize("full", [False, True], ids=["diag", "full"])
 def test_a_member_is_trained_as_section_3_1_says(full):
-    mean, floor = np.nanmean(X, axis=0), Floor.of(0.0, np.nanvar(X, axis=0), least=1e-3)
+    mean, floor = np.nanmean(X, axis=0), Floor.of(0.0, np.nanvar(X, axis=0), min_fraction=1e-3)
     rows = X[~np.isnan(X).all(axis=1)]
     member = Member(size=4, seed=11, n_rows=60, em_iter=3, full=full)
     found = train_member(Pool(rows, mean, floor), member)
@@ -110,7 +110,7 @@ def test_no_em_iteration_leaves_the_start():
 def test_a_column_that_a_subsample_lacks_takes_the_mean_of_all():
     rows = X[10:60].copy()
     rows[:, 2] = np.nan
-    pool = Pool(rows, np.full(P, 7.0), Floor.of(0.0, np.ones(P), least=1e-3))
+    pool = Pool(rows, np.full(P, 7.0), Floor.of(0.0, np.ones(P), min_fraction=1e-3))
     found = train_member(pool, Member(3, 0, 40, 5, False))
     np.testing.assert_allclose(found.means[:, 2], 7.0)
     assert np.isfinite(found.covariances).all()
@@ -436,7 +436,7 @@ def test_members_need_as_many_rows_as_components():
         ("n_initializations", 0, "n_initializations == 0"),
         ("max_components", 1, "max_components == 1, must be >= 2"),
         ("subsample", 0.0, "subsample == 0.0"),
-        ("subsample", 1.5, "subsample == 1.5, must be <= 1"),
+        ("subsample", 1.5, "subsample must be a fraction of the rows, at most 1, got 1.5"),
         ("max_samples", 0, "max_samples == 0"),
         ("em_iter", -1, "em_iter == -1"),
         ("covariance_type", "tied", r"covariance_type must be one of 'diag', 'full', got 'tied'\."),
