@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
+import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +18,24 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 import daskclust  # noqa: E402
 
+
+def external_names(path: Path) -> dict[str, tuple[str, str]]:
+    """Write an inventory of each library in a list of names; pages are built without a network."""
+    sites, entries = {}, {}
+    for line in path.read_text().splitlines():
+        match line.split():
+            case ["library", library, site]:
+                sites[library], entries[library] = site, ""
+            case [name, role, page] if not name.startswith("#"):
+                entries[library] += f"{name} py:{role} 1 {page.replace('$', name)} -\n"
+    folder = Path(tempfile.mkdtemp(prefix="inventories-"))
+    for library in sites:
+        header = f"# Sphinx inventory version 2\n# Project: {library}\n# Version: \n# zlib\n"
+        names = zlib.compress(entries[library].encode())
+        (folder / library).write_bytes(header.encode() + names)
+    return {library: (site, str(folder / library)) for library, site in sites.items()}
+
+
 project = "daskclust"
 author = "daskclust developers"
 copyright = f"2026, {author}"
@@ -26,8 +46,10 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",  # formulas need no network
     "sphinx_copybutton",
     "sphinx_design",
 ]
@@ -50,7 +72,9 @@ nb_execution_in_temp = True
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc says the types
 numpydoc_show_class_members = False
-numpydoc_xref_param_type = False
+numpydoc_xref_param_type = True  # types of parameters are links
+numpydoc_xref_ignore = {"of", "shape", "optional", "or", "default", "lazy"}
+intersphinx_mapping = external_names(Path(__file__).parent / "external_names.txt")
 
 html_theme = "furo"
 html_title = f"daskclust {release}"
