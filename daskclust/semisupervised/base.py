@@ -87,9 +87,12 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         dtype: Any,
         name: str,
         n_columns: int | None = None,
+        derive: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     ) -> Any:
         missing = self._space.takes_missing
-        return map_new_rows(self, X, function, name, dtype, missing=missing, n_columns=n_columns)
+        return map_new_rows(
+            self, X, function, name, dtype, missing=missing, n_columns=n_columns, derive=derive
+        )
 
     @property
     def _space(self) -> Space:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.core.array_types import Floats
-from daskclust.core.engine import compute, is_dask, map_rows
+from daskclust.core.engine import Derived, compute, is_dask, map_rows
 from daskclust.core.estimator.fit_loop import OpenData, fit
 from daskclust.core.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.core.estimator.row_functions import CheckedRows
@@ -36,14 +36,7 @@ from daskclust.semisupervised.feature_views import (
     views_take_missing,
 )
 from daskclust.semisupervised.node_labels import RowNodes, plan_labels, take_rows
-from daskclust.semisupervised.predict import (
-    OUTPUTS,
-    POSTERIOR,
-    Evaluation,
-    Nearness,
-    OneOutput,
-    Posterior,
-)
+from daskclust.semisupervised.predict import POSTERIOR, ClassOf, Posterior, margins
 from daskclust.semisupervised.problem import PrototypeState, count_prototypes
 from daskclust.semisupervised.spreading import (
     Mixture,
@@ -365,10 +358,9 @@ tuple of str, default="auto"
             )
         self.labels_ = map_rows(
             data.X,
-            CheckedRows(
-                OneOutput(Evaluation(self._posterior, self.classes_, ("labels",))),
-                data.rows.dtype,
-                views_take_missing(problem.views),
+            Derived(
+                CheckedRows(self._posterior, data.rows.dtype, views_take_missing(problem.views)),
+                ClassOf(self.classes_),
             ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
@@ -446,60 +438,15 @@ tuple of str, default="auto"
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
         return [(view.space, view.graphs[0].nodes) for view in self._posterior.views]
 
-    def _evaluation(self, names: tuple[str, ...]) -> Evaluation:
-        nearness = Nearness(self._nodes_of_views()) if "scores" in names else None
-        return Evaluation(self._posterior, self.classes_, names, nearness)
-
-    def _evaluate_one(self, X: Any, name: str) -> Any:
-        check_is_fitted(self)
-        evaluation = self._evaluation((name,))
-        dtype = evaluation.dtype[name]
-        n_columns = dtype.shape[0] if dtype.shape else None
-        return self._map(X, OneOutput(evaluation), dtype.base, name, n_columns)
-
-    def evaluate(self, X: Any, outputs: Sequence[str] = ("labels", "margin")) -> dict[str, Any]:
-        """Compute several outputs of each row from one evaluation of its probabilities.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
-        outputs : sequence of str, default=("labels", "margin")
-            Names of the outputs:
-
-            - ``"labels"``: see :meth:`predict`
-            - ``"margin"``: see :meth:`margin`
-            - ``"probabilities"``: see :meth:`predict_proba`
-            - ``"scores"``: see :meth:`score_samples`
-
-        Returns
-        -------
-        outputs : dict of str to ndarray or dask.array.Array
-            One array for each name.  For a Dask array or a cube the arrays are lazy and share the
-            evaluation of each block, if they are computed or stored together, as with
-            ``dask.compute(*outputs.values())``.
-
-        Raises
-        ------
-        ValueError
-            For invalid names, and see ``predict``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import daskclust
-        >>> X = np.array([[0.0], [0.1], [1.0], [1.1]])
-        >>> model = daskclust.LabelSpreading(random_state=0).fit(X, ([0, 3], ["low", "high"]))
-        >>> outputs = model.evaluate(X, ("labels", "probabilities"))
-        >>> outputs["labels"].tolist(), outputs["probabilities"].shape
-        (['low', 'low', 'high', 'high'], (4, 2))
-        """
-        check_is_fitted(self)
-        names = [outputs] if isinstance(outputs, str) else list(np.atleast_1d(outputs))
-        if not names or any(name not in OUTPUTS or names.count(name) > 1 for name in names):
-            raise ValueError(f"outputs must be different names of {OUTPUTS}, got {outputs!r}.")
-        evaluation = self._evaluation(tuple(names))
-        records = self._map(X, evaluation, evaluation.dtype, "outputs")
-        return {name: records[name] for name in names}
+    def _derived(
+        self,
+        X: Any,
+        name: str,
+        dtype: Any,
+        derive: Callable[..., Any],
+        n_columns: int | None = None,
+    ) -> Any:
+        return self._map(X, self._posterior, dtype, name, n_columns, derive)
 
     def predict(self, X: Any) -> Any:
         """Predict the most probable class of each row.
@@ -518,9 +465,16 @@ tuple of str, default="auto"
         ------
         ValueError
             For NaN or infinity, and a wrong number of features.
+
+        Notes
+        -----
+        Lazy results of :meth:`predict`, :meth:`predict_proba` and :meth:`margin` for the same X
+        share the evaluation of each block if they are computed or written together, as with
+        ``dask.compute(model.predict(X), model.margin(X))``; so does ``labels_`` for the rows of
+        the fit.
         """
         check_is_fitted(self)
-        return self._evaluate_one(X, "labels")
+        return self._derived(X, "labels", self.classes_.dtype, ClassOf(self.classes_))
 
     def predict_proba(self, X: Any) -> Any:
         """Compute the probability of each class, for each row.
@@ -535,7 +489,7 @@ tuple of str, default="auto"
             In the order of ``classes_``.
         """
         check_is_fitted(self)
-        return self._evaluate_one(X, "probabilities")
+        return self._derived(X, "probabilities", float, np.asarray, len(self.classes_))
 
     def margin(self, X: Any) -> Any:
         """Compute the difference of the two largest class probabilities of each row.
@@ -550,7 +504,7 @@ tuple of str, default="auto"
             Near 0 for uncertain classes; 1 for all rows if there is one class.
         """
         check_is_fitted(self)
-        return self._evaluate_one(X, "margin")
+        return self._derived(X, "margin", float, margins)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy on the labeled rows.

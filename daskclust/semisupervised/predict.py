@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.kernels.blas import one_blas_thread
@@ -141,9 +141,19 @@ class Posterior:
         return shares(np.round(probabilities, _DECIMALS))
 
     @cached_property
+    def _size_and_token(self) -> tuple[int, str]:
+        pickled = pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+        return len(pickled), hashlib.sha256(pickled).hexdigest()
+
+    @property
     def nbytes(self) -> int:
         """Size of what travels to the workers."""
-        return len(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
+        return self._size_and_token[0]
+
+    @property
+    def token(self) -> str:
+        """Identity of the values: equal posteriors have equal tokens."""
+        return self._size_and_token[1]
 
     def check(self, n_features: int, n_classes: int) -> None:
         """Raise ValueError if parts from a model file contradict each other."""
@@ -194,63 +204,15 @@ POSTERIOR: Entry = OneOf(
     }
 )
 
-#: Outputs of one evaluation.
-OUTPUTS = ("labels", "margin", "probabilities", "scores")
-
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Several outputs of rows from one evaluation of the posterior; travels to the workers.
+class ClassOf:
+    """The most probable of the classes (c,) of each row; the first one in case of ties."""
 
-    ``names`` are some of :data:`OUTPUTS`.  The result is an array of records.
-    """
-
-    posterior: Posterior
     classes: Array
-    names: tuple[str, ...]
-    nearness: Nearness | None = None
 
-    @property
-    def nbytes(self) -> int:
-        return self.posterior.nbytes
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        shape = {"probabilities": (len(self.classes),)}
-        kinds = {"labels": self.classes.dtype}
-        return np.dtype(
-            [(name, kinds.get(name, float), shape.get(name, ())) for name in self.names]
-        )
-
-    def __call__(self, x: Array) -> Array:
-        """Return one record per row; ties of probabilities go to the first class."""
-        out = np.empty(len(x), self.dtype)
-        if set(self.names) != {"scores"}:
-            probabilities = self.posterior(x)
-            if "labels" in self.names:
-                out["labels"] = self.classes[probabilities.argmax(axis=1)]
-            if "margin" in self.names:
-                out["margin"] = margins(probabilities)
-            if "probabilities" in self.names:
-                out["probabilities"] = probabilities
-        if self.nearness is not None:
-            out["scores"] = self.nearness(x)
-        return out
-
-
-@dataclass(frozen=True)
-class OneOutput:
-    """A single output of an evaluation, as an array."""
-
-    evaluation: Evaluation
-
-    @property
-    def nbytes(self) -> int:
-        return self.evaluation.nbytes
-
-    def __call__(self, x: Array) -> NDArray[Any]:
-        (name,) = self.evaluation.names
-        return np.ascontiguousarray(self.evaluation(x)[name])
+    def __call__(self, probabilities: Floats) -> Array:
+        return self.classes[probabilities.argmax(axis=1)]
 
 
 def margins(probabilities: Floats) -> Floats:

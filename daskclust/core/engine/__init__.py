@@ -23,6 +23,7 @@ from daskclust.core.engine.opening import (
 )
 from daskclust.core.engine.parallel import (
     PART,
+    Derived,
     Grouping,
     compute,
     decide_within_groups,

@@ -12,6 +12,7 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
@@ -221,13 +222,46 @@ def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
     return function(x, start) if out is None else out
 
 
+def _check_totals(x: NDArray[Any], patch: _Patch) -> None:
+    dtype = working_dtype(x.dtype)
+    bounds = tiles_of(patch.start, len(x), x.shape[1])
+    check_same(patch.totals, (as_matrix(x[low:high], dtype) for low, high in bounds))
+
+
 def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
     if patch.totals is not None:
-        dtype = working_dtype(x.dtype)
-        bounds = tiles_of(patch.start, len(x), x.shape[1])
-        check_same(patch.totals, (as_matrix(x[low:high], dtype) for low, high in bounds))
+        _check_totals(x, patch)
     out = _by_tiles(x, patch.start, function)
+    patch.put(out)
+    return out
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A function of rows whose first step, an evaluation, other functions share.
+
+    `evaluate(x, start)` returns an array of one line per row, and has a `token`: functions with
+    equal tokens return equal values.  `derive(values)` returns one result per row.
+    """
+
+    evaluate: Any
+    derive: Callable[[Any], Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.evaluate.nbytes)
+
+    def __call__(self, x: NDArray[Any], start: int) -> Any:
+        return self.derive(self.evaluate(x, start))
+
+
+def _derived_of(
+    values: NDArray[Any], *x: NDArray[Any], function: Callable[..., Any], patch: _Patch
+) -> Any:
+    if patch.totals is not None:
+        _check_totals(x[0], patch)
+    out = function(values)
     patch.put(out)
     return out
 
@@ -270,9 +304,10 @@ def map_rows(
 
     ``function(x, start)`` returns one result per row and must be picklable; ``start`` is the first
     row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is in the
-    graph only once.  `patch` contains sorted global row numbers, and results that replace those of
-    `function`.  `like` are the rows of X as a fit has read them: if X has changed, ChunkError is
-    raised.
+    graph only once.  Results of :class:`Derived` functions that are computed together share the
+    tasks of the evaluation.  `patch` contains sorted global row numbers, and results that replace
+    those of `function`.  `like` are the rows of X as a fit has read them: if X has changed,
+    ChunkError is raised.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -295,21 +330,41 @@ def map_rows(
         patches = [replace(own, totals=record) for own, record in zip(patches, known, strict=True)]
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
-    # The patch is inside the task, so the task has a single input, the read, and Dask fuses them.
     layer_name = f"daskclust-{name}-{uuid4().hex}"
-    last = () if n_columns is None else (0,)
+    chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
+    if not isinstance(function, Derived):
+        layer = _layer(X, layer_name, patches, function, len(chunks))
+        return on_top_of(X, layer_name, layer, chunks, dtype)
+    # The name is the same for all functions that share the evaluation, and so are its tasks.
+    shared_name = f"daskclust-evaluation-{tokenize(X.name, lengths, function.evaluate.token)}"
+    plain = [replace(own, rows=own.rows[:0], values=own.values[:0], totals=None) for own in patches]
+    layer = _layer(X, shared_name, plain, function.evaluate, 2)
+    shared = on_top_of(X, shared_name, layer, (X.chunks[0], (1,)), np.float64)
+    layer = {}
+    for i, own in enumerate(patches):
+        derive = partial(_derived_of, function=function.derive, patch=own)
+        read = () if own.totals is None else ((X.name, i, 0),)
+        layer[(layer_name, i, *(0,) * (len(chunks) - 1))] = task(derive, (shared_name, i, 0), *read)
+    return on_top_of(shared, layer_name, layer, chunks, dtype, X)
+
+
+def _layer(
+    X: Any, name: str, patches: Sequence[_Patch], function: Any, n_dimensions: int
+) -> dict[Any, Any]:
+    """Return the tasks that apply a function to each chunk of X."""
+    # The patch is inside the task, so the task has a single input, the read, and Dask fuses them.
     label = partial(_labels_of, width=X.shape[1])
     extra_keys: tuple[str, ...] = ()
     layer: dict[Any, Any] = {}
     if getattr(function, "nbytes", 0) < _LARGE:
         label = partial(label, function=function)
     else:
-        extra_keys = (f"{layer_name}-function",)
+        extra_keys = (f"{name}-function",)
         layer[extra_keys[0]] = task(partial(itself, function))
+    last = (0,) * (n_dimensions - 1)
     for i, own in enumerate(patches):
-        layer[(layer_name, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *extra_keys)
-    chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
-    return on_top_of(X, layer_name, layer, chunks, dtype)
+        layer[(name, i, *last)] = task(partial(label, patch=own), (X.name, i, 0), *extra_keys)
+    return layer
 
 
 def make_rows(

@@ -195,9 +195,11 @@ def scheduler_of(array: Any) -> tuple[Callable[..., Any], Any]:
     return get, owner if hasattr(owner, "who_has") else None
 
 
-def on_top_of(array: Any, name: str, layer: Mapping[Key, Any], chunks: Any, dtype: Any) -> Any:
-    """Return an array of a layer of tasks that refer to the chunks of `array`."""
-    graph = HighLevelGraph.from_collections(name, dict(layer), dependencies=[array])
+def on_top_of(
+    array: Any, name: str, layer: Mapping[Key, Any], chunks: Any, dtype: Any, *more: Any
+) -> Any:
+    """Return an array of a layer of tasks that refer to the chunks of `array`, and of `more`."""
+    graph = HighLevelGraph.from_collections(name, dict(layer), dependencies=[array, *more])
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
 
 

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.core.array_types import Bools, Floats
-from daskclust.core.engine import map_rows, open_rows, working_dtype
+from daskclust.core.engine import Derived, map_rows, open_rows, working_dtype
 from daskclust.core.estimator.fit_loop import FitPredict, fit
 from daskclust.core.estimator.row_functions import CheckedRows, RowFunction
 from daskclust.core.estimator.transforms import METRICS, Metric
@@ -49,11 +49,19 @@ def map_new_rows(
     *,
     missing: bool = False,
     n_columns: int | None = None,
+    derive: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Any:
-    """Apply a function to new rows of a fitted model; default dtype: the working precision."""
+    """Apply a function to new rows of a fitted model; default dtype: the working precision.
+
+    With `derive`, which makes the results from those of the function, calls for the same X share
+    the function's tasks.
+    """
     X = check_rows(model, X, reset=False)
     working = working_dtype(X.dtype)
-    of_rows = CheckedRows(function, working, missing, getattr(model, "feature_names_in_", None))
+    of_rows: Any = CheckedRows(
+        function, working, missing, getattr(model, "feature_names_in_", None)
+    )
+    of_rows = of_rows if derive is None else Derived(of_rows, derive)
     return map_rows(X, of_rows, dtype=dtype or working, n_columns=n_columns, name=name)
 
 

@@ -91,6 +91,11 @@ class CheckedRows:
         """Size of the function: a large one is in a graph once."""
         return int(getattr(self.function, "nbytes", 0))
 
+    @property
+    def token(self) -> str:
+        """Identity of the results, for functions that several outputs share."""
+        return f"{self.function.token}-{np.dtype(self.dtype)}-{self.missing}"  # type: ignore[attr-defined]
+
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result per row."""
         x = as_matrix(x, self.dtype)
