@@ -7,6 +7,7 @@ that a row block is one read of the store and a label block one write.
 
 from daskclust.scenes._cube import Cube
 from daskclust.scenes._opening import open_cube
+from daskclust.scenes._writing import write_together
 from daskclust.scenes.areas import AreaTable, ClassArea
 from daskclust.scenes.label_map import LabelMap, area_table, open_label_map
 from daskclust.scenes.mosaic import open_mosaic
@@ -20,4 +21,5 @@ __all__ = [
     "open_cube",
     "open_label_map",
     "open_mosaic",
+    "write_together",
 ]

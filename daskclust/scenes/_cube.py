@@ -29,7 +29,12 @@ from daskclust.scenes._block_tasks import CubeBlocks, CubeSource, Scaling, Store
 from daskclust.scenes._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.scenes._metadata import Names
 from daskclust.scenes._open_array import Image, are_features, open_image, read_image
-from daskclust.scenes._writing import check_not_within, write_label_image, write_value_image
+from daskclust.scenes._writing import (
+    check_not_within,
+    label_writer,
+    value_writer,
+    write_together,
+)
 from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import flatten, unflatten
 from daskclust.scenes.formats.opening import kind_of
@@ -905,6 +910,7 @@ class Cube:
         class_names: Names | None = None,
         class_colors: Mapping[int, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        compute: bool = True,
     ) -> Any:
         """Write labels as an image into a new Zarr group, or a GeoTIFF.
 
@@ -930,6 +936,9 @@ class Cube:
         attributes : mapping, default=None
             More attributes of the group, such as the origin of the labels.  JSON values;
             credentials in URLs are not stored.
+        compute : bool, default=True
+            False returns a writer for :func:`daskclust.scenes.write_together`, which writes several
+            maps in one pass.
 
         Returns
         -------
@@ -976,7 +985,7 @@ class Cube:
         if aligned.dtype.kind not in "iu":
             raise ValueError(f"`labels` must be integers, got dtype {aligned.dtype}.")
         check_not_within(self.stored.array, store)
-        return write_label_image(
+        writer = label_writer(
             self._blocks.image(aligned, -1),
             self.georeference,
             store,
@@ -989,6 +998,7 @@ class Cube:
             attributes=attributes,
             check=self._check_unchanged,
         )
+        return write_together(writer)[0] if compute else writer
 
     def write_map(
         self,
@@ -998,6 +1008,7 @@ class Cube:
         overwrite: bool = False,
         names: Iterable[Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        compute: bool = True,
     ) -> Any:
         """Write numbers of the rows, such as margins or probabilities, as an image.
 
@@ -1016,6 +1027,9 @@ class Cube:
             Names of the m bands, such as ``model.classes_``; converted by ``str``.
         attributes : mapping, default=None
             More attributes; JSON values.
+        compute : bool, default=True
+            False returns a writer for :func:`daskclust.scenes.write_together`, which writes several
+            maps in one pass.
 
         Returns
         -------
@@ -1063,7 +1077,7 @@ class Cube:
         ]
         image = images[0] if values.ndim == 1 else da.stack(images)
         check_not_within(self.stored.array, store)
-        return write_value_image(
+        writer = value_writer(
             image,
             self.georeference,
             store,
@@ -1072,3 +1086,4 @@ class Cube:
             attributes=attributes,
             check=self._check_unchanged,
         )
+        return write_together(writer)[0] if compute else writer

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 import dask.array as da
@@ -35,7 +36,14 @@ from daskclust.scenes._georeference import (
     pixel_grid,
 )
 from daskclust.scenes._metadata import NODATA_ATTRIBUTES, flags, label_dtype
-from daskclust.scenes.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
+from daskclust.scenes.formats.geotiff import (
+    LABEL_MAP,
+    VALUE_MAP,
+    GeoTiff,
+    environment,
+    map_at,
+    write_cog,
+)
 from daskclust.scenes.formats.vector import check_codes
 
 _LEVEL = 4
@@ -44,7 +52,79 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _FEW = 4
 
 
-def write_label_image(
+@dataclass(frozen=True)
+class MapWriter:
+    """A map to be written by :func:`write_together`.
+
+    The generator `steps` first yields lazy arrays, the requests.  Then their values are sent to it,
+    in order; it returns the map.  With `one_by_one`, few values fit into the memory of the client.
+    """
+
+    steps: Generator[Any, NDArray[Any], Any]
+    one_by_one: bool
+
+
+def write_together(*writers: MapWriter) -> list[Any]:
+    """Write several maps in one pass over the data.
+
+    Parameters
+    ----------
+    *writers : MapWriter
+        Results of :meth:`daskclust.Cube.write_labels` and :meth:`daskclust.Cube.write_map` with
+        ``compute=False``.
+
+    Returns
+    -------
+    maps : list of (zarr.Group or Path)
+        What the methods return, in the order of the writers.
+
+    Raises
+    ------
+    FileExistsError, StoreError, ValueError
+        As the methods.  Maps that are not complete do not get their names.
+
+    Notes
+    -----
+    One task per block computes the values of all maps, so that blocks are read once; what the
+    values have in common, such as ``model.predict(cube)`` and ``model.margin(cube)`` of
+    :class:`daskclust.LabelSpreading`, is evaluated once.  If one of the maps is a GeoTIFF, the
+    blocks of one line are computed at a time, which bounds the memory of the client.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from daskclust import open_cube
+    >>> from daskclust.scenes import write_together
+    >>> cube = open_cube(zarr.ones(shape=(2, 2, 1)), dims=("y", "x", "band"))
+    >>> stores = zarr.storage.MemoryStore(), zarr.storage.MemoryStore()
+    >>> labels, margin = write_together(
+    ...     cube.write_labels(np.array([0, 1, 1, 0]), stores[0], compute=False),
+    ...     cube.write_map(np.array([0.1, 0.2, 0.3, 0.4]), stores[1], compute=False),
+    ... )
+    >>> labels["labels"][:].tolist(), margin["values"].shape
+    ([[0, 1], [1, 0]], (2, 2))
+    """
+    results: list[Any] = [None] * len(writers)
+    strips = any(writer.one_by_one for writer in writers)
+    with ExitStack() as stack:
+        if strips:
+            stack.enter_context(environment())
+        waiting = []
+        for at, writer in enumerate(writers):
+            stack.callback(writer.steps.close)
+            waiting.append([(at, request) for request in next(writer.steps)])
+        for part in zip_longest(*waiting, fillvalue=None) if strips else [chain(*waiting)]:
+            requests = [item for item in part if item is not None]
+            values = compute("the writing of the map", *(request for _, request in requests))
+            for (at, _), value in zip(requests, values, strict=True):
+                try:
+                    writers[at].steps.send(value)
+                except StopIteration as stop:
+                    results[at] = stop.value
+    return results
+
+
+def label_writer(
     image: da.Array,
     place: Georeference,
     store: Any,
@@ -57,19 +137,21 @@ def write_label_image(
     overwrite: bool = False,
     attributes: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
-) -> Any:
-    """Write an image of labels, -1 for none, as a Zarr group or a GeoTIFF.
+) -> MapWriter:
+    """Return the writer of an image of labels, -1 for none, as a Zarr group or a GeoTIFF.
 
     `dtype` is that of the labels, `largest` the largest label if it is known. `check` is called
     before the map gets its name, and raises if the map must not be kept.
     """
-    # Before anything is computed.
     check_codes([-1 if largest is None else largest, *names, (n_clusters or 0) - 1])
     output = map_at(store, LABEL_MAP, overwrite=overwrite)
     ends = [1 + code for code in names] + ([] if n_clusters is None else [n_clusters])
     known = {*names, *range(n_clusters or 0)}
+
+    def legend() -> Legend:
+        return Legend.of(sorted(known), dict(names), colors)
+
     if isinstance(output, GeoTiff):
-        output.check()
         # One value more than labels, for none.
         small = np.min_scalar_type(max(ends, default=2**8))
         kind = small if small.itemsize <= 2 else np.dtype(np.int32)
@@ -80,47 +162,36 @@ def write_label_image(
             known.update(_labels_in(labels, limit, kind))
             return np.where(labels < 0, nodata, labels).astype(kind)
 
-        return write_cog(
+        return _geotiff_writer(
+            image,
+            place,
             output,
-            _strips(image, convert),
-            _grid_of_tif(place, image.shape, output),
+            convert,
             dtype=kind,
             nodata=nodata,
-            legend=lambda: Legend.of(sorted(known), dict(names), colors),
+            legend=legend,
             attributes=attributes,
             check=check,
         )
     ends += [] if largest is None else [1 + largest]
-    chunks = tuple(max(sizes) for sizes in image.chunks)
-    with _new_map(
+    return _zarr_writer(
+        image,
+        place,
         output,
         "labels",
-        place,
-        shape=image.shape,
-        chunks=chunks,
         dtype=label_dtype(dtype, max(ends, default=None)),
         fill_value=-1,
         said={"long_name": "cluster"},
         attributes=attributes,
-    ) as target:
-        cut = image.rechunk(chunks)
-        written = da.map_blocks(
-            _write_labels,
-            cut,
-            target=StoredArray(target),
-            chunks=tuple((1,) * count for count in cut.numblocks),
-            meta=np.empty((0, 0), object),
-            token="daskclust-write",
-        )
-        (found,) = compute("the writing of the label map", written)
-        if check is not None:
-            check()
-        codes = sorted(known.union(*found.ravel()))
-        target.attrs.update({"_FillValue": -1, **flags(codes, dict(names), colors)})
-    return open_store(store)
+        check=check,
+        finish=lambda codes: {
+            "_FillValue": -1,
+            **flags(sorted(known | codes), dict(names), colors),
+        },
+    )
 
 
-def write_value_image(
+def value_writer(
     image: da.Array,
     place: Georeference,
     store: Any,
@@ -129,15 +200,15 @@ def write_value_image(
     overwrite: bool = False,
     attributes: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
-) -> Any:
-    """Write floats (y, x) or (band, y, x), NaN for none, as a Zarr group or a GeoTIFF."""
+) -> MapWriter:
+    """Return the writer of floats (y, x) or (band, y, x), NaN for none, Zarr group or GeoTIFF."""
     output = map_at(store, VALUE_MAP, overwrite=overwrite)
     if isinstance(output, GeoTiff):
-        output.check()
-        return write_cog(
+        return _geotiff_writer(
+            image,
+            place,
             output,
-            _strips(image, lambda values: values),
-            _grid_of_tif(place, image.shape[-2:], output),
+            lambda values: values,
             dtype=image.dtype,
             count=1 if image.ndim == 2 else len(image),
             nodata=float("nan"),
@@ -145,22 +216,87 @@ def write_value_image(
             attributes=attributes,
             check=check,
         )
-    with _new_map(
+    return _zarr_writer(
+        image,
+        place,
         output,
         "values",
-        place,
-        shape=image.shape,
-        chunks=tuple(max(sizes) for sizes in image.chunks),
         dtype=image.dtype,
         fill_value=np.nan,
         said={} if names is None else {"band_names": list(names)},
         attributes=attributes,
-    ) as target:
-        stored = da.store(image, StoredArray(target), lock=False, compute=False)  # type: ignore[arg-type]
-        compute("the writing of the map", stored)
-        if check is not None:
-            check()
-    return open_store(store)
+        check=check,
+    )
+
+
+def _geotiff_writer(
+    image: da.Array,
+    place: Georeference,
+    output: GeoTiff,
+    convert: Callable[[NDArray[Any]], NDArray[Any]],
+    **options: Any,
+) -> MapWriter:
+    """Return the writer of an image by lines of blocks, to bound the client's memory."""
+
+    def steps() -> Generator[Any, NDArray[Any], Any]:
+        output.check()
+        ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
+        rows = [slice(start, stop) for start, stop in pairwise(ends)]
+        windows = [(part, slice(0, image.shape[-1])) for part in rows]
+        grid = _grid_of_tif(place, image.shape[-2:], output)
+        with closing(write_cog(output, windows, grid, **options)) as writing:
+            next(writing)
+            values = yield [image[..., part, :] for part in rows]
+            while True:
+                try:
+                    writing.send(convert(values))
+                except StopIteration as stop:
+                    return stop.value
+                values = yield
+
+    return MapWriter(steps(), one_by_one=True)
+
+
+def _zarr_writer(
+    image: da.Array,
+    place: Georeference,
+    output: Output,
+    name: str,
+    *,
+    check: Callable[[], None] | None,
+    finish: Callable[[set[int]], dict[str, Any]] | None = None,
+    **options: Any,
+) -> MapWriter:
+    """Return the writer of an image by tasks; `finish(labels)` returns attributes of the image.
+
+    Each task writes one chunk of the target.
+    """
+
+    def steps() -> Generator[Any, NDArray[Any], Any]:
+        chunks = tuple(max(sizes) for sizes in image.chunks)
+        cut = image.rechunk(chunks)
+        codes: set[int] = set()
+        with _new_map(output, name, place, shape=image.shape, chunks=chunks, **options) as array:
+            written = da.map_blocks(
+                _write_block,
+                cut,
+                target=StoredArray(array),
+                lists_labels=finish is not None,
+                chunks=tuple((1,) * count for count in cut.numblocks),
+                meta=np.empty((0,) * image.ndim, object),
+                token="daskclust-write",
+            )
+            lines = [written[..., i : i + 1, :] for i in range(written.shape[-2])]
+            codes.update(*(yield lines).ravel())
+            for _ in lines[1:]:
+                codes.update(*(yield).ravel())
+            if check is not None:
+                check()
+            if finish is not None:
+                array.attrs.update(finish(codes))
+        return open_store(output.place)
+
+    return MapWriter(steps(), one_by_one=False)
 
 
 def check_not_within(array: zarr.Array | None, store: Any) -> None:
@@ -175,12 +311,16 @@ def check_not_within(array: zarr.Array | None, store: Any) -> None:
         raise ValueError(f"{redact(store)!r} holds the cube itself; write the label map elsewhere.")
 
 
-def _write_labels(block: Ints, *, target: StoredArray, block_info: Any = None) -> NDArray[Any]:
-    """Write one block, which is a chunk of `target`, and return its labels without -1."""
-    out = np.empty((1, 1), object)
-    out[0, 0] = _labels_in(block, np.iinfo(target.dtype).max, target.dtype)
-    rows, columns = (slice(*at) for at in block_info[0]["array-location"])
-    target[rows, columns] = block.astype(target.dtype)
+def _write_block(
+    block: NDArray[Any], *, target: StoredArray, lists_labels: bool, block_info: Any = None
+) -> NDArray[Any]:
+    """Write one block, which is a chunk of `target`; return its labels without -1, if asked."""
+    out = np.empty((1,) * block.ndim, object)
+    out[(0,) * block.ndim] = (
+        _labels_in(block, np.iinfo(target.dtype).max, target.dtype) if lists_labels else []
+    )
+    place = tuple(slice(*at) for at in block_info[0]["array-location"])
+    target[place] = block.astype(target.dtype)
     return out
 
 
@@ -200,17 +340,6 @@ def _labels_in(labels: Ints, limit: int, dtype: np.dtype[Any]) -> list[int]:
     else:
         codes = np.unique(flat)
     return [int(code) for code in codes if code >= 0]
-
-
-def _strips(
-    image: da.Array, convert: Callable[[NDArray[Any]], NDArray[Any]]
-) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
-    """Compute an image (y, x) or (m, y, x) by rows of blocks, to bound the client's memory."""
-    ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
-    columns = slice(0, image.shape[-1])
-    for start, stop in pairwise(ends):
-        (strip,) = compute("the writing of the map", image[..., start:stop, :])
-        yield slice(start, stop), columns, convert(strip)
 
 
 def _grid_of_tif(place: Georeference, shape: tuple[int, ...], output: GeoTiff) -> PixelGrid:

@@ -18,7 +18,7 @@ from daskclust.core.storage.stores import local_path
 from daskclust.scenes._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
 from daskclust.scenes._metadata import flags
 from daskclust.scenes._open_array import Image, read_image
-from daskclust.scenes._writing import write_label_image
+from daskclust.scenes._writing import label_writer, write_together
 from daskclust.scenes.areas import AreaTable, areas_of
 from daskclust.scenes.label_images import resampled
 from daskclust.scenes.pictures import draw_labels, label_map_html, place_facts
@@ -198,7 +198,7 @@ class LabelMap:
         >>> open_label_map(group).names
         {0: 'wheat', 1: 'water'}
         """
-        return write_label_image(
+        writer = label_writer(
             self.values,
             self.georeference,
             store,
@@ -208,6 +208,7 @@ class LabelMap:
             overwrite=overwrite,
             attributes=attributes,
         )
+        return write_together(writer)[0]
 
     def to_xarray(self) -> Any:
         """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.

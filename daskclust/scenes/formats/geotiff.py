@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ _TILE = 512
 _MOST_COLORS = 2**16 - 1
 #: Suffix of the file in which GDAL keeps metadata that GeoTIFF does not support.
 _BESIDE = ".aux.xml"
-Block = tuple[slice, slice, Array]
 #: Endings of names that ask for a GeoTIFF.
 GEOTIFF_ENDINGS = (".tif", ".tiff")
 #: Tag of the files that daskclust writes: what they are.
@@ -80,9 +79,17 @@ def map_at(place: Any, kind: str, *, overwrite: bool = False) -> Output:
     return (GeoTiff if is_geotiff(place) else Group)(place, kind, overwrite=overwrite)
 
 
+def environment() -> AbstractContextManager[Any]:
+    """Return the context of GDAL for files that are open at the same time."""
+    import rasterio
+
+    env: AbstractContextManager[Any] = rasterio.Env()
+    return env
+
+
 def write_cog(
     output: GeoTiff,
-    blocks: Iterable[Block],
+    windows: Iterable[tuple[slice, slice]],
     grid: PixelGrid,
     *,
     dtype: Any,
@@ -92,11 +99,12 @@ def write_cog(
     attributes: Mapping[str, Any] | None = None,
     band_names: Sequence[str] | None = None,
     check: Callable[[], None] | None = None,
-) -> Path:
-    """Write a map as a cloud-optimized GeoTIFF that is whole or absent.
+) -> Generator[None, Array, Path]:
+    """Write a map as a cloud-optimized GeoTIFF that is whole or absent; a generator.
 
-    `blocks` are disjoint windows (rows, columns, values) that together cover the image, values of
-    shape (rows, columns) or (bands, rows, columns). `legend` is called when all blocks are written,
+    `windows` (rows, columns) are disjoint and together cover the image.  The values of each are
+    sent to the generator, of shape (rows, columns) or (bands, rows, columns).  It returns the path
+    after the last ones. `legend` is called when all blocks are written,
     `check` before the file gets its name: it raises where the map must not be kept. `attributes`
     are JSON values, kept as tags, without the credentials of URLs; texts as they are. Of one band
     of numbers, their ``long_name`` is its name.
@@ -143,7 +151,8 @@ def write_cog(
             with _errors_of_writing(target), maybe_unplaced():
                 opened = rasterio.open(plain, "w", **profile)
             with _errors_of_writing(target), opened as file:
-                for rows, cols, values in blocks:
+                for rows, cols in windows:
+                    values = yield
                     window = Window.from_slices(rows, cols)
                     bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
                     file.write(bands, window=window)

@@ -6,7 +6,7 @@ import json
 import signal
 import warnings
 import zipfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import dask
@@ -478,7 +478,7 @@ def test_an_image_without_a_place_makes_no_noise(tmp_path, values):
         np.testing.assert_array_equal(open_file(bare).values, values)
         np.testing.assert_array_equal(open_file(path).values, values)
         grid = PixelGrid((40, 50), (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), None)
-        write_cog(
+        write_map(
             geotiff(tmp_path / "m.tif"), blocks_of(values[0]), grid, dtype="int16", nodata=-9999
         )
 
@@ -631,6 +631,15 @@ def test_bad_points_are_told(tmp_path, text, message):
 # --- maps --------------------------------------------------------------------------------------
 
 
+def write_map(output, blocks, grid, **options):
+    blocks = list(blocks)
+    with closing(write_cog(output, [block[:2] for block in blocks], grid, **options)) as steps:
+        next(steps)
+        with suppress(StopIteration):
+            for _, _, values in blocks:
+                steps.send(values() if callable(values) else values)
+
+
 def blocks_of(image, step=16):
     for top in range(0, image.shape[0], step):
         rows = slice(top, min(top + step, image.shape[0]))
@@ -641,7 +650,7 @@ def test_a_map_has_colors_names_nodata_and_a_place(tmp_path):
     image = np.arange(2000).reshape(40, 50) // 500
     image[0, 0] = 255
     path = tmp_path / "map.tif"
-    write_cog(
+    write_map(
         geotiff(path),
         blocks_of(image),
         GRID,
@@ -665,12 +674,13 @@ def test_a_map_has_colors_names_nodata_and_a_place(tmp_path):
 
 
 def test_a_map_that_fails_leaves_nothing(tmp_path):
-    def broken():
-        yield slice(0, 20), slice(0, 50), np.zeros((20, 50), "uint8")
+    def died():
         raise RuntimeError("a worker died")
 
+    columns = slice(0, 50)
+    broken = [(slice(0, 20), columns, np.zeros((20, 50), "uint8")), (slice(20, 40), columns, died)]
     with pytest.raises(RuntimeError, match="a worker died"):
-        write_cog(geotiff(tmp_path / "map.tif"), broken(), GRID, dtype="uint8", nodata=255)
+        write_map(geotiff(tmp_path / "map.tif"), broken, GRID, dtype="uint8", nodata=255)
     assert not list(tmp_path.iterdir())
 
 
@@ -693,9 +703,9 @@ def test_a_map_that_a_full_disk_cuts_off_is_an_error(size, tmp_path):
     image = np.random.default_rng(0).integers(0, 7, (400, 400)).astype("uint8")
     grid, path = PixelGrid((400, 400), GRID.transform, GRID.crs), tmp_path / "map.tif"
     with largest_file(size), pytest.raises(OSError, match=r"map\.tif"):
-        write_cog(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
+        write_map(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
     assert not list(tmp_path.iterdir())
-    write_cog(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
+    write_map(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
     with rasterio.open(path) as file:
         np.testing.assert_array_equal(file.read(1), image)
 
@@ -705,5 +715,5 @@ def test_what_a_killed_writer_of_a_map_left_goes_with_the_next(tmp_path):
     for name in (f".map.tif.{owner}.partial", f".map.tif.{owner}.partial.aux.xml"):
         (tmp_path / name).write_bytes(b"half")
     image = np.zeros((40, 50), "uint8")
-    write_cog(geotiff(tmp_path / "map.tif"), blocks_of(image), GRID, dtype="uint8", nodata=255)
+    write_map(geotiff(tmp_path / "map.tif"), blocks_of(image), GRID, dtype="uint8", nodata=255)
     assert [path.name for path in tmp_path.iterdir()] == ["map.tif"]
